@@ -1,0 +1,52 @@
+//! GRE encapsulation.
+
+use crate::gre::{Header, PROTOCOL_IPV4};
+
+/// A GRE header to be: IPv4 inside, no key, no sequence number, no checksum, until told otherwise.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct GreBuilder {
+    header: Header,
+}
+
+/// Starts a header; give it to [`super::Ipv4Builder::gre`].
+pub fn gre() -> GreBuilder {
+    GreBuilder { header: Header::new(PROTOCOL_IPV4) }
+}
+
+impl GreBuilder {
+    /// Ethertype of the payload; 0 for a keepalive.
+    pub fn protocol(mut self, protocol: u16) -> Self {
+        self.header.protocol = protocol;
+        self
+    }
+
+    pub fn key(mut self, key: u32) -> Self {
+        self.header.key = Some(key);
+        self
+    }
+
+    /// `None` = no key.
+    pub fn maybe_key(mut self, key: Option<u32>) -> Self {
+        self.header.key = key;
+        self
+    }
+
+    pub fn sequence(mut self, sequence: u32) -> Self {
+        self.header.sequence = Some(sequence);
+        self
+    }
+
+    pub fn checksum(mut self) -> Self {
+        self.header.has_checksum = true;
+        self
+    }
+
+    /// Header and payload.
+    pub fn build(self, payload: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0; self.header.emitted_len()];
+        packet.extend_from_slice(payload);
+        self.header.emit(&mut packet);
+        packet
+    }
+}

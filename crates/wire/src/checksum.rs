@@ -1,0 +1,150 @@
+//! The Internet checksum (RFC 1071) and its incremental update (RFC 1624). Hot: per packet.
+
+/// The ones' complement checksum of `bytes`, complemented, in host order: the value to put in a checksum field.
+/// Over bytes that contain their right checksum the result is 0. An odd last byte is padded with zero.
+#[inline]
+pub fn sum(bytes: &[u8]) -> u16 {
+    finish(partial(bytes))
+}
+
+/// The ones' complement sum of `bytes`, folded to 16 bits, not complemented. Parts may be added with `+` and given to [`finish`];
+/// every part but the last must have an even length.
+#[inline]
+pub fn partial(bytes: &[u8]) -> u32 {
+    // RFC 1071 section 2(B): the sum does not depend on byte order, so words are added as they lie in memory and only the
+    // result is swapped. Four bytes at a time (section 2(C)); 2^32 such words fit the accumulator.
+    let words = bytes.chunks_exact(4);
+    let tail = words.remainder();
+    let mut last = [0u8; 4];
+    last[..tail.len()].copy_from_slice(tail);
+    let sum = words.fold(u64::from(u32::from_ne_bytes(last)), |sum, word| {
+        sum + u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))
+    });
+    u32::from(u16::from_be(fold(sum)))
+}
+
+/// Folds a sum of partial sums and complements it.
+#[inline]
+pub fn finish(sum: u32) -> u16 {
+    !fold(u64::from(sum))
+}
+
+/// The sum of the TCP and UDP pseudo header (RFC 9293 section 3.1, RFC 768): addresses in host order, `len` = bytes of the
+/// segment with its header. To be added to the [`partial`] of the segment.
+#[inline]
+pub fn pseudo_header(source: u32, destination: u32, protocol: u8, len: u16) -> u32 {
+    let sum = u64::from(source) + u64::from(destination) + u64::from(protocol) + u64::from(len);
+    u32::from(fold(sum))
+}
+
+/// The difference that a set of field edits makes to a checksum: collected once, applied to every checksum that covers the
+/// edited fields (an address counts for IP, TCP and UDP; a port for TCP and UDP).
+///
+/// RFC 1624 equation 3: HC' = ~(~HC + ~m + m'). The form of equation 4 and of RFC 1141 is wrong for a sum of zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delta {
+    sum: u64,
+}
+
+impl Delta {
+    /// No edit.
+    #[inline]
+    pub const fn new() -> Delta {
+        Delta { sum: 0 }
+    }
+
+    /// Adds the replacement of an aligned 16-bit field, host order.
+    #[inline]
+    #[must_use]
+    pub const fn replace16(self, old: u16, new: u16) -> Delta {
+        Delta { sum: self.sum + !old as u64 + new as u64 }
+    }
+
+    /// Adds the replacement of a 32-bit field at an even offset, host order.
+    #[inline]
+    #[must_use]
+    pub const fn replace32(self, old: u32, new: u32) -> Delta {
+        // 2^16 = 1 modulo 0xffff: a 32-bit word is the sum of its halves, and folding restores that.
+        Delta { sum: self.sum + !old as u64 + new as u64 }
+    }
+
+    /// Both sets of edits.
+    #[inline]
+    #[must_use]
+    pub const fn then(self, other: Delta) -> Delta {
+        Delta { sum: self.sum + other.sum }
+    }
+
+    /// The checksum after the edits; a wrong checksum stays wrong by the same difference. UDP and ICMP have corner cases of
+    /// their own: [`crate::udp::apply_delta`], [`crate::icmp::apply_delta`].
+    #[inline]
+    #[must_use]
+    pub const fn apply(self, checksum: u16) -> u16 {
+        !fold(!checksum as u64 + self.sum)
+    }
+}
+
+/// Folds to 16 bits with end-around carry. A sum that is not 0 never becomes 0: it becomes 0xffff.
+#[inline]
+const fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_the_example_of_rfc_1071() {
+        // Section 3: the sum of these bytes is 0xddf2.
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(partial(&bytes), 0xddf2);
+        assert_eq!(sum(&bytes), !0xddf2);
+    }
+
+    #[test]
+    fn pads_an_odd_byte_with_zero() {
+        assert_eq!(sum(&[0x12, 0x34, 0x56]), sum(&[0x12, 0x34, 0x56, 0x00]));
+        assert_eq!(sum(&[0xab]), !0xab00);
+        assert_eq!(sum(&[]), 0xffff);
+    }
+
+    #[test]
+    fn even_parts_add_up() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let parts = partial(&bytes[..2]) + partial(&bytes[2..100]) + partial(&bytes[100..]);
+        assert_eq!(finish(parts), sum(&bytes));
+    }
+
+    #[test]
+    fn holds_the_largest_packet() {
+        assert_eq!(sum(&[0xff; 65_535]), 0x00ff);
+        assert_eq!(sum(&[0xff; 65_536]), 0);
+    }
+
+    #[test]
+    fn updates_the_example_of_rfc_1624() {
+        // Section 4: HC = 0xdd2f, m = 0x5555, m' = 0x3285 must give 0x0000, where RFC 1141 gave 0xffff.
+        assert_eq!(Delta::new().replace16(0x5555, 0x3285).apply(0xdd2f), 0x0000);
+    }
+
+    #[test]
+    fn no_edit_changes_no_checksum() {
+        for checksum in [0, 1, 0x1234, 0xfffe, 0xffff] {
+            assert_eq!(Delta::new().apply(checksum), checksum);
+        }
+    }
+
+    #[test]
+    fn a_32_bit_edit_is_two_16_bit_edits() {
+        let whole = Delta::new().replace32(0xc0a8_010a, 0xcb00_7105);
+        let halves =
+            Delta::new().replace16(0xc0a8, 0xcb00).then(Delta::new().replace16(0x010a, 0x7105));
+        for checksum in 0..=0xffff {
+            assert_eq!(whole.apply(checksum), halves.apply(checksum));
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Packet views and edits: Ethernet, VLAN, ARP, IPv4, GRE, UDP, TCP, ICMP, checksums.
+//!
+//! A header is a `#[repr(C)]` struct without padding that is laid over the bytes of a frame (zerocopy); its fields are big-endian
+//! types. `parse` functions check every length they rely on against the bytes that are there and never panic; they look at one
+//! layer only. `emit` functions write a header into the front of a buffer and panic when the buffer is shorter than the header:
+//! that is a mistake of the caller, never of a packet.
+//!
+//! ```text
+//!   frame (the packet buffer seam)
+//!   ethernet ── vlan ─┬─ arp
+//!                     └─ ipv4 ─┬─ udp, tcp ── ports
+//!                              ├─ icmp ── a quoted ipv4
+//!                              └─ gre ── ipv4
+//!   checksum (RFC 1071, RFC 1624) under all of them
+//!   build, verify, describe: whole packets for tests, tools and the traffic generator; they allocate
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod arp;
+pub mod build;
+pub mod checksum;
+pub mod describe;
+pub mod ethernet;
+pub mod frame;
+pub mod gre;
+pub mod icmp;
+pub mod ipv4;
+mod malformed;
+pub mod ports;
+pub mod tcp;
+pub mod udp;
+pub mod vec_frame;
+pub mod verify;
+
+pub use malformed::Malformed;
+pub use zerocopy::big_endian::{U16, U32};

@@ -1,0 +1,98 @@
+//! `clamp_mss` does to a segment what building it with a smaller MSS would have done, and nothing else.
+
+use bolero::generator::*;
+use bolero::{TypeGenerator, check};
+use weir_wire::build::{TcpBuilder, tcp};
+use weir_wire::tcp::{SYN, checksum_ok, clamp_mss};
+
+#[derive(Clone, Debug, TypeGenerator)]
+enum TcpOption {
+    NoOperation,
+    Mss(u16),
+    WindowScale(u8),
+    SackPermitted,
+    /// Experimental kinds and those to come.
+    Unknown {
+        kind: u8,
+        #[generator(produce::<Vec<u8>>().with().len(0..8usize))]
+        value: Vec<u8>,
+    },
+}
+
+impl TcpOption {
+    fn bytes(&self, mss_max: u16) -> Vec<u8> {
+        match self {
+            TcpOption::NoOperation => vec![1],
+            TcpOption::Mss(mss) => {
+                let [high, low] = (*mss).min(mss_max).to_be_bytes();
+                vec![2, 4, high, low]
+            }
+            TcpOption::WindowScale(shift) => vec![3, 3, *shift],
+            TcpOption::SackPermitted => vec![4, 2],
+            TcpOption::Unknown { kind, value } => {
+                [&[(*kind).max(5), value.len() as u8 + 2][..], value].concat()
+            }
+        }
+    }
+}
+
+fn segment(options: &[TcpOption], flags: u8, payload: &[u8], mss_max: u16) -> Vec<u8> {
+    let start = tcp(40_000, 80).flags(flags).payload(payload);
+    let mut room = 40;
+    let add = |segment: TcpBuilder, option: &TcpOption| {
+        let bytes = option.bytes(mss_max);
+        if bytes.len() > room {
+            return segment;
+        }
+        room -= bytes.len();
+        segment.option(&bytes)
+    };
+    options.iter().fold(start, add).build(1, 2)
+}
+
+#[test]
+fn equals_building_with_a_smaller_mss() {
+    let options = produce::<Vec<TcpOption>>().with().len(0..10usize);
+    check!()
+        .with_iterations(10_000)
+        .with_generator((options, produce::<u8>(), produce::<Vec<u8>>(), produce::<u16>()))
+        .for_each(|(options, flags, payload, max)| {
+            let original = segment(options, *flags, payload, u16::MAX);
+            let max_or_none = if flags & SYN == 0 { u16::MAX } else { *max };
+            let expected = segment(options, *flags, payload, max_or_none);
+            let mut clamped = original.clone();
+            let changed = clamp_mss(&mut clamped, *max);
+            assert_eq!(clamped, expected);
+            assert_eq!(changed, clamped != original);
+        });
+}
+
+#[test]
+fn damaged_options_change_only_an_mss_and_the_checksum() {
+    let options = produce::<Vec<u8>>().with().len(0..=40usize);
+    check!().with_iterations(10_000).with_generator((options, produce::<u16>())).for_each(
+        |(options, max)| {
+            // Small numbers are what options are made of.
+            let options: Vec<u8> = options
+                .iter()
+                .map(|byte| if byte & 0x80 == 0 { byte % 6 } else { *byte })
+                .collect();
+            let original =
+                tcp(40_000, 80).syn().option(&options).payload([2, 4, 0xff, 0xff]).build(1, 2);
+            let mut clamped = original.clone();
+            clamp_mss(&mut clamped, *max);
+            assert_eq!(clamped.len(), original.len());
+            assert!(checksum_ok(1, 2, &clamped));
+            let options_end = usize::from(original[12] >> 4) * 4;
+            let is_mss_value = |at: usize| {
+                (22..options_end).contains(&at)
+                    && (original[at - 2..at] == [2, 4]
+                        || (at > 22 && original[at - 3..at - 1] == [2, 4]))
+            };
+            for at in 0..original.len() {
+                let is_allowed = (16..18).contains(&at) || is_mss_value(at);
+                assert!(original[at] == clamped[at] || is_allowed, "byte {at} was changed");
+            }
+        },
+    );
+}
