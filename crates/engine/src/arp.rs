@@ -1,0 +1,79 @@
+//! ARP (RFC 826): answering for the worker's own addresses, resolving the gateways, announcing itself (RFC 5227).
+
+use weir_wire::arp::{self, Arp};
+use weir_wire::ethernet::Mac;
+use weir_wire::frame::{Frame, Pool};
+
+use crate::engine::{Context, Engine};
+use crate::{DropReason, Side};
+
+impl<F: Frame> Engine<F> {
+    /// A received ARP message, without its Ethernet header.
+    pub(crate) fn arp_input<P: Pool<Frame = F>>(
+        &mut self,
+        side: Side,
+        mut frame: F,
+        cx: &mut Context<'_, P>,
+    ) {
+        let link = self.link_mut(side);
+        let message = match arp::parse(frame.data()) {
+            Ok(message) if message.is_valid_ipv4_ethernet() => *message,
+            _ => return self.discard(DropReason::ArpMalformed),
+        };
+        let sender = message.sender_ip.get();
+        link.gateways.confirm(sender, message.sender_mac, cx.now.ms);
+        let is_for_us = message.is_request() && message.target_ip.get() == link.address;
+        if is_for_us && message.sender_mac.is_unicast() {
+            let reply = Arp::reply(link.mac, link.address, message.sender_mac, sender);
+            frame.truncate(0);
+            if !link.fill_arp(&mut frame, &reply, message.sender_mac) {
+                return self.discard(DropReason::NoBuffer);
+            }
+            self.emit(side, frame, cx);
+        }
+        self.publish_gateways();
+    }
+
+    /// Tells both networks where the worker is, so that switches and neighbours forget a predecessor.
+    pub(crate) fn announce<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
+        for side in Side::ALL {
+            let link = self.link(side);
+            let message = Arp::gratuitous(link.mac, link.address);
+            self.send_arp(side, message, Mac::BROADCAST, cx);
+        }
+    }
+
+    /// Asks the gateways whose time has come.
+    pub(crate) fn ask_gateways<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
+        for side in Side::ALL {
+            let mut gateways = std::mem::take(&mut self.link_mut(side).gateways);
+            gateways.due(cx.now.ms, |address, mac| {
+                let link = self.link(side);
+                let message = Arp::request(link.mac, link.address, address);
+                self.send_arp(side, message, mac.unwrap_or(Mac::BROADCAST), cx);
+            });
+            self.link_mut(side).gateways = gateways;
+        }
+        self.publish_gateways();
+    }
+
+    fn send_arp<P: Pool<Frame = F>>(
+        &mut self,
+        side: Side,
+        message: Arp,
+        to: Mac,
+        cx: &mut Context<'_, P>,
+    ) {
+        let Some(mut frame) = cx.pool.alloc() else { return self.discard(DropReason::NoBuffer) };
+        if !self.link(side).fill_arp(&mut frame, &message, to) {
+            return self.discard(DropReason::NoBuffer);
+        }
+        self.emit(side, frame, cx);
+    }
+
+    fn publish_gateways(&mut self) {
+        for side in Side::ALL {
+            self.counters.set_gateway_up(side, self.link(side).gateways.is_up());
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What an engine is told at start. Checked here once; valid everywhere behind.
+
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+use weir_nat::{NatConfig, NatError, ShardId};
+use weir_wire::ethernet::Mac;
+
+/// How homes reach the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessMode {
+    /// GRE tunnels: subscriber = outer source, shard = outer destination (the tunnel endpoint).
+    Gre,
+    /// Plain IPv4: subscriber = inner source, shard = the prefix it lies in.
+    Plain,
+}
+
+/// Clamping of the TCP maximum segment size in SYN segments, both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MssClamp {
+    Off,
+    /// What fits the smaller of the two sides: min(access MTU - tunnel overhead, internet MTU) - 40.
+    Auto,
+    /// A fixed maximum, in bytes.
+    Max(u16),
+}
+
+/// One side (port) of a worker.
+#[derive(Clone, Debug)]
+pub struct SideConfig {
+    pub mac: Mac,
+    /// The worker's own address with the length of its subnet.
+    pub address: Ipv4Net,
+    /// Next hops on this side, at least one; live ones share the flows by hash.
+    pub gateways: Vec<Ipv4Addr>,
+    /// 802.1Q VLAN id; frames without it are not ours.
+    pub vlan: Option<u16>,
+    /// Largest IP packet on this side, bytes (on the access side: the outer packet).
+    pub mtu: u16,
+}
+
+/// One shard as the data path sees it.
+#[derive(Clone, Debug)]
+pub struct ShardConfig {
+    pub id: ShardId,
+    /// Tunnel endpoint, host order ([`AccessMode::Gre`]).
+    pub endpoint: Option<u32>,
+    /// The prefixes of its homes ([`AccessMode::Plain`]).
+    pub subscribers: Vec<Ipv4Net>,
+}
+
+/// Bounds of what inner fragments may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct FragmentLimits {
+    /// Datagrams remembered at once.
+    pub datagrams_max: usize,
+    /// Fragments held, in all, until their first fragment comes.
+    pub held_max: usize,
+    /// Fragments held for one datagram.
+    pub held_per_datagram_max: usize,
+    /// How long a datagram is remembered, milliseconds (RFC 6146 section 3.4: at least 2 s).
+    pub timeout_ms: u64,
+}
+
+impl Default for FragmentLimits {
+    fn default() -> Self {
+        Self { datagrams_max: 4096, held_max: 512, held_per_datagram_max: 16, timeout_ms: 5000 }
+    }
+}
+
+/// Everything an engine needs to know; `nat.shards` and `shards` are in the same order.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    pub mode: AccessMode,
+    pub access: SideConfig,
+    pub internet: SideConfig,
+    pub mss_clamp: MssClamp,
+    pub shards: Vec<ShardConfig>,
+    pub nat: NatConfig,
+    pub fragments: FragmentLimits,
+}
+
+/// Why an engine cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error(transparent)]
+    Nat(#[from] NatError),
+    #[error("shard {0:?} has no tunnel endpoint, which access mode \"gre\" needs")]
+    NoEndpoint(ShardId),
+    #[error("tunnel endpoint {endpoint} belongs to two shards, {first:?} and {second:?}")]
+    EndpointTwice { endpoint: Ipv4Addr, first: ShardId, second: ShardId },
+    #[error("the {0} side has no gateway")]
+    NoGateway(&'static str),
+    #[error("{engine} shards for the data path, {nat} for the NAT: the lists must match")]
+    ShardCount { engine: usize, nat: usize },
+}

@@ -1,0 +1,88 @@
+//! Counters of one worker: one writer, any number of readers.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::{DropReason, Side};
+
+/// A counter with one writer: a relaxed load and store, no locked instruction.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Only the worker that owns the counter may call this.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Seen from the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    Receive,
+    Transmit,
+}
+
+/// What one worker has done since it started.
+#[derive(Debug)]
+pub struct Counters {
+    drops: [Counter; DropReason::ALL.len()],
+    packets: [[Counter; 2]; 2],
+    bytes: [[Counter; 2]; 2],
+    /// 1 while a gateway of the side answers ARP.
+    gateway_up: [AtomicU64; 2],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            drops: std::array::from_fn(|_| Counter::default()),
+            packets: Default::default(),
+            bytes: Default::default(),
+            gateway_up: Default::default(),
+        }
+    }
+}
+
+impl Counters {
+    /// Packets dropped for `reason`.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize].get()
+    }
+
+    /// Packets seen on a side.
+    pub fn packets(&self, side: Side, direction: Direction) -> u64 {
+        self.packets[side as usize][direction as usize].get()
+    }
+
+    /// Bytes of Ethernet frames (without FCS) seen on a side.
+    pub fn bytes(&self, side: Side, direction: Direction) -> u64 {
+        self.bytes[side as usize][direction as usize].get()
+    }
+
+    /// Whether a gateway of the side answers ARP.
+    pub fn gateway_up(&self, side: Side) -> bool {
+        self.gateway_up[side as usize].load(Relaxed) != 0
+    }
+
+    /// Adds a burst. The engine counts what it receives; the owner of the ports what it sent.
+    #[inline]
+    pub fn count(&self, side: Side, direction: Direction, packets: u64, bytes: u64) {
+        self.packets[side as usize][direction as usize].add(packets);
+        self.bytes[side as usize][direction as usize].add(bytes);
+    }
+
+    #[inline]
+    pub(crate) fn count_drops(&self, reason: DropReason, packets: u64) {
+        self.drops[reason as usize].add(packets);
+    }
+
+    pub(crate) fn set_gateway_up(&self, side: Side, is_up: bool) {
+        self.gateway_up[side as usize].store(u64::from(is_up), Relaxed);
+    }
+}

@@ -1,0 +1,284 @@
+//! Hot. A packet from the internet (or from another home) on its way to a home.
+
+use weir_flow::Hash;
+use weir_nat::{Delivery, Home, Inbound};
+use weir_wire::frame::{Frame, Pool};
+use weir_wire::gre;
+use weir_wire::ipv4::{self, Ipv4};
+
+use crate::engine::{Context, Engine};
+use crate::flow_key::{FlowKey, Kind};
+use crate::fragment_cache::{DatagramKey, Translation};
+use crate::icmp_error::Quote;
+use crate::ip_error::Complaint;
+use crate::ip_fragment::fragment;
+use crate::rewrite::{self, End};
+use crate::upstream::dont_fragment;
+use crate::{AccessMode, DropReason, Side, ecn};
+
+/// Time to live of the tunnel packets.
+const OUTER_TTL: u8 = 64;
+
+/// A packet between look-up and edit; its frame starts at its IP header.
+#[derive(Debug)]
+pub(crate) struct Downstream<F> {
+    pub(crate) frame: F,
+    pub(crate) key: FlowKey,
+    pub(crate) header_len: usize,
+    pub(crate) hash: Hash,
+}
+
+impl<F: Frame> Engine<F> {
+    #[inline]
+    pub(crate) fn translate_down<P: Pool<Frame = F>>(
+        &mut self,
+        packet: Downstream<F>,
+        cx: &mut Context<'_, P>,
+    ) {
+        let done = match packet.key.kind {
+            Kind::Session | Kind::FirstFragment => self.session_down(packet, cx),
+            Kind::LaterFragment => self.later_fragment_down(packet, cx),
+            Kind::IcmpError => self.icmp_error_down(packet, cx),
+        };
+        if let Err(reason) = done {
+            self.discard(reason);
+        }
+    }
+
+    #[inline]
+    fn session_down<P: Pool<Frame = F>>(
+        &mut self,
+        packet: Downstream<F>,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        let Downstream { mut frame, key, header_len, hash } = packet;
+        let inbound = Inbound {
+            public: key.destination,
+            remote: key.source,
+            protocol: key.protocol,
+            tcp_flags: key.tcp_flags,
+        };
+        let delivery = self.nat.inbound(hash, &inbound, cx.now.tick())?;
+        self.check_hop(frame.data(), &delivery.home, cx)?;
+        self.clamp_mss(&mut frame, header_len, &key);
+        let bytes = frame.data_mut();
+        rewrite::endpoint(bytes, header_len, key.protocol, End::Destination, delivery.inside);
+        rewrite::decrement_ttl(bytes);
+        if key.kind == Kind::FirstFragment {
+            return self.first_fragment_down(frame, &key, delivery, cx);
+        }
+        self.deliver(frame, &delivery.home, hash, cx);
+        Ok(())
+    }
+
+    fn first_fragment_down<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        key: &FlowKey,
+        delivery: Delivery,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        let datagram = datagram_key(frame.data(), key);
+        if !self.fragments.learn(datagram, Translation::Down(delivery), cx.now.ms) {
+            return Err(DropReason::FragmentLimit);
+        }
+        self.deliver(frame, &delivery.home, fragment_flow(&datagram), cx);
+        while let Some(held) = self.fragments.release(&datagram) {
+            if let Err(reason) = self.follow_down(held, &delivery, &datagram, cx) {
+                self.discard(reason);
+            }
+        }
+        Ok(())
+    }
+
+    fn later_fragment_down<P: Pool<Frame = F>>(
+        &mut self,
+        packet: Downstream<F>,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        let datagram = datagram_key(packet.frame.data(), &packet.key);
+        match self.fragments.translation(&datagram) {
+            Some(Translation::Down(delivery)) => {
+                self.follow_down(packet.frame, &delivery, &datagram, cx)
+            }
+            _ => self
+                .fragments
+                .hold(datagram, packet.frame, cx.now.ms)
+                .map_err(|_| DropReason::FragmentLimit),
+        }
+    }
+
+    fn follow_down<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        delivery: &Delivery,
+        datagram: &DatagramKey,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        self.check_hop(frame.data(), &delivery.home, cx)?;
+        rewrite::address(frame.data_mut(), End::Destination, delivery.inside.address);
+        rewrite::decrement_ttl(frame.data_mut());
+        self.deliver(frame, &delivery.home, fragment_flow(datagram), cx);
+        Ok(())
+    }
+
+    /// An error from the internet about a home's packet: the quoted source becomes the home's own again.
+    fn icmp_error_down<P: Pool<Frame = F>>(
+        &mut self,
+        packet: Downstream<F>,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        let Downstream { mut frame, header_len, key, .. } = packet;
+        let (_, icmp) = frame.data_mut().split_at_mut(header_len);
+        let quote = Quote::read(icmp, End::Source)?;
+        // Whoever sends it (RFC 4787 REQ-12a), it comes to the address that it quotes.
+        let delivery = (quote.source.address == key.destination.address)
+            .then(|| self.nat.peek_inbound(quote.source, quote.destination, quote.protocol))
+            .flatten()
+            .ok_or(DropReason::IcmpErrorUnmatched)?;
+        quote.rewrite(icmp, End::Source, delivery.inside).ok_or(DropReason::TransportMalformed)?;
+        self.check_hop(frame.data(), &delivery.home, cx)?;
+        rewrite::address(frame.data_mut(), End::Destination, delivery.inside.address);
+        rewrite::decrement_ttl(frame.data_mut());
+        self.deliver(frame, &delivery.home, Hash(u64::from(delivery.inside.port) << 32), cx);
+        Ok(())
+    }
+
+    /// Whether a packet may take one more hop into the tunnel; its sender is told if not.
+    #[inline]
+    fn check_hop<P: Pool<Frame = F>>(
+        &mut self,
+        packet: &[u8],
+        home: &Home,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        let (ip, _, _) = ipv4::parse(packet).map_err(|_| DropReason::IpMalformed)?;
+        if ip.ttl <= 1 {
+            self.complain_to_internet(Complaint::TimeExceeded, packet, cx);
+            return Err(DropReason::TtlExceeded);
+        }
+        let mtu = self.tunnel_mtu(home);
+        if packet.len() > mtu && ip.dont_fragment() {
+            let complaint = Complaint::FragmentationNeeded { mtu: mtu as u16 };
+            self.complain_to_internet(complaint, packet, cx);
+            return Err(DropReason::DontFragment);
+        }
+        Ok(())
+    }
+
+    /// Bytes of inner packet that fit one tunnel packet.
+    #[inline]
+    fn tunnel_mtu(&self, home: &Home) -> usize {
+        let mtu = self.link(Side::Access).mtu;
+        match self.mode {
+            AccessMode::Gre => mtu - Ipv4::LEN - gre::header_len(home.gre_key),
+            AccessMode::Plain => mtu,
+        }
+    }
+
+    /// A translated packet leaves toward its home, in pieces if it must.
+    #[inline]
+    pub(crate) fn deliver<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        home: &Home,
+        flow: Hash,
+        cx: &mut Context<'_, P>,
+    ) {
+        let flow = (flow.0 >> 32) as u32;
+        let mtu = self.tunnel_mtu(home);
+        if frame.data().len() <= mtu {
+            return self.encapsulate(frame, home, flow, cx);
+        }
+        let header_len = usize::from(frame.data()[0] & 15) * 4;
+        let Context { pool, out, now } = cx;
+        let now = *now;
+        let cut = fragment(frame.data(), header_len, mtu, *pool, |pool, piece| {
+            self.encapsulate(piece, home, flow, &mut Context { pool, out, now });
+        });
+        if let Err(reason) = cut {
+            self.discard(reason);
+        }
+    }
+
+    /// The tunnel header in front (RFC 2784): from the shard's endpoint to the home, with the home's own key.
+    #[inline]
+    fn encapsulate<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        home: &Home,
+        flow: u32,
+        cx: &mut Context<'_, P>,
+    ) {
+        if self.mode == AccessMode::Gre {
+            let inner_len = frame.data().len();
+            let (tos, dont_fragment) = (frame.data()[1], dont_fragment(frame.data()));
+            let gre_len = gre::header_len(home.gre_key);
+            if !frame.push(Ipv4::LEN + gre_len) {
+                return self.discard(DropReason::NoBuffer);
+            }
+            let payload_len = (gre_len + inner_len) as u16;
+            let endpoint = self.shards.endpoint(home.shard);
+            let mut outer = Ipv4::new(endpoint, home.outer, ipv4::PROTOCOL_GRE, payload_len);
+            outer.tos = ecn::encapsulate(tos);
+            outer.ttl = OUTER_TTL;
+            outer.set_fragment(dont_fragment, false, 0);
+            self.identification = self.identification.wrapping_add(1);
+            outer.identification = self.identification.into();
+            outer.set_checksum();
+            let bytes = frame.data_mut();
+            outer.emit(bytes);
+            gre::emit(&mut bytes[Ipv4::LEN..], gre::PROTOCOL_IPV4, home.gre_key);
+        }
+        self.send(Side::Access, frame, flow, cx);
+    }
+
+    /// Tells a home what became of its packet; the worker speaks from the tunnel endpoint.
+    pub(crate) fn complain_to_home<P: Pool<Frame = F>>(
+        &mut self,
+        complaint: Complaint,
+        home: &Home,
+        original: &[u8],
+        cx: &mut Context<'_, P>,
+    ) {
+        let from = match self.mode {
+            AccessMode::Gre => self.shards.endpoint(home.shard),
+            AccessMode::Plain => self.link(Side::Access).address,
+        };
+        let now_ms = cx.now.ms;
+        if let Some(error) = self.errors.complain(complaint, from, original, now_ms, cx.pool) {
+            self.encapsulate(error, home, 0, cx);
+        }
+    }
+
+    /// Tells a sender on the internet what became of its packet.
+    fn complain_to_internet<P: Pool<Frame = F>>(
+        &mut self,
+        complaint: Complaint,
+        original: &[u8],
+        cx: &mut Context<'_, P>,
+    ) {
+        let from = self.link(Side::Internet).address;
+        let now_ms = cx.now.ms;
+        if let Some(error) = self.errors.complain(complaint, from, original, now_ms, cx.pool) {
+            self.send(Side::Internet, error, 0, cx);
+        }
+    }
+}
+
+/// All fragments of a datagram take the same gateway.
+fn fragment_flow(datagram: &DatagramKey) -> Hash {
+    Hash(u64::from(datagram.identification) << 32)
+}
+
+/// Destination and identification as the sender knows them.
+fn datagram_key(packet: &[u8], key: &FlowKey) -> DatagramKey {
+    let identification = ipv4::parse(packet).map_or(0, |(ip, _, _)| ip.identification.get());
+    DatagramKey {
+        home: None,
+        source: key.source.address,
+        destination: key.destination.address,
+        identification,
+        protocol: key.protocol as u8,
+    }
+}

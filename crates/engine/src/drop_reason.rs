@@ -1,0 +1,107 @@
+//! Every way a packet can end inside the worker. A drop is not an error: it is counted under its reason.
+
+use weir_nat::Refusal;
+
+macro_rules! drop_reasons {
+    ($($variant:ident $name:literal $help:literal;)+) => {
+        /// Why a packet was dropped. One packet, one reason.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum DropReason { $(#[doc = $help] $variant,)+ }
+
+        impl DropReason {
+            /// All reasons, in the order of their discriminants.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The label in metrics and commands.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+
+            /// One sentence for an operator.
+            pub const fn help(self) -> &'static str {
+                match self { $(Self::$variant => $help,)+ }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    FrameTruncated "frame-truncated" "Shorter than its Ethernet header.";
+    FrameSegmented "frame-segmented" "Spread over several buffers: larger than the port's MTU allows.";
+    NotOurMac "not-our-mac" "Sent to another MAC address.";
+    Vlan "vlan" "Tagged with another VLAN, or tagged or untagged against the configuration.";
+    EtherType "ethertype" "Neither IPv4 nor ARP.";
+    ArpMalformed "arp-malformed" "ARP that is not IPv4 over Ethernet, or truncated.";
+    IpMalformed "ip-malformed" "Bad version, header length or total length of the IPv4 header.";
+    IpChecksum "ip-checksum" "Wrong IPv4 header checksum.";
+    NotLocal "not-local" "Addressed to nobody here: neither a tunnel endpoint, a public prefix nor the worker.";
+    LocalProtocol "local-protocol" "Addressed to the worker itself, but not a ping.";
+    OuterFragment "outer-fragment" "A fragment of a tunnel packet: raise the access MTU, or lower the homes' tunnel MTU.";
+    OuterProtocol "outer-protocol" "Sent to a tunnel endpoint, but neither GRE nor a ping.";
+    TunnelIcmp "tunnel-icmp" "An ICMP error about a tunnel packet, from the access network.";
+    GreMalformed "gre-malformed" "Bad GRE header: version, reserved bits, routing, checksum or length.";
+    GreProtocol "gre-protocol" "GRE that carries something other than IPv4.";
+    EcnCongestion "ecn-congestion" "Congestion marked on the tunnel of a packet that cannot carry the mark (RFC 6040 section 4.2).";
+    InnerMalformed "inner-malformed" "Bad version, header length or total length of the inner IPv4 header.";
+    InnerChecksum "inner-checksum" "Wrong inner IPv4 header checksum.";
+    Martian "martian" "An address that must not be there: loopback, multicast, zero, broadcast, or source equal to destination.";
+    Protocol "protocol" "A transport protocol other than TCP, UDP and ICMP.";
+    TransportMalformed "transport-malformed" "Bad length or header of TCP, UDP or ICMP.";
+    IcmpChecksum "icmp-checksum" "Wrong checksum of an ICMP error or of the header it quotes (RFC 5508 REQ-3).";
+    IcmpKind "icmp-kind" "An ICMP message that a NAT does not carry.";
+    IcmpUnsolicited "icmp-unsolicited" "An echo request from the internet, or an echo reply nobody asked for.";
+    IcmpErrorUnmatched "icmp-error-unmatched" "An ICMP error about no known session (RFC 5508 REQ-4, REQ-5).";
+    NotSubscriber "not-subscriber" "The home is not inside the configured subscriber prefixes.";
+    SubscribersMax "subscribers-max" "The shard already serves subscribers_max homes.";
+    PortsExhausted "ports-exhausted" "The subscriber's quota or its public address has no free port.";
+    TableFull "table-full" "The worker holds flows_max flows.";
+    FlowsPerSubscriber "flows-per-subscriber" "The subscriber holds flows_per_subscriber flows.";
+    NoMapping "no-mapping" "From the internet to a public address and port that nobody holds.";
+    Filtered "filtered" "From a remote endpoint that the mapping's filtering does not admit.";
+    TcpNotSyn "tcp-not-syn" "TCP without a session and not a SYN.";
+    AddressConflict "address-conflict" "Firewall mode: another home already uses this address.";
+    InsideNotPublic "inside-not-public" "Firewall mode: the home's address is not one of its shard's public addresses.";
+    InboundSessionsMax "inbound-sessions-max" "The mapping already has inbound_sessions_max sessions opened from the internet.";
+    AdmissionStopped "admission-stopped" "New flows are not accepted at the moment.";
+    FragmentTiny "fragment-tiny" "A fragment made to hide the transport header (RFC 1858, RFC 3128).";
+    FragmentLimit "fragment-limit" "More fragmented datagrams, or more early fragments, than may be held.";
+    FragmentTimeout "fragment-timeout" "Held, but its first fragment did not come or was refused.";
+    DontFragment "dont-fragment" "Too big for the next link and not to be fragmented; the sender was told.";
+    TtlExceeded "ttl-exceeded" "Its time to live ended here; the sender was told.";
+    GatewayUnresolved "gateway-unresolved" "No gateway of that side answers ARP.";
+    NoBuffer "no-buffer" "No free packet buffer, no headroom, or the output is full.";
+}
+
+impl From<Refusal> for DropReason {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NotSubscriber => Self::NotSubscriber,
+            Refusal::SubscribersMax => Self::SubscribersMax,
+            Refusal::PortsExhausted => Self::PortsExhausted,
+            Refusal::TableFull => Self::TableFull,
+            Refusal::FlowsPerSubscriber => Self::FlowsPerSubscriber,
+            Refusal::NoMapping => Self::NoMapping,
+            Refusal::Filtered => Self::Filtered,
+            Refusal::TcpNotSyn => Self::TcpNotSyn,
+            Refusal::AddressConflict => Self::AddressConflict,
+            Refusal::AdmissionStopped => Self::AdmissionStopped,
+            Refusal::InsideNotPublic => Self::InsideNotPublic,
+            Refusal::InboundSessionsMax => Self::InboundSessionsMax,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_ordered() {
+        for (index, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, index);
+            let same = DropReason::ALL.iter().filter(|other| other.name() == reason.name()).count();
+            assert_eq!(same, 1, "{}", reason.name());
+        }
+    }
+}

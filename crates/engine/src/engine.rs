@@ -1,0 +1,205 @@
+//! The engine of one worker: its links, its shards, its NAT, and the order of the steps.
+
+use std::sync::Arc;
+
+use weir_nat::{BlockEvent, Nat, Tick};
+use weir_wire::frame::{Frame, Pool};
+
+use crate::config::{EngineConfig, EngineError};
+use crate::counters::Direction;
+use crate::downstream::Downstream;
+use crate::ethernet_input::Link;
+use crate::fragment_cache::FragmentCache;
+use crate::ip_error::ErrorLimiter;
+use crate::shards::Shards;
+use crate::upstream::Upstream;
+use crate::{AccessMode, Counters, DropReason, MssClamp, Output, Side};
+
+/// Frames that one call of [`Engine::receive`] takes at most.
+pub const BURST_MAX: usize = 64;
+
+/// The whole table is walked about this often, so an expired flow goes at most so much too late.
+const SWEEP_MS: u64 = 4_000;
+/// Slots that one call of [`Engine::tick`] looks at, at most.
+const SWEEP_SLOTS_MAX: u64 = 4_096;
+/// Fragmented datagrams that one call forgets, at most.
+const FRAGMENT_SWEEP_MAX: usize = 64;
+
+/// The moment of a burst: milliseconds of a monotonic clock whose zero is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Now {
+    pub ms: u64,
+}
+
+impl Now {
+    pub(crate) fn tick(self) -> Tick {
+        Tick((self.ms / 1000) as u32)
+    }
+}
+
+/// What every step needs besides the engine: buffers, the way out, the time.
+pub(crate) struct Context<'a, P: Pool> {
+    pub(crate) pool: &'a mut P,
+    pub(crate) out: &'a mut Output<P::Frame>,
+    pub(crate) now: Now,
+}
+
+/// The data path of one worker. `F` is its kind of packet buffer.
+#[derive(Debug)]
+pub struct Engine<F: Frame> {
+    pub(crate) mode: AccessMode,
+    /// Largest segment that SYNs may announce, bytes; `None`: left alone.
+    pub(crate) mss_max: Option<u16>,
+    pub(crate) shards: Shards,
+    pub(crate) nat: Nat,
+    pub(crate) fragments: FragmentCache<F>,
+    pub(crate) errors: ErrorLimiter,
+    pub(crate) counters: Arc<Counters>,
+    /// Identification of the next packet that needs a fresh one.
+    pub(crate) identification: u16,
+    pub(crate) upstream: Vec<Upstream<F>>,
+    pub(crate) downstream: Vec<Downstream<F>>,
+    links: [Link; 2],
+    flows_max: u64,
+    swept_ms: u64,
+}
+
+impl<F: Frame> Engine<F> {
+    /// Builds the tables; the only place that allocates.
+    pub fn new(config: EngineConfig) -> Result<Self, EngineError> {
+        if config.shards.len() != config.nat.shards.len() {
+            let (engine, nat) = (config.shards.len(), config.nat.shards.len());
+            return Err(EngineError::ShardCount { engine, nat });
+        }
+        for (side, link) in [("access", &config.access), ("internet", &config.internet)] {
+            if link.gateways.is_empty() {
+                return Err(EngineError::NoGateway(side));
+            }
+        }
+        Ok(Self {
+            mode: config.mode,
+            mss_max: mss_max(&config),
+            shards: Shards::new(&config)?,
+            flows_max: u64::from(config.nat.flows_max),
+            identification: config.nat.seed[0] as u16,
+            links: [Link::new(&config.access), Link::new(&config.internet)],
+            nat: Nat::new(config.nat)?,
+            fragments: FragmentCache::new(config.fragments),
+            errors: ErrorLimiter::new(),
+            counters: Arc::default(),
+            upstream: Vec::with_capacity(BURST_MAX),
+            downstream: Vec::with_capacity(BURST_MAX),
+            swept_ms: 0,
+        })
+    }
+
+    /// Announces the worker on both sides and asks for its gateways. Call once, when the ports are up.
+    pub fn start<P: Pool<Frame = F>>(&mut self, now: Now, pool: &mut P, out: &mut Output<F>) {
+        self.swept_ms = now.ms;
+        let cx = &mut Context { pool, out, now };
+        self.announce(cx);
+        self.ask_gateways(cx);
+    }
+
+    /// One burst from one side: at most [`BURST_MAX`] frames, which are taken out of `frames`.
+    pub fn receive<P: Pool<Frame = F>>(
+        &mut self,
+        side: Side,
+        now: Now,
+        frames: &mut Vec<F>,
+        pool: &mut P,
+        out: &mut Output<F>,
+    ) {
+        debug_assert!(frames.len() <= BURST_MAX, "a burst is at most {BURST_MAX} frames");
+        let bytes = frames.iter().map(|frame| frame.data().len() as u64).sum();
+        self.counters.count(side, Direction::Receive, frames.len() as u64, bytes);
+        let cx = &mut Context { pool, out, now };
+        match side {
+            Side::Access => self.receive_access(frames, cx),
+            Side::Internet => self.receive_internet(frames, cx),
+        }
+    }
+
+    /// Housekeeping, a bounded piece of it: expiry, gateways, fragments. Call once per loop, also when idle.
+    pub fn tick<P: Pool<Frame = F>>(&mut self, now: Now, pool: &mut P, out: &mut Output<F>) {
+        let elapsed_ms = now.ms.saturating_sub(self.swept_ms);
+        if elapsed_ms == 0 {
+            return;
+        }
+        self.swept_ms = now.ms;
+        let slots = (self.flows_max * elapsed_ms / SWEEP_MS + 64).min(SWEEP_SLOTS_MAX);
+        self.nat.expire(now.tick(), slots as usize);
+        let fallen = self.fragments.expire(now.ms, FRAGMENT_SWEEP_MAX);
+        self.counters.count_drops(DropReason::FragmentTimeout, fallen);
+        self.ask_gateways(&mut Context { pool, out, now });
+    }
+
+    /// What was counted; other threads may read it at any time.
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// The state of the NAT, for questions.
+    pub fn nat(&self) -> &Nat {
+        &self.nat
+    }
+
+    /// The state of the NAT, for the changes that an operator asks for.
+    pub fn nat_mut(&mut self) -> &mut Nat {
+        &mut self.nat
+    }
+
+    /// The next port block that was allocated or released, for the log.
+    pub fn next_event(&mut self) -> Option<BlockEvent> {
+        self.nat.next_event()
+    }
+
+    /// Whether a gateway of the side answers ARP.
+    pub fn gateway_up(&self, side: Side) -> bool {
+        self.link(side).gateways.is_up()
+    }
+
+    /// Whether both sides can forward.
+    pub fn is_ready(&self) -> bool {
+        Side::ALL.into_iter().all(|side| self.gateway_up(side))
+    }
+
+    #[inline]
+    pub(crate) fn link(&self, side: Side) -> &Link {
+        &self.links[side as usize]
+    }
+
+    #[inline]
+    pub(crate) fn link_mut(&mut self, side: Side) -> &mut Link {
+        &mut self.links[side as usize]
+    }
+
+    /// Counts a packet that ends here. Its frame is freed by the caller's return.
+    #[inline]
+    pub(crate) fn discard(&self, reason: DropReason) {
+        self.counters.count_drops(reason, 1);
+    }
+
+    /// A finished frame leaves.
+    #[inline]
+    pub(crate) fn emit<P: Pool<Frame = F>>(&self, side: Side, frame: F, cx: &mut Context<'_, P>) {
+        if !cx.out.push(side, frame) {
+            self.discard(DropReason::NoBuffer);
+        }
+    }
+}
+
+/// 20 bytes of IP and 20 of TCP; the GRE overhead counts a key, which a home may or may not send.
+fn mss_max(config: &EngineConfig) -> Option<u16> {
+    let tunnel = match config.mode {
+        AccessMode::Gre => 28,
+        AccessMode::Plain => 0,
+    };
+    match config.mss_clamp {
+        MssClamp::Off => None,
+        MssClamp::Max(mss) => Some(mss),
+        MssClamp::Auto => Some(
+            config.internet.mtu.min(config.access.mtu.saturating_sub(tunnel)).saturating_sub(40),
+        ),
+    }
+}

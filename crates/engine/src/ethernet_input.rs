@@ -1,0 +1,98 @@
+//! Hot. The first step of every frame: is it for this port, and what does it carry?
+
+use weir_wire::arp::Arp;
+use weir_wire::ethernet::{
+    self, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_VLAN, Ethernet, Mac, Vlan,
+};
+use weir_wire::frame::Frame;
+
+use crate::neighbor::Gateways;
+use crate::{DropReason, SideConfig};
+
+/// One side of the worker: who it is on that network, and its next hops.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) mac: Mac,
+    pub(crate) address: u32,
+    pub(crate) mtu: usize,
+    pub(crate) gateways: Gateways,
+    vlan: Option<u16>,
+}
+
+/// A frame without its Ethernet header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Network {
+    Ipv4,
+    Arp,
+}
+
+impl Link {
+    pub(crate) fn new(config: &SideConfig) -> Self {
+        Self {
+            mac: config.mac,
+            address: config.address.addr().to_bits(),
+            mtu: usize::from(config.mtu),
+            gateways: Gateways::new(config.gateways.iter().map(|address| address.to_bits())),
+            vlan: config.vlan,
+        }
+    }
+
+    /// Takes the Ethernet header (and VLAN tag) off. Also returns who sent the frame on this link.
+    #[inline]
+    pub(crate) fn input<F: Frame>(&self, frame: &mut F) -> Result<(Network, Mac), DropReason> {
+        if !frame.is_contiguous() {
+            return Err(DropReason::FrameSegmented);
+        }
+        let header = ethernet::parse_link(frame.data()).map_err(|_| DropReason::FrameTruncated)?;
+        if header.vlan != self.vlan {
+            return Err(DropReason::Vlan);
+        }
+        let network = match header.ethertype {
+            ETHERTYPE_IPV4 => Network::Ipv4,
+            ETHERTYPE_ARP => Network::Arp,
+            _ => return Err(DropReason::EtherType),
+        };
+        // RFC 1122 section 3.3.6: an IP packet in a link-layer broadcast is discarded; ARP requests are broadcast.
+        let is_ours = header.destination == self.mac
+            || (network == Network::Arp && header.destination == Mac::BROADCAST);
+        if !is_ours {
+            return Err(DropReason::NotOurMac);
+        }
+        frame.pull(header.len);
+        Ok((network, header.source))
+    }
+
+    /// Puts the Ethernet header (and VLAN tag) in front of a packet; false when there is no headroom.
+    #[inline]
+    pub(crate) fn push_header<F: Frame>(&self, frame: &mut F, to: Mac, network: Network) -> bool {
+        let ethertype = match network {
+            Network::Ipv4 => ETHERTYPE_IPV4,
+            Network::Arp => ETHERTYPE_ARP,
+        };
+        match self.vlan {
+            None => {
+                if !frame.push(Ethernet::LEN) {
+                    return false;
+                }
+                Ethernet::new(to, self.mac, ethertype).emit(frame.data_mut());
+            }
+            Some(id) => {
+                if !frame.push(Ethernet::LEN + Vlan::LEN) {
+                    return false;
+                }
+                Ethernet::new(to, self.mac, ETHERTYPE_VLAN).emit(frame.data_mut());
+                Vlan::new(id, ethertype).emit(&mut frame.data_mut()[Ethernet::LEN..]);
+            }
+        }
+        true
+    }
+
+    /// Makes `frame`, which must be empty, an ARP message ready to send.
+    pub(crate) fn fill_arp<F: Frame>(&self, frame: &mut F, message: &Arp, to: Mac) -> bool {
+        if !frame.extend(Arp::LEN) {
+            return false;
+        }
+        message.emit(frame.data_mut());
+        self.push_header(frame, to, Network::Arp)
+    }
+}

@@ -1,0 +1,147 @@
+//! Hot. What the NAT needs to know of a packet's transport header.
+
+use weir_nat::{Endpoint, Protocol};
+use weir_wire::ipv4::{self, Ipv4};
+use weir_wire::{icmp, tcp, udp};
+
+use crate::DropReason;
+
+/// What a packet is to the NAT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// TCP, UDP or an ICMP query: has (or makes) a session of its own.
+    Session,
+    /// The same, and more fragments follow.
+    FirstFragment,
+    /// No transport header here: follows its first fragment.
+    LaterFragment,
+    /// About another packet, which it quotes.
+    IcmpError,
+}
+
+/// The session of a packet, read from the packet: its source and destination.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlowKey {
+    pub(crate) kind: Kind,
+    pub(crate) protocol: Protocol,
+    pub(crate) source: Endpoint,
+    pub(crate) destination: Endpoint,
+    /// TCP flags; 0 otherwise.
+    pub(crate) tcp_flags: u8,
+}
+
+/// Which ICMP queries pass: requests leave, replies come back (RFC 5508 section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Toward {
+    Internet,
+    Home,
+}
+
+impl FlowKey {
+    /// Reads an IPv4 packet whose header was parsed; `packet` ends with its total length.
+    #[inline]
+    pub(crate) fn read(
+        packet: &[u8],
+        header_len: usize,
+        toward: Toward,
+    ) -> Result<Self, DropReason> {
+        let (ip, _, _) = ipv4::parse(packet).map_err(|_| DropReason::IpMalformed)?;
+        let transport = packet.get(header_len..).ok_or(DropReason::IpMalformed)?;
+        let mut key = Self {
+            kind: if ip.is_fragment() { Kind::FirstFragment } else { Kind::Session },
+            protocol: protocol(ip.protocol).ok_or(DropReason::Protocol)?,
+            source: Endpoint { address: ip.source.get(), port: 0 },
+            destination: Endpoint { address: ip.destination.get(), port: 0 },
+            tcp_flags: 0,
+        };
+        if ip.fragment_offset() != 0 {
+            key.kind = Kind::LaterFragment;
+            check_later_fragment(ip, key.protocol)?;
+            return Ok(key);
+        }
+        match key.protocol {
+            Protocol::Udp => key.read_udp(transport)?,
+            Protocol::Tcp => key.read_tcp(transport)?,
+            Protocol::Icmp => key.read_icmp(transport, toward)?,
+        }
+        Ok(key)
+    }
+
+    #[inline]
+    fn read_udp(&mut self, transport: &[u8]) -> Result<(), DropReason> {
+        let (source, destination) = if self.kind == Kind::FirstFragment {
+            // The UDP length counts the fragments to come, so only the header can be checked here.
+            let bytes = transport.first_chunk::<8>().ok_or(DropReason::FragmentTiny)?;
+            (u16::from_be_bytes([bytes[0], bytes[1]]), u16::from_be_bytes([bytes[2], bytes[3]]))
+        } else {
+            let udp = udp::parse(transport).map_err(|_| DropReason::TransportMalformed)?;
+            (udp.source_port.get(), udp.destination_port.get())
+        };
+        if source == 0 || destination == 0 {
+            return Err(DropReason::TransportMalformed);
+        }
+        self.source.port = source;
+        self.destination.port = destination;
+        Ok(())
+    }
+
+    #[inline]
+    fn read_tcp(&mut self, transport: &[u8]) -> Result<(), DropReason> {
+        let reason = match self.kind {
+            Kind::FirstFragment => DropReason::FragmentTiny,
+            _ => DropReason::TransportMalformed,
+        };
+        let tcp = tcp::parse(transport).map_err(|_| reason)?;
+        self.source.port = tcp.source_port.get();
+        self.destination.port = tcp.destination_port.get();
+        self.tcp_flags = tcp.flags;
+        if self.source.port == 0 || self.destination.port == 0 {
+            return Err(DropReason::TransportMalformed);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read_icmp(&mut self, transport: &[u8], toward: Toward) -> Result<(), DropReason> {
+        let icmp = icmp::parse(transport).map_err(|_| DropReason::TransportMalformed)?;
+        if icmp::is_error(icmp.kind) {
+            // An error in fragments quotes more than RFC 1812 allows; nobody sends it.
+            if self.kind == Kind::FirstFragment {
+                return Err(DropReason::IcmpKind);
+            }
+            self.kind = Kind::IcmpError;
+            return Ok(());
+        }
+        let is_request = icmp::is_query_request(icmp.kind);
+        if !is_request && !icmp::is_query_reply(icmp.kind) {
+            return Err(DropReason::IcmpKind);
+        }
+        if is_request != (toward == Toward::Internet) {
+            return Err(DropReason::IcmpUnsolicited);
+        }
+        match toward {
+            Toward::Internet => self.source.port = icmp.identifier(),
+            Toward::Home => self.destination.port = icmp.identifier(),
+        }
+        Ok(())
+    }
+}
+
+/// The protocols that are translated.
+#[inline]
+pub(crate) fn protocol(number: u8) -> Option<Protocol> {
+    match number {
+        ipv4::PROTOCOL_TCP => Some(Protocol::Tcp),
+        ipv4::PROTOCOL_UDP => Some(Protocol::Udp),
+        ipv4::PROTOCOL_ICMP => Some(Protocol::Icmp),
+        _ => None,
+    }
+}
+
+/// RFC 3128: a fragment at offset 8 could overwrite the TCP flags that the firewall saw.
+fn check_later_fragment(ip: &Ipv4, protocol: Protocol) -> Result<(), DropReason> {
+    if protocol == Protocol::Tcp && ip.fragment_offset() < 20 {
+        return Err(DropReason::FragmentTiny);
+    }
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! ICMP errors that the worker itself sends (RFC 792, RFC 1812 section 4.3.2).
+
+use weir_wire::frame::{Frame, Pool};
+use weir_wire::icmp::{self, Icmp};
+use weir_wire::ipv4::{self, Ipv4};
+
+/// Errors sent per second and worker at most (RFC 1812 section 4.3.2.8); as many may come at once.
+const ERRORS_PER_SEC: u64 = 1000;
+/// RFC 1812 section 4.3.2.3: as much of the original as fits 576 bytes.
+const PACKET_MAX: usize = 576;
+const HEADERS: usize = 28;
+
+/// What to tell the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Complaint {
+    /// Type 11 code 0.
+    TimeExceeded,
+    /// Type 3 code 4 with the MTU of the next link (RFC 1191).
+    FragmentationNeeded { mtu: u16 },
+    /// Type 3 code 13: no resources for a new session (RFC 5508 REQ-8).
+    Prohibited,
+}
+
+impl Complaint {
+    fn header(self) -> Icmp {
+        let (kind, code) = match self {
+            Self::TimeExceeded => (icmp::TIME_EXCEEDED, icmp::CODE_TTL_EXCEEDED),
+            Self::FragmentationNeeded { .. } => {
+                (icmp::DESTINATION_UNREACHABLE, icmp::CODE_FRAGMENTATION_NEEDED)
+            }
+            Self::Prohibited => {
+                (icmp::DESTINATION_UNREACHABLE, icmp::CODE_ADMINISTRATIVELY_PROHIBITED)
+            }
+        };
+        let mut header = Icmp::new(kind, code, [0; 4]);
+        if let Self::FragmentationNeeded { mtu } = self {
+            header.set_next_hop_mtu(mtu);
+        }
+        header
+    }
+}
+
+/// A token bucket over the worker's clock.
+#[derive(Debug)]
+pub(crate) struct ErrorLimiter {
+    tokens: u64,
+    refilled_ms: u64,
+}
+
+impl ErrorLimiter {
+    pub(crate) fn new() -> Self {
+        Self { tokens: ERRORS_PER_SEC, refilled_ms: 0 }
+    }
+
+    fn admit(&mut self, now_ms: u64) -> bool {
+        let earned = now_ms.saturating_sub(self.refilled_ms).min(1000) * ERRORS_PER_SEC / 1000;
+        if earned > 0 {
+            self.tokens = (self.tokens + earned).min(ERRORS_PER_SEC);
+            self.refilled_ms = now_ms;
+        }
+        let is_admitted = self.tokens > 0;
+        self.tokens = self.tokens.saturating_sub(1);
+        is_admitted
+    }
+
+    /// Builds the packet (from its IP header on) that complains about `original` to its source; `None` when
+    /// no error may be sent about it, the limit is reached, or there is no buffer.
+    pub(crate) fn complain<P: Pool>(
+        &mut self,
+        complaint: Complaint,
+        from: u32,
+        original: &[u8],
+        now_ms: u64,
+        pool: &mut P,
+    ) -> Option<P::Frame> {
+        let (ip, header_len, _) = ipv4::parse(original).ok()?;
+        if !may_complain(ip, &original[header_len..]) || !self.admit(now_ms) {
+            return None;
+        }
+        let to = ip.source.get();
+        let quote = &original[..original.len().min(PACKET_MAX - HEADERS)];
+        let mut frame = pool.alloc()?;
+        if !frame.extend(HEADERS + quote.len()) {
+            return None;
+        }
+        let payload_len = (HEADERS + quote.len() - Ipv4::LEN) as u16;
+        let mut header = Ipv4::new(from, to, ipv4::PROTOCOL_ICMP, payload_len);
+        // RFC 1812 section 4.3.2.5: the precedence of network control.
+        header.tos = 0xc0;
+        header.set_fragment(true, false, 0);
+        header.set_checksum();
+        let bytes = frame.data_mut();
+        header.emit(bytes);
+        complaint.header().emit(&mut bytes[Ipv4::LEN..]);
+        bytes[HEADERS..].copy_from_slice(quote);
+        icmp::set_checksum(&mut bytes[Ipv4::LEN..]);
+        Some(frame)
+    }
+}
+
+/// RFC 1812 section 4.3.2.7: never about an ICMP error, nor about a fragment other than the first.
+fn may_complain(ip: &Ipv4, transport: &[u8]) -> bool {
+    let is_icmp_error = ip.protocol == ipv4::PROTOCOL_ICMP
+        && transport.first().is_none_or(|&kind| icmp::is_error(kind));
+    ip.fragment_offset() == 0 && !is_icmp_error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_a_rate() {
+        let mut limiter = ErrorLimiter::new();
+        assert_eq!((0..2000).filter(|_| limiter.admit(5000)).count(), 1000);
+        assert_eq!((0..2000).filter(|_| limiter.admit(5010)).count(), 10);
+        assert_eq!((0..2000).filter(|_| limiter.admit(60_000)).count(), 1000);
+    }
+}

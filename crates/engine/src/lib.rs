@@ -1,0 +1,52 @@
+//! One worker's life of a burst: decapsulate, look up, translate, encapsulate.
+//!
+//! ```text
+//!   access side                                                        internet side
+//!   -----------                                                        -------------
+//!   ethernet_input -> access_input -> upstream: prefetch, nat, rewrite -> send (Ethernet)
+//!        |                 |  (GRE)        |  hairpin
+//!        |                 |               v
+//!        |  send (GRE) <- downstream: nat, prefetch, rewrite <- internet_input <- ethernet_input
+//!        |                 |                                                           |
+//!        +-> arp, ping, GRE keepalive: answered in place <-----------------------------+
+//! ```
+//!
+//! The engine knows neither DPDK nor a clock nor a thread: frames, buffers ([`weir_wire::frame`]), time
+//! ([`Now`]) and seeds are arguments, so the same code runs in a worker, in a test and in a simulator.
+//! A frame that enters either leaves through [`Output`], is held as a fragment for a bounded time, or is
+//! dropped under exactly one [`DropReason`].
+//!
+//! Invariants of the data path: no allocation after [`Engine::new`], no lock, no system call, no log line,
+//! every loop bounded by the burst or by a configured limit.
+
+#![forbid(unsafe_code)]
+
+mod access_input;
+mod arp;
+mod config;
+mod counters;
+mod downstream;
+mod drop_reason;
+mod ecn;
+mod engine;
+mod ethernet_input;
+mod flow_key;
+mod fragment_cache;
+mod icmp_error;
+mod internet_input;
+mod ip_error;
+mod ip_fragment;
+mod local;
+mod neighbor;
+mod output;
+mod rewrite;
+mod shards;
+mod upstream;
+
+pub use config::{
+    AccessMode, EngineConfig, EngineError, FragmentLimits, MssClamp, ShardConfig, SideConfig,
+};
+pub use counters::{Counter, Counters, Direction};
+pub use drop_reason::DropReason;
+pub use engine::{BURST_MAX, Engine, Now};
+pub use output::{OUTPUT_MAX, Output, Side};

@@ -1,0 +1,60 @@
+//! Packets to the worker itself: ping of its addresses and of the tunnel endpoints (RFC 792).
+
+use weir_wire::checksum::Delta;
+use weir_wire::ethernet::Mac;
+use weir_wire::frame::{Frame, Pool};
+use weir_wire::icmp;
+use weir_wire::ipv4::{self, Ipv4};
+use zerocopy::FromBytes;
+
+use crate::engine::{Context, Engine};
+use crate::ethernet_input::Network;
+use crate::{DropReason, Side};
+
+const REPLY_TTL: u8 = 64;
+
+/// Whether a packet to one of our addresses is a ping that can be answered.
+pub(crate) fn check_ping(ip: &Ipv4, transport: &[u8]) -> Result<(), DropReason> {
+    let is_request = ip.protocol == ipv4::PROTOCOL_ICMP
+        && !ip.is_fragment()
+        && icmp::parse(transport).is_ok_and(|header| header.kind == icmp::ECHO_REQUEST);
+    if !is_request {
+        return Err(DropReason::LocalProtocol);
+    }
+    if !icmp::checksum_ok(transport) {
+        return Err(DropReason::IcmpChecksum);
+    }
+    Ok(())
+}
+
+impl<F: Frame> Engine<F> {
+    /// Turns a checked ping around and sends it back to the station it came from.
+    pub(crate) fn answer_ping<P: Pool<Frame = F>>(
+        &mut self,
+        side: Side,
+        mut frame: F,
+        from: Mac,
+        cx: &mut Context<'_, P>,
+    ) {
+        turn_around(frame.data_mut());
+        if !self.link(side).push_header(&mut frame, from, Network::Ipv4) {
+            return self.discard(DropReason::NoBuffer);
+        }
+        self.emit(side, frame, cx);
+    }
+}
+
+fn turn_around(packet: &mut [u8]) {
+    let Ok((ip, header_len, _)) = ipv4::parse_mut(packet) else { return };
+    (ip.source, ip.destination) = (ip.destination, ip.source);
+    let change = Delta::new().replace16(u16::from(ip.ttl) << 8, u16::from(REPLY_TTL) << 8);
+    ip.ttl = REPLY_TTL;
+    ip.checksum = change.apply(ip.checksum.get()).into();
+    let message = &mut packet[header_len..];
+    if let Ok((header, _)) = icmp::Icmp::mut_from_prefix(message) {
+        let change = Delta::new()
+            .replace16(u16::from(icmp::ECHO_REQUEST) << 8, u16::from(icmp::ECHO_REPLY) << 8);
+        header.kind = icmp::ECHO_REPLY;
+        icmp::apply_delta(message, change);
+    }
+}

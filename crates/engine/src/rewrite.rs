@@ -1,0 +1,117 @@
+//! Hot. Edits of the packet that is being translated: endpoints, time to live, checksums (RFC 1624).
+
+use weir_nat::{Endpoint, Protocol};
+use weir_wire::checksum::Delta;
+use weir_wire::icmp;
+use weir_wire::ipv4::Ipv4;
+use weir_wire::tcp::Tcp;
+use weir_wire::udp::{self, Udp};
+use zerocopy::FromBytes;
+use zerocopy::byteorder::big_endian::{U16, U32};
+
+/// Which end of the packet changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Source,
+    Destination,
+}
+
+/// Gives one end of an IPv4 packet a new address and, where the packet has its transport header, a new port
+/// (for ICMP queries: identifier). Returns false, and changes the IP header only, when the transport header
+/// is cut off; the callers have checked that it is not.
+///
+/// `packet` starts at the IP header, `header_len` is its length in bytes.
+#[inline]
+pub(crate) fn endpoint(
+    packet: &mut [u8],
+    header_len: usize,
+    protocol: Protocol,
+    end: End,
+    new: Endpoint,
+) -> bool {
+    let Some((header, transport)) = packet.split_at_mut_checked(header_len) else { return false };
+    let Some(address) = address(header, end, new.address) else { return false };
+    match protocol {
+        Protocol::Udp => {
+            let Ok((udp, _)) = Udp::mut_from_prefix(transport) else { return false };
+            let port = match end {
+                End::Source => &mut udp.source_port,
+                End::Destination => &mut udp.destination_port,
+            };
+            let delta = address.then(swap16(port, new.port));
+            udp.checksum = udp::apply_delta(udp.checksum.get(), delta).into();
+        }
+        Protocol::Tcp => {
+            let Ok((tcp, _)) = Tcp::mut_from_prefix(transport) else { return false };
+            let port = match end {
+                End::Source => &mut tcp.source_port,
+                End::Destination => &mut tcp.destination_port,
+            };
+            let delta = address.then(swap16(port, new.port));
+            tcp.checksum = delta.apply(tcp.checksum.get()).into();
+        }
+        Protocol::Icmp => {
+            let Ok(query) = icmp::parse_mut(transport) else { return false };
+            let old = query.identifier();
+            query.set_identifier(new.port);
+            // ICMP has no pseudo-header: the address does not count.
+            icmp::apply_delta(transport, Delta::new().replace16(old, new.port));
+        }
+    }
+    true
+}
+
+/// Gives one end of an IPv4 header a new address; returns the change, for checksums with a pseudo-header.
+#[inline]
+pub(crate) fn address(header: &mut [u8], end: End, new: u32) -> Option<Delta> {
+    let (ip, _) = Ipv4::mut_from_prefix(header).ok()?;
+    let field = match end {
+        End::Source => &mut ip.source,
+        End::Destination => &mut ip.destination,
+    };
+    let delta = swap32(field, new);
+    ip.checksum = delta.apply(ip.checksum.get()).into();
+    Some(delta)
+}
+
+/// One hop less. The caller has checked that more than one was left.
+#[inline]
+pub(crate) fn decrement_ttl(packet: &mut [u8]) {
+    if let Ok((ip, _)) = Ipv4::mut_from_prefix(packet) {
+        ip.decrement_ttl();
+    }
+}
+
+/// A new traffic class octet (DSCP and ECN).
+#[inline]
+pub(crate) fn traffic_class(packet: &mut [u8], tos: u8) {
+    if let Ok((ip, _)) = Ipv4::mut_from_prefix(packet) {
+        let old = u16::from_be_bytes([ip.version_ihl, ip.tos]);
+        ip.tos = tos;
+        let new = u16::from_be_bytes([ip.version_ihl, ip.tos]);
+        ip.checksum = Delta::new().replace16(old, new).apply(ip.checksum.get()).into();
+    }
+}
+
+/// A new identification, so that the fragments of two homes behind one address never mix (RFC 6864 section 5.3.1).
+#[inline]
+pub(crate) fn identification(packet: &mut [u8], new: u16) {
+    if let Ok((ip, _)) = Ipv4::mut_from_prefix(packet) {
+        let delta = swap16(&mut ip.identification, new);
+        ip.checksum = delta.apply(ip.checksum.get()).into();
+    }
+}
+
+#[inline]
+pub(crate) fn swap16(field: &mut U16, new: u16) -> Delta {
+    let delta = Delta::new().replace16(field.get(), new);
+    *field = new.into();
+    delta
+}
+
+#[inline]
+pub(crate) fn swap32(field: &mut U32, new: u32) -> Delta {
+    let delta = Delta::new().replace32(field.get(), new);
+    *field = new.into();
+    delta
+}

@@ -1,0 +1,206 @@
+//! The data path allocates nothing: established packets, new flows, refusals, fragments, expiry.
+
+mod world;
+
+use allocation_counter::measure;
+use weir_engine::{Engine, Now, Output, Side};
+use weir_wire::arp::Arp;
+use weir_wire::build;
+use weir_wire::frame::{Frame, Pool};
+use world::*;
+
+/// A frame of fixed size and a pool that recycles: what mbufs are, without DPDK.
+#[derive(Debug)]
+struct FixedFrame {
+    bytes: Box<[u8; 4096]>,
+    from: usize,
+    to: usize,
+}
+
+const HEADROOM: usize = 128;
+
+impl Frame for FixedFrame {
+    fn data(&self) -> &[u8] {
+        &self.bytes[self.from..self.to]
+    }
+    fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.from..self.to]
+    }
+    fn push(&mut self, n: usize) -> bool {
+        let has_room = self.from >= n;
+        self.from -= if has_room { n } else { 0 };
+        has_room
+    }
+    fn pull(&mut self, n: usize) {
+        self.from += n;
+    }
+    fn truncate(&mut self, len: usize) {
+        self.to = self.to.min(self.from + len);
+    }
+    fn extend(&mut self, n: usize) -> bool {
+        let has_room = self.bytes.len() - self.to >= n;
+        self.to += if has_room { n } else { 0 };
+        has_room
+    }
+    fn is_contiguous(&self) -> bool {
+        true
+    }
+}
+
+/// Frames are made before the measurement and thrown away after it.
+struct FixedPool(Vec<FixedFrame>);
+
+impl FixedPool {
+    fn new() -> Self {
+        let frame = || FixedFrame { bytes: Box::new([0; 4096]), from: HEADROOM, to: HEADROOM };
+        Self((0..4096).map(|_| frame()).collect())
+    }
+
+    fn filled(&mut self, bytes: &[u8]) -> FixedFrame {
+        let mut frame = self.alloc().expect("enough frames");
+        assert!(frame.extend(bytes.len()));
+        frame.data_mut().copy_from_slice(bytes);
+        frame
+    }
+}
+
+impl Pool for FixedPool {
+    type Frame = FixedFrame;
+    fn alloc(&mut self) -> Option<FixedFrame> {
+        self.0.pop()
+    }
+}
+
+struct Bench {
+    engine: Engine<FixedFrame>,
+    pool: FixedPool,
+    out: Output<FixedFrame>,
+    frames: Vec<FixedFrame>,
+    /// Where frames go after sending; nothing is freed while measuring, as DPDK frees into its own pool.
+    sent: Vec<FixedFrame>,
+    now: Now,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let mut config = config();
+        config.nat.timeouts.udp = 2;
+        config.nat.quarantine_sec = 2;
+        config.nat.ports_per_subscriber = 1024;
+        let mut bench = Self {
+            engine: Engine::new(config).unwrap(),
+            pool: FixedPool::new(),
+            out: Output::new(),
+            frames: Vec::with_capacity(64),
+            sent: Vec::with_capacity(4096),
+            now: Now { ms: 1_000_000 },
+        };
+        bench.engine.start(bench.now, &mut bench.pool, &mut bench.out);
+        for (side, worker_ip) in [(Side::Access, WORKER_ACCESS), (Side::Internet, WORKER_INTERNET)]
+        {
+            let reply = Arp::reply(
+                gateway_mac(side),
+                gateway_ip(side).to_bits(),
+                worker_mac(side),
+                worker_ip.to_bits(),
+            );
+            bench.burst(side, &[build::arp(reply)]);
+        }
+        bench.refill();
+        bench
+    }
+
+    /// Allocations made while one burst passes through the engine.
+    fn burst(&mut self, side: Side, packets: &[Vec<u8>]) -> u64 {
+        for packet in packets {
+            let frame = self.pool.filled(packet);
+            self.frames.push(frame);
+        }
+        measure(|| {
+            self.engine.receive(side, self.now, &mut self.frames, &mut self.pool, &mut self.out);
+            self.sent.append(&mut self.out.access);
+            self.sent.append(&mut self.out.internet);
+        })
+        .count_total
+    }
+
+    fn refill(&mut self) {
+        self.sent.clear();
+        self.pool = FixedPool::new();
+    }
+}
+
+fn up(home: &str, inner: impl AsRef<[u8]>) -> Vec<u8> {
+    let packet = build::ipv4(home, ENDPOINT).gre(build::gre(), inner);
+    build::ethernet(worker_mac(Side::Access), gateway_mac(Side::Access), packet)
+}
+
+fn new_flows(base: u16) -> Vec<Vec<u8>> {
+    let packet = |port| up(HOME_A, build::ipv4(PC, SERVER).udp(base + port, 53, b"x"));
+    (0..64).map(packet).collect()
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(measure(|| drop(std::hint::black_box(Box::new(7)))).count_total, 1);
+}
+
+#[test]
+fn new_and_established_flows_allocate_nothing() {
+    let mut bench = Bench::new();
+    for base in [1000, 2000, 3000] {
+        assert_eq!(bench.burst(Side::Access, &new_flows(base)), 0, "new flows");
+        assert_eq!(bench.burst(Side::Access, &new_flows(base)), 0, "established flows");
+    }
+    assert_eq!(bench.sent.len(), 6 * 64);
+    let answers: Vec<_> = bench.sent[..64]
+        .iter()
+        .map(|frame| {
+            let (address, port, _, _) = ends(&frame.data()[14..]);
+            let packet = build::ipv4(SERVER, address).udp(53, port, b"y");
+            build::ethernet(worker_mac(Side::Internet), gateway_mac(Side::Internet), packet)
+        })
+        .collect();
+    assert_eq!(bench.burst(Side::Internet, &answers), 0, "answers");
+    assert_eq!(bench.sent.len(), 7 * 64);
+}
+
+#[test]
+fn refusals_errors_and_fragments_allocate_nothing() {
+    let mut bench = Bench::new();
+    for base in (0..20).map(|n| 1000 + 64 * n) {
+        assert_eq!(bench.burst(Side::Access, &new_flows(base)), 0, "up to the quota and beyond");
+        bench.refill();
+    }
+    let strange: Vec<_> = [
+        up(HOME_B, build::ipv4(PC, SERVER).ttl(1).udp(1, 2, b"x")),
+        up(HOME_B, build::ipv4(PC, SERVER).tcp(build::tcp(1, 2).ack())),
+        up("10.99.0.1", build::ipv4(PC, SERVER).udp(1, 2, b"x")),
+        vec![0; 13],
+    ]
+    .to_vec();
+    assert_eq!(bench.burst(Side::Access, &strange), 0, "errors and drops");
+    let datagram = build::ipv4(PC, SERVER).udp(1, 2, vec![0; 4000]);
+    let mut pieces: Vec<_> =
+        build::fragments(&datagram, 1400).iter().map(|piece| up(HOME_B, piece)).collect();
+    pieces.reverse();
+    assert_eq!(bench.burst(Side::Access, &pieces), 0, "fragments");
+}
+
+#[test]
+fn expiry_and_gateways_allocate_nothing() {
+    let mut bench = Bench::new();
+    bench.burst(Side::Access, &new_flows(1000));
+    bench.refill();
+    for _ in 0..200 {
+        bench.now.ms += 100;
+        let made = measure(|| {
+            bench.engine.tick(bench.now, &mut bench.pool, &mut bench.out);
+            while bench.engine.next_event().is_some() {}
+            bench.sent.append(&mut bench.out.access);
+            bench.sent.append(&mut bench.out.internet);
+        });
+        assert_eq!(made.count_total, 0);
+    }
+    assert_eq!(bench.engine.nat().gauges().flows, 0);
+}

@@ -1,0 +1,141 @@
+//! ARP, ping of the worker, VLANs, gateways.
+
+mod world;
+
+use weir_engine::{DropReason, Side};
+use weir_wire::arp::{self, Arp};
+use weir_wire::ethernet::{Ethernet, Mac};
+use weir_wire::{build, ethernet, icmp, ipv4};
+use world::*;
+
+#[test]
+fn a_worker_announces_itself_and_asks_for_its_gateways() {
+    let mut world = World::unstarted(config());
+    let out = world.start();
+    let mut seen: Vec<_> = out
+        .other
+        .iter()
+        .map(|(side, frame)| {
+            assert_eq!(ethernet::parse(frame).unwrap().destination, Mac::BROADCAST);
+            let message = arp::parse(&frame[Ethernet::LEN..]).unwrap();
+            (*side as usize, dotted(message.sender_ip.get()), dotted(message.target_ip.get()))
+        })
+        .collect();
+    seen.sort();
+    let text = |side: usize, from: &str, to: &str| (side, from.to_owned(), to.to_owned());
+    assert_eq!(
+        seen,
+        [
+            text(0, "10.1.0.1", "10.1.0.1"),
+            text(0, "10.1.0.1", "10.1.0.2"),
+            text(1, "10.2.0.1", "10.2.0.1"),
+            text(1, "10.2.0.1", "10.2.0.2"),
+        ]
+    );
+    assert!(!world.engine.is_ready());
+    world.gateway_answers(Side::Access);
+    assert!(world.engine.gateway_up(Side::Access) && !world.engine.is_ready());
+    world.gateway_answers(Side::Internet);
+    assert!(world.engine.is_ready() && world.counters.gateway_up(Side::Internet));
+}
+
+#[test]
+fn arp_is_answered_for_the_workers_own_address_only() {
+    let mut world = World::default();
+    let asker = build::mac(99);
+    for (target, answers) in [(WORKER_ACCESS, 1), (ENDPOINT, 0), ("10.1.0.77", 0)] {
+        let request = Arp::request(asker, "10.1.0.50".to_bits(), target.to_bits());
+        let out = world.frame(Side::Access, &build::arp(request)).other;
+        assert_eq!(out.len(), answers, "{target}");
+        if let Some((_, frame)) = out.first() {
+            assert_eq!(ethernet::parse(frame).unwrap().destination, asker);
+            let reply = arp::parse(&frame[Ethernet::LEN..]).unwrap();
+            assert!(reply.is_reply());
+            assert_eq!(reply.sender_mac, worker_mac(Side::Access));
+        }
+    }
+}
+
+#[test]
+fn gateways_are_confirmed_also_when_idle_and_lost_when_silent() {
+    let mut world = World::default();
+    let out = world.pass_sec(21);
+    assert_eq!(out.other.len(), 4, "one unicast and one retry a side: {:?}", out.other.len());
+    assert_eq!(
+        ethernet::parse(&out.other[0].1).unwrap().destination,
+        gateway_mac(out.other[0].0),
+        "to the gateway it knows"
+    );
+    world.pass_sec(3);
+    assert!(!world.engine.gateway_up(Side::Internet));
+    world.up(HOME_A, build::ipv4(PC, SERVER).udp(5000, 53, b"x"));
+    assert_eq!(world.dropped(DropReason::GatewayUnresolved), 1);
+    world.gateway_answers(Side::Internet);
+    world.up(HOME_A, build::ipv4(PC, SERVER).udp(5000, 53, b"x")).into_internet();
+}
+
+#[test]
+fn flows_use_all_live_gateways() {
+    let mut config = config();
+    config.internet.gateways.push("10.2.0.3".parse().unwrap());
+    let mut world = World::new(config);
+    let second = build::mac(77);
+    let reply = Arp::reply(
+        second,
+        "10.2.0.3".to_bits(),
+        worker_mac(Side::Internet),
+        WORKER_INTERNET.to_bits(),
+    );
+    world.frame(Side::Internet, &build::arp(reply));
+    for port in 5000..5032 {
+        world.up(HOME_A, build::ipv4(PC, SERVER).udp(port, 53, b"x")).into_internet();
+    }
+    assert!(world.engine.is_ready());
+}
+
+#[test]
+fn the_worker_and_its_endpoints_answer_ping() {
+    let mut world = World::default();
+    for (side, address) in [
+        (Side::Access, WORKER_ACCESS),
+        (Side::Access, ENDPOINT),
+        (Side::Access, ENDPOINT_2),
+        (Side::Internet, WORKER_INTERNET),
+    ] {
+        let ping = build::ipv4("10.3.0.9", address).ttl(3).icmp_echo_request(7, 8, b"hello");
+        let out = world.packet(side, &ping);
+        let reply = match side {
+            Side::Access => out.into_access(),
+            Side::Internet => out.into_internet(),
+        };
+        let (ip, at, _) = ipv4::parse(&reply).unwrap();
+        assert_eq!((ip.source.get(), ip.ttl), (address.to_bits(), 64));
+        assert_eq!(ip.destination.get(), "10.3.0.9".to_bits());
+        assert_eq!(reply[at], icmp::ECHO_REPLY);
+        assert_eq!(&reply[at + 8..], b"hello");
+    }
+    let other = build::ipv4("10.3.0.9", WORKER_INTERNET).udp(1, 2, b"x");
+    assert!(world.down(other).is_nothing());
+    assert_eq!(world.dropped(DropReason::LocalProtocol), 1);
+}
+
+#[test]
+fn k08_a_side_may_be_a_vlan() {
+    let mut config = config();
+    config.internet.vlan = Some(300);
+    let mut world = World::unstarted(config);
+    world.start();
+    let (worker, gateway) = (worker_mac(Side::Internet), gateway_mac(Side::Internet));
+    let reply = Arp::reply(gateway, "10.2.0.2".to_bits(), worker, WORKER_INTERNET.to_bits());
+    world.frame(Side::Internet, &build::arp(reply));
+    assert_eq!(world.dropped(DropReason::Vlan), 1, "untagged");
+    world.frame(Side::Internet, &build::vlan(301, build::arp(reply)));
+    assert_eq!(world.dropped(DropReason::Vlan), 2, "another VLAN");
+    world.frame(Side::Internet, &build::vlan(300, build::arp(reply)));
+    assert!(world.engine.gateway_up(Side::Internet));
+    let ping = build::ipv4("10.2.0.2", WORKER_INTERNET).icmp_echo_request(7, 8, b"hello");
+    let frame = build::vlan(300, build::ethernet(worker, gateway, ping));
+    let out = world.frame(Side::Internet, &frame).other;
+    let header = ethernet::parse_link(&out[0].1).unwrap();
+    assert_eq!((header.vlan, header.ethertype), (Some(300), ethernet::ETHERTYPE_IPV4));
+}

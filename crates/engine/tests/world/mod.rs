@@ -1,0 +1,284 @@
+//! A worker between two networks, without a NIC: packets in, packets out.
+#![allow(dead_code, unreachable_pub)]
+
+use std::sync::Arc;
+
+use ipnet::Ipv4Net;
+use weir_engine::{
+    AccessMode, Counters, DropReason, Engine, EngineConfig, FragmentLimits, MssClamp, Now, Output,
+    ShardConfig, Side, SideConfig,
+};
+use weir_nat::{NatConfig, ShardId};
+use weir_wire::arp::Arp;
+use weir_wire::build::{self, Address};
+use weir_wire::describe::describe_packet;
+use weir_wire::ethernet::Mac;
+use weir_wire::frame::{Frame, VecFrame, VecPool};
+use weir_wire::{gre, ipv4, verify};
+
+pub const ENDPOINT: &str = "10.100.0.1";
+pub const ENDPOINT_2: &str = "10.100.0.2";
+pub const HOME_A: &str = "10.200.0.1";
+pub const HOME_B: &str = "10.200.0.2";
+pub const PC: &str = "192.168.1.10";
+pub const SERVER: &str = "198.51.100.1";
+pub const SERVER_2: &str = "198.51.100.2";
+pub const WORKER_ACCESS: &str = "10.1.0.1";
+pub const WORKER_INTERNET: &str = "10.2.0.1";
+
+pub fn worker_mac(side: Side) -> Mac {
+    build::mac(1 + side as u8)
+}
+
+pub fn gateway_mac(side: Side) -> Mac {
+    build::mac(11 + side as u8)
+}
+
+pub fn gateway_ip(side: Side) -> &'static str {
+    match side {
+        Side::Access => "10.1.0.2",
+        Side::Internet => "10.2.0.2",
+    }
+}
+
+/// What came out of the worker for one packet in.
+#[derive(Debug, Default)]
+pub struct Out {
+    /// IP packets sent toward the internet.
+    pub internet: Vec<Vec<u8>>,
+    /// IP packets sent toward the access network, tunnel header and all.
+    pub access: Vec<Vec<u8>>,
+    /// Other frames (ARP), whole.
+    pub other: Vec<(Side, Vec<u8>)>,
+}
+
+impl Out {
+    /// The only packet, which went to the internet.
+    pub fn into_internet(self) -> Vec<u8> {
+        assert_eq!((self.internet.len(), self.access.len()), (1, 0), "one packet to the internet");
+        self.internet.into_iter().next().unwrap()
+    }
+
+    /// The only packet, which went to the access network.
+    pub fn into_access(self) -> Vec<u8> {
+        assert_eq!((self.internet.len(), self.access.len()), (0, 1), "one packet to the homes");
+        self.access.into_iter().next().unwrap()
+    }
+
+    /// The only packet, which went to a home: (outer destination, GRE header, inner packet).
+    pub fn into_home(self) -> (u32, gre::Header, Vec<u8>) {
+        decapsulate(&self.into_access())
+    }
+
+    pub fn is_nothing(&self) -> bool {
+        self.internet.is_empty() && self.access.is_empty() && self.other.is_empty()
+    }
+}
+
+pub struct World {
+    pub engine: Engine<VecFrame>,
+    pub pool: VecPool,
+    pub now: Now,
+    pub counters: Arc<Counters>,
+    out: Output<VecFrame>,
+}
+
+pub fn config() -> EngineConfig {
+    let side = |side: Side| SideConfig {
+        mac: worker_mac(side),
+        address: match side {
+            Side::Access => "10.1.0.1/24".parse().unwrap(),
+            Side::Internet => "10.2.0.1/24".parse().unwrap(),
+        },
+        gateways: vec![gateway_ip(side).parse().unwrap()],
+        vlan: None,
+        mtu: 1500,
+    };
+    let shard = |id: u32, public: &str| weir_nat::ShardConfig {
+        id: ShardId(id),
+        public: vec![public.parse::<Ipv4Net>().unwrap()],
+        subscribers_max: 16,
+    };
+    EngineConfig {
+        mode: AccessMode::Gre,
+        access: side(Side::Access),
+        internet: side(Side::Internet),
+        mss_clamp: MssClamp::Auto,
+        shards: [(1, ENDPOINT), (2, ENDPOINT_2)]
+            .map(|(id, endpoint)| ShardConfig {
+                id: ShardId(id),
+                endpoint: Some(endpoint.to_bits()),
+                subscribers: vec![],
+            })
+            .to_vec(),
+        nat: NatConfig {
+            flows_max: 4096,
+            subscribers: vec!["10.200.0.0/16".parse().unwrap()],
+            shards: vec![shard(1, "203.0.113.0/29"), shard(2, "203.0.113.8/29")],
+            seed: [1, 2, 3, 4],
+            ..NatConfig::default()
+        },
+        fragments: FragmentLimits::default(),
+    }
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new(config())
+    }
+}
+
+impl World {
+    /// A started worker whose gateways have answered.
+    pub fn new(config: EngineConfig) -> Self {
+        let mut world = Self::unstarted(config);
+        world.engine.start(world.now, &mut world.pool, &mut world.out);
+        world.collect();
+        for side in Side::ALL {
+            world.gateway_answers(side);
+        }
+        assert!(world.engine.is_ready());
+        world
+    }
+
+    pub fn unstarted(config: EngineConfig) -> Self {
+        let engine = Engine::new(config).expect("a valid configuration");
+        let counters = engine.counters();
+        let out = Output::new();
+        Self { engine, pool: VecPool::new(), now: Now { ms: 1_000_000 }, counters, out }
+    }
+
+    pub fn start(&mut self) -> Out {
+        self.engine.start(self.now, &mut self.pool, &mut self.out);
+        self.collect()
+    }
+
+    pub fn gateway_answers(&mut self, side: Side) {
+        let worker_ip = match side {
+            Side::Access => WORKER_ACCESS,
+            Side::Internet => WORKER_INTERNET,
+        };
+        let gateway = gateway_ip(side).to_bits();
+        let reply = Arp::reply(gateway_mac(side), gateway, worker_mac(side), worker_ip.to_bits());
+        assert!(self.frame(side, &build::arp(reply)).is_nothing());
+    }
+
+    /// One whole Ethernet frame in.
+    pub fn frame(&mut self, side: Side, frame: &[u8]) -> Out {
+        self.frames(side, vec![VecFrame::new(frame)])
+    }
+
+    pub fn frames(&mut self, side: Side, mut frames: Vec<VecFrame>) -> Out {
+        self.engine.receive(side, self.now, &mut frames, &mut self.pool, &mut self.out);
+        assert!(frames.is_empty());
+        self.collect()
+    }
+
+    /// One IP packet in, from the gateway of that side.
+    pub fn packet(&mut self, side: Side, packet: &[u8]) -> Out {
+        self.frame(side, &build::ethernet(worker_mac(side), gateway_mac(side), packet))
+    }
+
+    /// A packet of a home, through its tunnel to the first shard.
+    pub fn up(&mut self, home: &str, inner: impl AsRef<[u8]>) -> Out {
+        self.packet(Side::Access, &build::ipv4(home, ENDPOINT).gre(build::gre(), inner))
+    }
+
+    /// A packet from the internet.
+    pub fn down(&mut self, packet: impl AsRef<[u8]>) -> Out {
+        self.packet(Side::Internet, packet.as_ref())
+    }
+
+    /// Lets time pass, with housekeeping as often as a worker does it.
+    pub fn pass_sec(&mut self, seconds: u64) -> Out {
+        let mut out = Out::default();
+        for _ in 0..seconds * 10 {
+            self.now.ms += 100;
+            self.engine.tick(self.now, &mut self.pool, &mut self.out);
+            let more = self.collect();
+            out.access.extend(more.access);
+            out.internet.extend(more.internet);
+            out.other.extend(more.other);
+        }
+        out
+    }
+
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.counters.dropped(reason)
+    }
+
+    /// Drops of all kinds.
+    pub fn drops(&self) -> u64 {
+        DropReason::ALL.iter().map(|&reason| self.dropped(reason)).sum()
+    }
+
+    fn collect(&mut self) -> Out {
+        let mut out = Out::default();
+        for (side, frames) in
+            [(Side::Access, &mut self.out.access), (Side::Internet, &mut self.out.internet)]
+        {
+            for frame in frames.drain(..) {
+                let bytes = frame.data().to_vec();
+                assert_eq!(bytes[6..12], worker_mac(side).0, "source MAC");
+                if bytes[12..14] != [8, 0] {
+                    out.other.push((side, bytes));
+                    continue;
+                }
+                let packet = bytes[14..].to_vec();
+                assert_sound(&packet);
+                match side {
+                    Side::Access => out.access.push(packet),
+                    Side::Internet => out.internet.push(packet),
+                }
+            }
+        }
+        out
+    }
+}
+
+/// Everything in the packet that can be checked is right: lengths and checksums, inside the tunnel too.
+pub fn assert_sound(packet: &[u8]) {
+    assert_eq!(ipv4::parse(packet).expect("an IPv4 packet").2, packet.len(), "no padding");
+    if let Err(error) = verify::packet(packet) {
+        panic!("{error}: {}", describe_packet(packet));
+    }
+}
+
+pub fn decapsulate(packet: &[u8]) -> (u32, gre::Header, Vec<u8>) {
+    let (ip, header_len, _) = ipv4::parse(packet).unwrap();
+    assert_eq!(ip.protocol, ipv4::PROTOCOL_GRE);
+    let header = gre::parse(&packet[header_len..]).unwrap();
+    (ip.destination.get(), header, packet[header_len + header.len..].to_vec())
+}
+
+/// (source address, source port, destination address, destination port); for ICMP the identifier twice.
+pub fn ends(packet: &[u8]) -> (u32, u16, u32, u16) {
+    let (ip, at, _) = ipv4::parse(packet).unwrap();
+    let word = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
+    let ports = match ip.protocol {
+        ipv4::PROTOCOL_ICMP => (word(at + 4), word(at + 4)),
+        _ => (word(at), word(at + 2)),
+    };
+    (ip.source.get(), ports.0, ip.destination.get(), ports.1)
+}
+
+/// Dotted quad of an address, for comparing and for building packets.
+pub fn dotted(address: u32) -> String {
+    std::net::Ipv4Addr::from(address).to_string()
+}
+
+pub trait Bits {
+    fn to_bits(&self) -> u32;
+}
+
+impl Bits for str {
+    fn to_bits(&self) -> u32 {
+        self.parse::<std::net::Ipv4Addr>().unwrap().to_bits()
+    }
+}
+
+/// `build::Address` is in scope for callers that pass addresses of several kinds.
+pub fn bits(address: impl Address) -> u32 {
+    let packet = build::ipv4(address, "0.0.0.1").payload(253, []);
+    ipv4::parse(&packet).unwrap().0.source.get()
+}
