@@ -1,0 +1,23 @@
+//! One core, one worker; the other threads stay off them.
+
+use crate::check::refuse_repeats;
+use crate::findings::Findings;
+use crate::types::Config;
+
+pub(crate) fn check(config: &Config, findings: &mut Findings<'_>) {
+    let workers = config.workers.iter().enumerate();
+    let cores: Vec<_> =
+        workers.map(|(index, worker)| (format!("worker[{index}].core"), worker.core)).collect();
+    refuse_repeats(cores.clone(), "core", findings);
+
+    let control = config.node.control_cores.iter().flatten().enumerate();
+    for (index, control_core) in control {
+        if let Some((worker, core)) = cores.iter().find(|(_, core)| core == control_core) {
+            let key = findings.element("node.control_cores", index);
+            if findings.is_good(worker) && findings.is_good(&key) {
+                let message = format!("core {core} belongs to a worker ({worker})");
+                findings.warning(&key, message, "its packets wait while other threads run");
+            }
+        }
+    }
+}

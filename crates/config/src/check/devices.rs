@@ -1,0 +1,42 @@
+//! Each port belongs to one side of one worker.
+
+use crate::check::{interfaces, refuse_repeats};
+use crate::findings::Findings;
+use crate::types::Config;
+
+pub(crate) fn check(config: &Config, findings: &mut Findings<'_>) {
+    let named = |identity: fn(&str) -> Option<String>| -> Vec<_> {
+        let devices =
+            interfaces(config).map(|(path, side)| (format!("{path}.device"), &side.device));
+        devices.filter_map(|(key, device)| Some((key, identity(device)?))).collect()
+    };
+    refuse_repeats(named(name), "device", findings);
+    refuse_repeats(named(kernel_queue), "queue", findings);
+    let macs = interfaces(config).filter_map(|(path, side)| {
+        let bytes = side.mac?.map(|byte| format!("{byte:02x}"));
+        Some((format!("{path}.mac"), bytes.join(":")))
+    });
+    refuse_repeats(macs.collect::<Vec<_>>(), "MAC address", findings);
+}
+
+/// The EAL's name of a device: what stands before the first comma. PCI addresses may leave out domain 0000.
+fn name(device: &str) -> Option<String> {
+    let name = device.split(',').next().unwrap_or(device).to_ascii_lowercase();
+    let is_short_pci = name.len() == 7 && name.as_bytes()[2] == b':' && name.as_bytes()[5] == b'.';
+    Some(if is_short_pci { format!("0000:{name}") } else { name })
+}
+
+/// The kernel interface and queue that an AF_XDP device takes for itself.
+fn kernel_queue(device: &str) -> Option<String> {
+    let argument = |key: &str| {
+        let arguments = device.split(',').skip(1);
+        arguments
+            .filter_map(|argument| argument.split_once('='))
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| value)
+    };
+    if !device.starts_with("net_af_xdp") {
+        return None;
+    }
+    Some(format!("{} of {}", argument("start_queue").unwrap_or("0"), argument("iface")?))
+}

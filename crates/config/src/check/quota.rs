@@ -1,0 +1,39 @@
+//! The port quota of a home is a number of blocks that one address can hold.
+
+use crate::findings::Findings;
+use crate::types::Nat;
+
+/// Lower ports are never given: RFC 4787 REQ-3 keeps the well-known ones apart.
+const PORT_MIN: u32 = 1024;
+
+/// Blocks of one public address that have a port to give. Blocks begin at multiples of their size, so a large one reaches below
+/// the least port and has fewer.
+pub(crate) fn blocks_of_address(port_block: u16) -> u32 {
+    let ports = u32::from(port_block).max(1);
+    65_536 / ports - PORT_MIN / ports
+}
+
+/// Whether quota and block size fit together, so that pools can be reckoned with them.
+pub(crate) fn check(nat: &Nat, findings: &mut Findings<'_>) -> bool {
+    const QUOTA: &str = "nat.ports_per_subscriber";
+    if !findings.is_good("nat.port_block") || !findings.is_good(QUOTA) {
+        return false;
+    }
+    let (quota, block) = (nat.ports_per_subscriber, u32::from(nat.port_block));
+    let address = blocks_of_address(nat.port_block) * block;
+    if quota > address {
+        let message =
+            format!("{quota} ports are more than an address has in blocks of {block}: {address}");
+        findings.error(QUOTA, message, format!("write at most {address}"));
+    } else if quota % block != 0 {
+        let (below, above) = (quota / block * block, quota.next_multiple_of(block).min(address));
+        let fix =
+            if below == 0 { format!("write {above}") } else { format!("write {below} or {above}") };
+        findings.error(
+            QUOTA,
+            format!("{quota} is not a multiple of nat.port_block = {block}"),
+            fix,
+        );
+    }
+    findings.is_good(QUOTA)
+}

@@ -1,0 +1,124 @@
+//! Collects what is wrong while the file is read and checked, with the place of every key.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Diagnostic;
+
+/// Findings are capped: a file of junk must not give a report as long as itself.
+const FINDINGS_MAX: usize = 200;
+
+/// Errors and warnings so far, and where each key stands.
+///
+/// Keys are paths such as `worker[0].access.mtu`. A key has at most one error: the later checks leave it alone, so one
+/// mistake is reported once.
+#[derive(Debug)]
+pub(crate) struct Findings<'t> {
+    file: &'t str,
+    text: &'t str,
+    /// Byte offsets.
+    places: BTreeMap<String, usize>,
+    bad: BTreeSet<String>,
+    errors: Vec<Diagnostic>,
+    warnings: Vec<Diagnostic>,
+}
+
+impl<'t> Findings<'t> {
+    pub(crate) fn new(text: &'t str, file: &'t str) -> Self {
+        Self {
+            file,
+            text,
+            places: BTreeMap::new(),
+            bad: BTreeSet::new(),
+            errors: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Notes that `key` stands at byte `at`.
+    pub(crate) fn place(&mut self, key: &str, at: usize) {
+        self.places.insert(key.to_owned(), at);
+    }
+
+    /// Whether the file gives `key` a value.
+    pub(crate) fn is_given(&self, key: &str) -> bool {
+        self.places.contains_key(key)
+    }
+
+    /// Whether `key`, or the value it is part of, has no error so far: later checks may trust it.
+    pub(crate) fn is_good(&self, key: &str) -> bool {
+        !self.bad.contains(key) && parent(key).is_none_or(|parent| self.is_good(parent))
+    }
+
+    /// The path of element `index` of a list; the list itself where the file gives one value instead of a list.
+    pub(crate) fn element(&self, key: &str, index: usize) -> String {
+        let element = format!("{key}[{index}]");
+        if self.places.contains_key(&element) { element } else { key.to_owned() }
+    }
+
+    pub(crate) fn error(&mut self, key: &str, message: impl Into<String>, fix: impl Into<String>) {
+        let at = self.place_of(key);
+        self.error_at(at, key, message, fix);
+    }
+
+    /// An error at byte `at` instead of the place of `key`.
+    pub(crate) fn error_at(
+        &mut self,
+        at: usize,
+        key: &str,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        let is_new = key.is_empty() || self.bad.insert(key.to_owned());
+        if is_new && self.errors.len() < FINDINGS_MAX {
+            let found = self.diagnostic(at, key, message.into(), fix.into());
+            self.errors.push(found);
+        }
+    }
+
+    pub(crate) fn warning(
+        &mut self,
+        key: &str,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        if self.warnings.len() < FINDINGS_MAX {
+            let at = self.place_of(key);
+            let found = self.diagnostic(at, key, message.into(), fix.into());
+            self.warnings.push(found);
+        }
+    }
+
+    /// Errors and warnings, each in file order.
+    pub(crate) fn into_parts(mut self) -> (Vec<Diagnostic>, Vec<Diagnostic>) {
+        self.errors.sort_by_key(|found| (found.line, found.column));
+        self.warnings.sort_by_key(|found| (found.line, found.column));
+        (self.errors, self.warnings)
+    }
+
+    /// Byte offset of a key; of what it stands in, when the file does not have it.
+    fn place_of(&self, key: &str) -> usize {
+        match self.places.get(key) {
+            Some(at) => *at,
+            None => parent(key).map_or(0, |parent| self.place_of(parent)),
+        }
+    }
+
+    fn diagnostic(&self, at: usize, key: &str, message: String, fix: String) -> Diagnostic {
+        let before = &self.text.as_bytes()[..at.min(self.text.len())];
+        let line_start =
+            before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+        Diagnostic {
+            file: self.file.to_owned(),
+            line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
+            column: 1 + String::from_utf8_lossy(&before[line_start..]).chars().count(),
+            key: key.to_owned(),
+            message,
+            fix,
+        }
+    }
+}
+
+/// `a.b[1].c` -> `a.b[1]` -> `a.b` -> `a`.
+fn parent(key: &str) -> Option<&str> {
+    key.rfind(['.', '[']).map(|cut| &key[..cut])
+}

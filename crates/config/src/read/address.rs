@@ -1,0 +1,75 @@
+//! IPv4 addresses and prefixes, and those that nobody can have.
+
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+
+use crate::findings::Findings;
+use crate::section::Section;
+
+/// Stands for an address that could not be read.
+pub(crate) const STAND_IN: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 32);
+
+/// Prefixes that are no unicast addresses of a network (RFC 6890, RFC 1112).
+const SPECIAL: [(Ipv4Net, &str); 4] = [
+    (Ipv4Net::new_assert(Ipv4Addr::new(0, 0, 0, 0), 8), "\"this network\" (0.0.0.0/8)"),
+    (Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8), "loopback (127.0.0.0/8)"),
+    (Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 4), "multicast (224.0.0.0/4)"),
+    (Ipv4Net::new_assert(Ipv4Addr::new(240, 0, 0, 0), 4), "class E (240.0.0.0/4)"),
+];
+
+/// The special prefix that `net` lies in or contains.
+pub(crate) fn special(net: Ipv4Net) -> Option<&'static str> {
+    SPECIAL.iter().find(|(special, _)| overlap(*special, net)).map(|(_, kind)| *kind)
+}
+
+pub(crate) fn overlap(one: Ipv4Net, other: Ipv4Net) -> bool {
+    one.contains(&other) || other.contains(&one)
+}
+
+/// A list of prefixes; elements with an error are [`STAND_IN`], so that positions stay.
+pub(crate) fn prefixes(
+    section: &Section<'_>,
+    name: &str,
+    findings: &mut Findings<'_>,
+) -> Vec<Ipv4Net> {
+    let Some(entry) = section.entry(name, findings) else { return Vec::new() };
+    let Some(elements) = entry.elements(findings) else { return Vec::new() };
+    if elements.is_empty() {
+        findings.error(&entry.path, "an empty list", "name at least one prefix");
+    }
+    let mut nets: Vec<Ipv4Net> = Vec::new();
+    for (path, element) in elements {
+        match element.as_str().ok_or("not a string".to_owned()).and_then(prefix) {
+            Ok(net) => {
+                if let Some(before) = nets.iter().find(|before| overlap(**before, net)) {
+                    findings.error(
+                        &path,
+                        format!("{net} overlaps {before} before it"),
+                        "remove one",
+                    );
+                }
+                nets.push(net);
+            }
+            Err(message) => {
+                findings.error(&path, message, "write a unicast prefix as \"a.b.c.d/length\"");
+                nets.push(STAND_IN);
+            }
+        }
+    }
+    nets
+}
+
+fn prefix(text: &str) -> Result<Ipv4Net, String> {
+    let net: Ipv4Net = text.parse().map_err(|_| format!("{text:?} is not an IPv4 prefix"))?;
+    if net.addr() != net.network() {
+        return Err(format!("{net} has host bits; its prefix is {}", net.trunc()));
+    }
+    match special(net) {
+        Some(kind) if overlap(net, SPECIAL[0].0) && net.prefix_len() < 8 => {
+            Err(format!("{net} contains {kind}"))
+        }
+        Some(kind) => Err(format!("{net} is {kind}")),
+        None => Ok(net),
+    }
+}

@@ -1,0 +1,68 @@
+//! `[nat]`.
+
+use toml::de::DeValue;
+
+use crate::findings::Findings;
+use crate::section::{self, Section};
+use crate::types::{AccessMode, Filtering, MssClamp, Nat, Pooling};
+
+/// RFC 9293 section 3.7.1: 536 is what every host takes.
+const MSS_MIN: u64 = 536;
+/// The largest MTU without the IPv4 and TCP headers.
+const MSS_MAX: u64 = 9176;
+
+pub(crate) fn read(section: &Section<'_>, mode: AccessMode, findings: &mut Findings<'_>) -> Nat {
+    Nat {
+        enabled: section.boolean("enabled", findings),
+        filtering: match section.choice("filtering", findings) {
+            "address-dependent" => Filtering::AddressDependent,
+            "endpoint-independent" => Filtering::EndpointIndependent,
+            _ => Filtering::AddressAndPortDependent,
+        },
+        port_block: port_block(section, findings),
+        ports_per_subscriber: section.integer("ports_per_subscriber", findings),
+        flows_max: section.integer("flows_max", findings),
+        flows_per_subscriber: section.optional_integer("flows_per_subscriber", findings),
+        quarantine_sec: section.integer("quarantine_sec", findings),
+        pooling: match section.choice("pooling", findings) {
+            "soft" => Pooling::Soft,
+            _ => Pooling::Hard,
+        },
+        udp_inbound_refresh: section.boolean("udp_inbound_refresh", findings),
+        inbound_sessions_max: section.integer("inbound_sessions_max", findings),
+        mss_clamp: mss_clamp(section, mode, findings),
+    }
+}
+
+fn port_block(section: &Section<'_>, findings: &mut Findings<'_>) -> u16 {
+    let ports: u16 = section.integer("port_block", findings);
+    if !ports.is_power_of_two() {
+        let below = 1 << ports.ilog2();
+        let fix = format!("write {below} or {}", 2 * below);
+        findings.error(
+            &section.path_of("port_block"),
+            format!("{ports} is not a power of two"),
+            fix,
+        );
+    }
+    ports
+}
+
+fn mss_clamp(section: &Section<'_>, mode: AccessMode, findings: &mut Findings<'_>) -> MssClamp {
+    let default = match mode {
+        AccessMode::Gre => MssClamp::Auto,
+        AccessMode::Plain => MssClamp::Off,
+    };
+    let Some(entry) = section.entry("mss_clamp", findings) else { return default };
+    match entry.value {
+        DeValue::Boolean(true) => MssClamp::Auto,
+        DeValue::Boolean(false) => MssClamp::Off,
+        value => match section::integer(value).filter(|mss| (MSS_MIN..=MSS_MAX).contains(mss)) {
+            Some(mss) => MssClamp::Max(mss as u16),
+            None => {
+                entry.refuse(findings);
+                default
+            }
+        },
+    }
+}

@@ -1,0 +1,264 @@
+//! One table of the file, read key by key with the ranges and defaults of the key table.
+//!
+//! A read always gives a value, so that reading goes on and every mistake is found in one run. After an error the value
+//! is only a stand-in: [`Findings::is_good`] tells them apart, and no configuration leaves the parser.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::findings::Findings;
+use crate::key::{self, Key, Kind, Preset};
+
+/// A table of the document, or the absence of one.
+#[derive(Debug)]
+pub(crate) struct Section<'d> {
+    /// Where its keys are in the key table.
+    id: &'static str,
+    /// Its own key path, e.g. `worker[0].access`.
+    path: String,
+    table: Option<&'d DeTable<'d>>,
+}
+
+/// A value and its key path.
+#[derive(Debug)]
+pub(crate) struct Entry<'d> {
+    pub(crate) path: String,
+    pub(crate) key: &'static Key,
+    pub(crate) value: &'d DeValue<'d>,
+}
+
+impl<'d> Section<'d> {
+    /// The section `id` at `path`; reports every key in it that the key table does not have.
+    pub(crate) fn new(
+        id: &'static str,
+        path: String,
+        table: Option<&'d DeTable<'d>>,
+        findings: &mut Findings<'_>,
+    ) -> Self {
+        let section = Self { id, path, table };
+        for key in table.into_iter().flat_map(|table| table.keys()) {
+            let name: &str = key.get_ref();
+            if key::find(id, name).is_none() {
+                let fix = match key::nearest(id, name) {
+                    Some(known) => format!("did you mean {known}?"),
+                    None => "remove it".to_owned(),
+                };
+                let path = section.path_of(&name.escape_debug().to_string());
+                findings.error_at(key.span().start, &path, "unknown key", fix);
+            }
+        }
+        section
+    }
+
+    pub(crate) fn path_of(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// The value of `name`, its place noted. An absent required key is an error.
+    pub(crate) fn entry(&self, name: &str, findings: &mut Findings<'_>) -> Option<Entry<'d>> {
+        let key = self.key(name);
+        let path = self.path_of(name);
+        match self.table.and_then(|table| table.get(name)) {
+            Some(value) => {
+                findings.place(&path, value.span().start);
+                Some(Entry { path, key, value: value.get_ref() })
+            }
+            None => {
+                if matches!(key.default, Preset::Required) && self.table.is_some() {
+                    let fix = match key.kind {
+                        Kind::Form("table", _) if self.path.is_empty() => {
+                            format!("write a section [{name}]")
+                        }
+                        Kind::Form("table", _) => format!("write {name} = {{ ... }}"),
+                        _ => format!("must be {}", expectation(key)),
+                    };
+                    findings.error(&path, "missing", fix);
+                }
+                None
+            }
+        }
+    }
+
+    pub(crate) fn boolean(&self, name: &str, findings: &mut Findings<'_>) -> bool {
+        let default = self.default_of(name) == Some("true");
+        let Some(entry) = self.entry(name, findings) else { return default };
+        entry.value.as_bool().unwrap_or_else(|| {
+            entry.refuse(findings);
+            default
+        })
+    }
+
+    /// An integer within the key's range; the default where the file has none.
+    pub(crate) fn integer<T: TryFrom<u64> + Default>(
+        &self,
+        name: &str,
+        findings: &mut Findings<'_>,
+    ) -> T {
+        let given = self.optional_integer(name, findings);
+        given.or_else(|| self.default_integer(name)).unwrap_or_default()
+    }
+
+    /// An integer within the key's range; `None` where the file has none.
+    pub(crate) fn optional_integer<T: TryFrom<u64>>(
+        &self,
+        name: &str,
+        findings: &mut Findings<'_>,
+    ) -> Option<T> {
+        let entry = self.entry(name, findings)?;
+        let Kind::Integer(min, max) = entry.key.kind else {
+            panic!("{} is not an integer in the key table", entry.path)
+        };
+        let number = integer(entry.value).filter(|number| (min..=max).contains(number));
+        if number.is_none() {
+            entry.refuse(findings);
+        }
+        number.and_then(|number| T::try_from(number).ok())
+    }
+
+    /// One of the key's words; the default, else the first, where the file has none.
+    pub(crate) fn choice(&self, name: &str, findings: &mut Findings<'_>) -> &'static str {
+        let Kind::Choice(words) = self.key(name).kind else {
+            panic!("{} is not a choice in the key table", self.path_of(name))
+        };
+        let default = self.default_of(name).map_or(words[0], |literal| literal.trim_matches('"'));
+        let Some(entry) = self.entry(name, findings) else { return default };
+        let word = words.iter().find(|word| entry.value.as_str() == Some(word));
+        word.copied().unwrap_or_else(|| {
+            entry.refuse(findings);
+            default
+        })
+    }
+
+    /// A string that `accepts` takes; `None` where the file has none.
+    pub(crate) fn text(
+        &self,
+        name: &str,
+        findings: &mut Findings<'_>,
+        accepts: impl Fn(&str) -> bool,
+    ) -> Option<&'d str> {
+        let entry = self.entry(name, findings)?;
+        let text = entry.value.as_str().filter(|text| accepts(text));
+        if text.is_none() {
+            entry.refuse(findings);
+        }
+        text
+    }
+
+    /// The table `name` in this one, as section `id`.
+    pub(crate) fn section(
+        &self,
+        name: &str,
+        id: &'static str,
+        findings: &mut Findings<'_>,
+    ) -> Section<'d> {
+        let entry = self.entry(name, findings);
+        let table = entry.as_ref().and_then(|entry| entry.value.as_table());
+        if let (Some(entry), None) = (&entry, table) {
+            entry.refuse(findings);
+        }
+        Section::new(id, self.path_of(name), table, findings)
+    }
+
+    /// The repeated tables `name` in this one, as sections `id`.
+    pub(crate) fn sections(
+        &self,
+        name: &str,
+        id: &'static str,
+        findings: &mut Findings<'_>,
+    ) -> Vec<Section<'d>> {
+        let Some(entry) = self.entry(name, findings) else { return Vec::new() };
+        let Some(elements) = entry.elements(findings) else { return Vec::new() };
+        if elements.is_empty() {
+            entry.refuse(findings);
+        }
+        let mut sections = Vec::new();
+        for (path, element) in elements {
+            let table = element.as_table();
+            if table.is_none() {
+                findings.error(&path, "not a table", format!("write [[{name}]] above its keys"));
+            }
+            sections.push(Section::new(id, path, table, findings));
+        }
+        sections
+    }
+
+    fn key(&self, name: &str) -> &'static Key {
+        key::find(self.id, name)
+            .unwrap_or_else(|| panic!("{}.{name} is not in the key table", self.id))
+    }
+
+    /// The TOML literal that counts when the key is absent.
+    fn default_of(&self, name: &str) -> Option<&'static str> {
+        match self.key(name).default {
+            Preset::Value(literal) => Some(literal),
+            _ => None,
+        }
+    }
+
+    fn default_integer<T: TryFrom<u64>>(&self, name: &str) -> Option<T> {
+        let literal = self.default_of(name)?.replace('_', "");
+        T::try_from(literal.parse().ok()?).ok()
+    }
+}
+
+impl<'d> Entry<'d> {
+    /// Reports that the value is not what the key table asks for.
+    pub(crate) fn refuse(&self, findings: &mut Findings<'_>) {
+        let message = match integer(self.value) {
+            Some(number) if matches!(self.key.kind, Kind::Integer(..)) => {
+                format!("{number} is out of range")
+            }
+            _ => match (self.value, &self.key.kind) {
+                (DeValue::String(text), Kind::Choice(_) | Kind::Form("string", _)) => {
+                    format!("{text:?} is not valid")
+                }
+                (value, _) => format!("{} is not valid here", with_article(value.type_str())),
+            },
+        };
+        findings.error(&self.path, message, format!("must be {}", expectation(self.key)));
+    }
+
+    /// The elements of a list with their key paths, places noted. Anything but a list is an error.
+    pub(crate) fn elements(
+        &self,
+        findings: &mut Findings<'_>,
+    ) -> Option<Vec<(String, &'d DeValue<'d>)>> {
+        let Some(list) = self.value.as_array() else {
+            self.refuse(findings);
+            return None;
+        };
+        let place = |(index, element): (usize, &'d Spanned<DeValue<'d>>)| {
+            let path = format!("{}[{index}]", self.path);
+            findings.place(&path, element.span().start);
+            (path, element.get_ref())
+        };
+        Some(list.iter().enumerate().map(place).collect())
+    }
+}
+
+/// A TOML integer that is not negative; `None` for everything else.
+pub(crate) fn integer(value: &DeValue<'_>) -> Option<u64> {
+    let number = value.as_integer()?;
+    u64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+/// What a value of `key` must be, as the end of a sentence.
+pub(crate) fn expectation(key: &Key) -> String {
+    let unit = if key.unit.is_empty() { String::new() } else { format!(" {}", key.unit) };
+    match key.kind {
+        Kind::Boolean => "true or false".to_owned(),
+        Kind::Integer(min, max) => format!("an integer {min}..={max}{unit}"),
+        Kind::Choice(words) => {
+            let words: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
+            format!("one of {}", words.join(", "))
+        }
+        Kind::Form("table", _) => "a table".to_owned(),
+        Kind::Form("tables", _) => format!("at least one [[{}]]", key.name),
+        Kind::Form(form, rule) => format!("a {form}: {}", rule.replace('`', "")),
+    }
+}
+
+fn with_article(name: &str) -> String {
+    let article = if name.starts_with(['a', 'i']) { "an" } else { "a" };
+    format!("{article} {name}")
+}

@@ -1,0 +1,233 @@
+//! The configuration once it is parsed and valid: plain values, defaults filled in, no spans.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use ipnet::Ipv4Net;
+
+/// A whole valid configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    pub node: Node,
+    /// At least one; in file order. `Shard::worker` is an index into it.
+    pub workers: Vec<Worker>,
+    pub access: Access,
+    pub nat: Nat,
+    pub timeouts: Timeouts,
+    pub fragments: Fragments,
+    /// At least one; in file order.
+    pub shards: Vec<Shard>,
+}
+
+/// `[node]`: the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub name: String,
+    pub poll: Poll,
+    /// Cores of every thread that is not a worker. `None`: all cores no worker uses, or core 0 when there are none.
+    pub control_cores: Option<Vec<usize>>,
+    pub hugepages: HugePages,
+    /// Memory for packet buffers given to the EAL, in MiB. `None`: computed from the workers.
+    pub memory_mb: Option<u32>,
+    /// Extra EAL arguments, appended to those weir builds.
+    pub eal: Vec<String>,
+    pub admin_socket: PathBuf,
+    /// Group that may read the admin socket. `None`: "weir" where that group exists, else the process's own.
+    pub admin_group: Option<String>,
+    /// Where `/metrics` is served. `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
+    pub log_level: LogLevel,
+    pub log_format: LogFormat,
+    /// File of the NAT block log. `None`: no block log.
+    pub block_log: Option<PathBuf>,
+}
+
+/// How a worker waits for packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// Sleeps in steps when idle.
+    Adaptive,
+    /// Never sleeps.
+    Busy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePages {
+    /// Used when the machine has some.
+    Auto,
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// `[[worker]]`: a pinned thread with a port on each side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Worker {
+    pub core: usize,
+    pub access: Interface,
+    pub internet: Interface,
+    /// Receive descriptors of each port; a power of two.
+    pub rx_descriptors: u16,
+    /// Transmit descriptors of each port; a power of two.
+    pub tx_descriptors: u16,
+}
+
+/// One side of a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// DPDK devargs or a PCI address.
+    pub device: String,
+    /// The worker's own address and the length of the connected prefix.
+    pub address: Ipv4Net,
+    /// At least one, each inside `address`'s prefix.
+    pub gateways: Vec<Ipv4Addr>,
+    pub vlan: Option<u16>,
+    /// Largest IPv4 packet in bytes, without Ethernet and VLAN headers.
+    pub mtu: u16,
+    /// MAC address to set. `None`: the device's own.
+    pub mac: Option<[u8; 6]>,
+}
+
+/// `[access]`: how homes reach weir.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    pub mode: AccessMode,
+    /// Only homes inside these are served: outer sources in gre mode, inside addresses in plain mode.
+    pub subscribers: Vec<Ipv4Net>,
+    pub gre_key: GreKey,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessMode {
+    /// A subscriber is an outer source, a shard an outer destination.
+    Gre,
+    /// A subscriber is an inside address, a shard its prefixes.
+    Plain,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GreKey {
+    /// Remembered and echoed only.
+    Ignore,
+    /// Part of the subscriber's identity, with the outer source.
+    Subscriber,
+}
+
+/// `[nat]`: translation and filtering, the same for every shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nat {
+    /// False: a firewall without translation.
+    pub enabled: bool,
+    pub filtering: Filtering,
+    /// Ports per block; a power of two.
+    pub port_block: u16,
+    /// Quota of a subscriber, in ports of its public address; a multiple of `port_block`.
+    pub ports_per_subscriber: u32,
+    /// Sessions per worker.
+    pub flows_max: u32,
+    /// Sessions of one home (RFC 6888 REQ-5). `None`: no limit.
+    pub flows_per_subscriber: Option<u32>,
+    /// How long a released block stays unused, in seconds (RFC 6888 REQ-8).
+    pub quarantine_sec: u32,
+    pub pooling: Pooling,
+    /// Whether an inbound packet refreshes a UDP or ICMP session (RFC 4787 REQ-6).
+    pub udp_inbound_refresh: bool,
+    /// TCP sessions of a mapping that remotes may open (RFC 7857 section 5).
+    pub inbound_sessions_max: u16,
+    pub mss_clamp: MssClamp,
+}
+
+/// Who outside may answer a mapping (RFC 4787 section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filtering {
+    AddressAndPortDependent,
+    AddressDependent,
+    EndpointIndependent,
+}
+
+/// What happens when a subscriber's public address has no block left (RFC 7857 section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// The flow is refused: one public address per subscriber.
+    Hard,
+    /// Another public address of the shard is used.
+    Soft,
+}
+
+/// Lowering of the maximum segment size in TCP SYN segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MssClamp {
+    Off,
+    /// To what the MTUs and the tunnel leave.
+    Auto,
+    /// To this many bytes.
+    Max(u16),
+}
+
+/// `[timeouts]`: idle time of a session until it is removed, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    pub profile: TimeoutProfile,
+    pub tcp_syn_sent_sec: u32,
+    pub tcp_syn_received_sec: u32,
+    pub tcp_established_sec: u32,
+    pub tcp_fin_wait_sec: u32,
+    pub tcp_close_wait_sec: u32,
+    pub tcp_last_ack_sec: u32,
+    pub tcp_time_wait_sec: u32,
+    /// After an RST.
+    pub tcp_close_sec: u32,
+    /// Until the first answer.
+    pub udp_sec: u32,
+    /// After an answer.
+    pub udp_stream_sec: u32,
+    pub icmp_sec: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeoutProfile {
+    /// The values of RFC 4787, 5382, 5508.
+    Rfc,
+    /// The short values mobile carriers run with.
+    Carrier,
+}
+
+/// `[fragments]`: limits of a worker for packets that arrive in pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragments {
+    /// Datagrams followed at once.
+    pub datagrams_max: u32,
+    /// Fragments held, in all, while their first one is missing.
+    pub held_max: u32,
+    /// Fragments held for one datagram.
+    pub held_per_datagram_max: u32,
+    pub timeout_sec: u32,
+}
+
+/// `[[shard]]`: a fixed group of subscribers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shard {
+    pub id: u32,
+    /// The tunnel endpoint; `Some` in gre mode only.
+    pub endpoint: Option<Ipv4Addr>,
+    /// The homes' prefixes; plain mode only, empty in gre mode.
+    pub subscribers: Vec<Ipv4Net>,
+    /// Never empty: a firewall in plain mode has the homes' prefixes here, too.
+    pub public: Vec<Ipv4Net>,
+    pub subscribers_max: u32,
+    /// Index into `Config::workers` of the worker that owns the shard.
+    pub worker: usize,
+}

@@ -1,0 +1,175 @@
+//! Addresses that cannot be, and things that must be unique.
+
+use crate::base::{BASE, changed, check_errors};
+
+#[test]
+fn addresses() {
+    check_errors(
+        BASE,
+        &[
+            (
+                "10.1.0.1/24",
+                "10.1.0.1",
+                &[
+                    "6:57: worker[0].access.address: \"10.1.0.1\" is not valid (must be a string: \"a.b.c.d/length\"",
+                ],
+            ),
+            (
+                "10.1.0.1/24",
+                "10.1.0.0/24",
+                &[
+                    "6:57: worker[0].access.address: 10.1.0.0 is the network or broadcast address of 10.1.0.0/24",
+                ],
+            ),
+            (
+                "10.1.0.1/24",
+                "127.0.0.1/24",
+                &["6:57: worker[0].access.address: 127.0.0.1 is loopback (127.0.0.0/8)"],
+            ),
+            ("10.1.0.1/24", "10.1.0.1/32", &["6:57: worker[0].access.address: "]),
+            (
+                "10.1.0.3/24",
+                "10.1.0.1/24",
+                &[
+                    "11:57: worker[1].access.address: address 10.1.0.1 is already at worker[0].access.address",
+                ],
+            ),
+            (
+                "10.2.0.1/24",
+                "10.1.0.9/24",
+                &[
+                    "7:59: worker[0].internet.address: the connected prefixes of both sides overlap",
+                    "7:84: worker[0].internet.gateway: 10.2.0.2 is not in the connected prefix 10.1.0.0/24",
+                ],
+            ),
+            (
+                "gateway = \"10.1.0.2\"",
+                "gateway = \"10.1.0.1\"",
+                &["6:82: worker[0].access.gateway: 10.1.0.1 is the worker's own address"],
+            ),
+            (
+                "gateway = \"10.1.0.2\"",
+                "gateway = \"10.1.0.3\"",
+                &[
+                    "6:82: worker[0].access.gateway: 10.1.0.3 is weir's own (worker[1].access.address)",
+                ],
+            ),
+            (
+                "gateway = \"10.1.0.2\"",
+                "gateway = \"10.9.0.2\"",
+                &[
+                    "6:82: worker[0].access.gateway: 10.9.0.2 is not in the connected prefix 10.1.0.0/24",
+                ],
+            ),
+            (
+                "gateway = \"10.1.0.2\"",
+                "gateway = \"10.1.0.255\"",
+                &["6:82: worker[0].access.gateway: 10.1.0.255 is the network or broadcast address"],
+            ),
+            (
+                "10.200.0.0/16",
+                "10.200.0.1/16",
+                &[
+                    "15:16: access.subscribers[0]: 10.200.0.1/16 has host bits; its prefix is 10.200.0.0/16",
+                ],
+            ),
+            (
+                "10.200.0.0/16",
+                "0.0.0.0/0",
+                &["15:16: access.subscribers[0]: 0.0.0.0/0 contains \"this network\" (0.0.0.0/8)"],
+            ),
+            (
+                "[\"10.200.0.0/16\"]",
+                "\"10.200.0.0/16\"",
+                &["15:15: access.subscribers: a string is not valid here"],
+            ),
+            ("[\"10.200.0.0/16\"]", "[]", &["15:15: access.subscribers: an empty list"]),
+            (
+                "[\"10.200.0.0/16\"]",
+                "[\"10.200.0.0/16\", \"10.200.3.0/24\"]",
+                &["15:33: access.subscribers[1]: 10.200.3.0/24 overlaps 10.200.0.0/16 before it"],
+            ),
+            (
+                "203.0.113.0/28",
+                "240.0.0.0/28",
+                &["26:11: shard[0].public[0]: 240.0.0.0/28 is class E (240.0.0.0/4)"],
+            ),
+            (
+                "203.0.113.0/28",
+                "224.0.1.0/28",
+                &["26:11: shard[0].public[0]: 224.0.1.0/28 is multicast"],
+            ),
+            ("203.0.113.0/28", "x", &["26:11: shard[0].public[0]: \"x\" is not an IPv4 prefix"]),
+            (
+                "\"10.100.0.1\"",
+                "\"10.100.0\"",
+                &["25:12: shard[0].endpoint: \"10.100.0\" is not valid"],
+            ),
+            (
+                "\"10.100.0.1\"",
+                "\"255.255.255.255\"",
+                &["25:12: shard[0].endpoint: 255.255.255.255 is class E"],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn what_must_be_unique() {
+    check_errors(
+        BASE,
+        &[
+            (
+                "core = 2",
+                "core = 1",
+                &["10:8: worker[1].core: core 1 is already at worker[0].core"],
+            ),
+            (
+                "net_af_xdp2,iface=acc1",
+                "net_af_xdp0,iface=acc1",
+                &[
+                    "11:21: worker[1].access.device: device net_af_xdp0 is already at worker[0].access.device",
+                ],
+            ),
+            (
+                "net_af_xdp2,iface=acc1",
+                "net_af_xdp2,iface=acc0",
+                &[
+                    "11:21: worker[1].access.device: queue 0 of acc0 is already at worker[0].access.device",
+                ],
+            ),
+            ("net_af_xdp2,iface=acc1", "net_af_xdp2,iface=acc0,start_queue=1", &[]),
+            ("id = 2", "id = 1", &["29:6: shard[1].id: shard 1 is already at shard[0].id"]),
+            (
+                "10.100.0.2",
+                "10.100.0.1",
+                &["30:12: shard[1].endpoint: address 10.100.0.1 is already at shard[0].endpoint"],
+            ),
+            (
+                "10.100.0.2",
+                "10.1.0.1",
+                &[
+                    "30:12: shard[1].endpoint: address 10.1.0.1 is already at worker[0].access.address",
+                ],
+            ),
+        ],
+    );
+    let pci = changed(BASE, "net_af_xdp0,iface=acc0", "0000:01:00.0");
+    check_errors(
+        &pci,
+        &[(
+            "net_af_xdp2,iface=acc1",
+            "01:00.0",
+            &["11:21: worker[1].access.device: device 0000:01:00.0 is already"],
+        )],
+    );
+    let mac = changed(BASE, "mtu = 1524", "mac = \"02:00:00:00:00:0a\", mtu = 1524");
+    check_errors(
+        &mac,
+        &[(
+            "\"10.1.0.2\", mtu",
+            "\"10.1.0.2\", mac = \"02:00:00:00:00:0A\", mtu",
+            &["11:100: worker[1].access.mac: MAC address 02:00:00:00:00:0a is already"],
+        )],
+    );
+}

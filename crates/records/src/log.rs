@@ -1,0 +1,141 @@
+//! Start, control and end of the block log.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::SystemTime;
+
+use crate::log_file;
+use crate::sender::BlockLogSender;
+use crate::writer::{Inlet, Writer};
+
+/// Records a ring holds: at two records a flow set-up burst of a whole shard is a few thousand.
+const RING_RECORDS: usize = 65_536;
+
+/// The wall clock, as the writer thread sees it.
+pub type Clock = Box<dyn Fn() -> SystemTime + Send>;
+
+/// The block log of a node.
+#[derive(Debug)]
+pub struct BlockLog;
+
+/// Why the block log could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockLogError {
+    #[error("cannot open the block log {}: {source}", path.display())]
+    Open { path: PathBuf, source: std::io::Error },
+    #[error("cannot start the thread of the block log: {0}")]
+    Thread(std::io::Error),
+}
+
+/// Totals since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogCounters {
+    /// Lines written.
+    pub written_total: u64,
+    /// Records lost: a ring was full, or the process ended while the file could not be written.
+    pub lost_total: u64,
+    /// Failed writes and reopenings.
+    pub write_errors_total: u64,
+}
+
+/// What the handle and the writer thread share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) is_reopen_asked: AtomicBool,
+    pub(crate) is_stop_asked: AtomicBool,
+    pub(crate) written_total: AtomicU64,
+    pub(crate) write_errors_total: AtomicU64,
+    /// Lines that were taken from the rings but never written.
+    pub(crate) abandoned_total: AtomicU64,
+}
+
+/// Controls the writer thread. Dropping it stops the thread as [`BlockLogHandle::stop`] does.
+pub struct BlockLogHandle {
+    shared: Arc<Shared>,
+    lost: Vec<Arc<AtomicU64>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl BlockLog {
+    /// Opens the file, writes that the node started, and starts the writer thread. The senders are one for each of
+    /// `workers`, in order. The thread runs where its caller may run.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or the thread not started.
+    pub fn start(
+        path: &Path,
+        node: &str,
+        workers: usize,
+        clock: Clock,
+    ) -> Result<(Vec<BlockLogSender>, BlockLogHandle), BlockLogError> {
+        let file = log_file::open(path)
+            .map_err(|source| BlockLogError::Open { path: path.to_owned(), source })?;
+        let shared = Arc::new(Shared::default());
+        let (mut senders, mut inlets, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..workers {
+            let (producer, consumer) = rtrb::RingBuffer::new(RING_RECORDS);
+            let lost_total = Arc::new(AtomicU64::new(0));
+            senders.push(BlockLogSender::new(producer, Arc::clone(&lost_total)));
+            inlets.push(Inlet::new(consumer, Arc::clone(&lost_total)));
+            lost.push(lost_total);
+        }
+        let writer = Writer::new(path, file, node, inlets, Arc::clone(&shared), clock);
+        let builder = std::thread::Builder::new().name("weir-block-log".to_owned());
+        let thread = builder.spawn(move || writer.run()).map_err(BlockLogError::Thread)?;
+        Ok((senders, BlockLogHandle { shared, lost, thread: Some(thread) }))
+    }
+}
+
+impl BlockLogHandle {
+    /// Asks the writer to close the file and open its path again: after a rotation, on SIGHUP. Returns at once.
+    pub fn reopen(&self) {
+        self.shared.is_reopen_asked.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub fn counters(&self) -> LogCounters {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let lost: u64 = self.lost.iter().map(|lost| load(lost)).sum();
+        LogCounters {
+            written_total: load(&self.shared.written_total),
+            lost_total: lost + load(&self.shared.abandoned_total),
+            write_errors_total: load(&self.shared.write_errors_total),
+        }
+    }
+
+    /// Writes what the senders have handed in so far, ends the thread, and gives the last totals.
+    pub fn stop(mut self) -> LogCounters {
+        self.join();
+        self.counters()
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+
+    fn join(&mut self) {
+        self.shared.is_stop_asked.store(true, Ordering::Release);
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the writer has already been reported by the panic hook; the log is at its end either way.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for BlockLogHandle {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+impl fmt::Debug for BlockLogHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockLogHandle").field("counters", &self.counters()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,41 @@
+//! The files a rotation has left beside the block log.
+
+use std::path::{Path, PathBuf};
+
+/// Compressed files must be unpacked before they can be searched.
+const COMPRESSED: [&str; 4] = [".gz", ".xz", ".zst", ".bz2"];
+
+/// What belongs to a block log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RotatedFiles {
+    /// The log and its rotated predecessors, in no order of time.
+    pub plain: Vec<PathBuf>,
+    /// Predecessors that a search cannot read.
+    pub compressed: Vec<PathBuf>,
+}
+
+/// The files of the block log at `path`: `blocks.jsonl`, `blocks.jsonl.1`, `blocks.jsonl-20260301`, ...
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn rotated_files(path: &Path) -> std::io::Result<RotatedFiles> {
+    let mut files = RotatedFiles::default();
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let found = entry.file_name().to_string_lossy().into_owned();
+        let Some(rest) = found.strip_prefix(&name) else { continue };
+        if !rest.is_empty() && !rest.starts_with(['.', '-', '_']) {
+            continue;
+        }
+        let is_compressed = COMPRESSED.iter().any(|ending| rest.ends_with(ending));
+        if is_compressed { &mut files.compressed } else { &mut files.plain }.push(entry.path());
+    }
+    files.plain.sort();
+    files.compressed.sort();
+    Ok(files)
+}

@@ -1,0 +1,45 @@
+//! A worker's end of the block log.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use crate::event::BlockEvent;
+use crate::line::unix_ms;
+
+/// An event on its way through a ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) event: BlockEvent,
+    /// Milliseconds since 1970.
+    pub(crate) at_ms: u64,
+    /// Records this sender had lost before this one, in all.
+    pub(crate) lost_before: u64,
+}
+
+/// One worker's end: a ring of its own, with one writer and one reader.
+#[derive(Debug)]
+pub struct BlockLogSender {
+    ring: rtrb::Producer<Entry>,
+    /// Written by this sender only, read by the writer thread and the metrics.
+    lost_total: Arc<AtomicU64>,
+}
+
+impl BlockLogSender {
+    pub(crate) fn new(ring: rtrb::Producer<Entry>, lost_total: Arc<AtomicU64>) -> Self {
+        Self { ring, lost_total }
+    }
+
+    /// Hands an event to the writer. Never waits, allocates or calls the system.
+    ///
+    /// `at` is the wall clock, read once for the events of a burst. `false`: the ring was full; the record is lost, counted, and
+    /// the log will say so.
+    pub fn push(&mut self, event: BlockEvent, at: SystemTime) -> bool {
+        let lost_before = self.lost_total.load(Ordering::Relaxed);
+        let is_taken = self.ring.push(Entry { event, at_ms: unix_ms(at), lost_before }).is_ok();
+        if !is_taken {
+            self.lost_total.store(lost_before + 1, Ordering::Relaxed);
+        }
+        is_taken
+    }
+}

@@ -1,0 +1,189 @@
+//! The thread that writes the block log.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::backlog::Backlog;
+use crate::line::{Content, Line, unix_ms};
+use crate::log::{Clock, Shared};
+use crate::log_file;
+use crate::sender::Entry;
+
+/// Records taken from one ring before the next one has its turn.
+const TURN_RECORDS: usize = 1024;
+/// How long the rings rest when they were empty.
+const IDLE_PAUSE: Duration = Duration::from_millis(20);
+/// How long until a failed write is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// The reading end of one sender's ring.
+#[derive(Debug)]
+pub(crate) struct Inlet {
+    ring: rtrb::Consumer<Entry>,
+    lost_total: Arc<AtomicU64>,
+    /// How many of the lost ones the log has mentioned.
+    lost_reported: u64,
+}
+
+impl Inlet {
+    pub(crate) fn new(ring: rtrb::Consumer<Entry>, lost_total: Arc<AtomicU64>) -> Self {
+        Self { ring, lost_total, lost_reported: 0 }
+    }
+}
+
+pub(crate) struct Writer {
+    path: PathBuf,
+    file: File,
+    node: String,
+    inlets: Vec<Inlet>,
+    shared: Arc<Shared>,
+    clock: Clock,
+    backlog: Backlog,
+    /// Records of this node since its start, lost ones included.
+    sequence: u64,
+    is_failing: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        path: &Path,
+        file: File,
+        node: &str,
+        inlets: Vec<Inlet>,
+        shared: Arc<Shared>,
+        clock: Clock,
+    ) -> Self {
+        let mut writer = Self {
+            path: path.to_owned(),
+            file,
+            node: node.to_owned(),
+            inlets,
+            shared,
+            clock,
+            backlog: Backlog::default(),
+            sequence: 0,
+            is_failing: false,
+        };
+        writer.append(unix_ms((writer.clock)()), Content::Opened);
+        writer
+    }
+
+    pub(crate) fn run(mut self) {
+        loop {
+            // Read before the rings: what was handed in before the request is then written.
+            let is_stop_asked = self.shared.is_stop_asked.load(Ordering::Acquire);
+            let taken = self.take_all();
+            if self.shared.is_reopen_asked.swap(false, Ordering::AcqRel) {
+                self.write();
+                self.reopen();
+            }
+            self.write();
+            if is_stop_asked && (taken == 0 || self.is_failing) {
+                return self.abandon();
+            }
+            match (self.is_failing, taken) {
+                (true, _) => std::thread::park_timeout(RETRY_PAUSE),
+                (false, 0) => std::thread::park_timeout(IDLE_PAUSE),
+                (false, _) => {}
+            }
+        }
+    }
+
+    /// Moves records from the rings to the backlog, as many as it has room for.
+    fn take_all(&mut self) -> usize {
+        let mut inlets = std::mem::take(&mut self.inlets);
+        let taken = inlets.iter_mut().map(|inlet| self.take(inlet)).sum();
+        self.inlets = inlets;
+        taken
+    }
+
+    fn take(&mut self, inlet: &mut Inlet) -> usize {
+        for taken in 0..TURN_RECORDS {
+            if !self.backlog.has_room() {
+                return taken;
+            }
+            // Read before the ring is seen empty: these were lost before whatever comes later.
+            let lost_total = inlet.lost_total.load(Ordering::Relaxed);
+            match inlet.ring.pop() {
+                Ok(entry) => {
+                    self.report_lost(inlet, entry.lost_before, entry.at_ms);
+                    self.append(entry.at_ms, Content::Block(entry.event));
+                }
+                Err(rtrb::PopError::Empty) => {
+                    let now_ms = unix_ms((self.clock)());
+                    self.report_lost(inlet, lost_total, now_ms);
+                    return taken;
+                }
+            }
+        }
+        TURN_RECORDS
+    }
+
+    /// Says in the log that records are missing here.
+    fn report_lost(&mut self, inlet: &mut Inlet, lost_total: u64, at_ms: u64) {
+        let count = lost_total.saturating_sub(inlet.lost_reported);
+        if count > 0 {
+            inlet.lost_reported = lost_total;
+            self.sequence += count - 1;
+            self.append(at_ms, Content::Lost(count));
+        }
+    }
+
+    fn append(&mut self, time_ms: u64, content: Content) {
+        self.sequence += 1;
+        let line = Line { time_ms, node: self.node.clone(), sequence: self.sequence, content };
+        line.emit(self.backlog.bytes());
+    }
+
+    fn write(&mut self) {
+        if self.backlog.is_empty() {
+            return;
+        }
+        let (lines, result) = self.backlog.write_to(&mut self.file);
+        self.shared.written_total.fetch_add(lines, Ordering::Relaxed);
+        match result {
+            Err(error) => self.failed(&error),
+            Ok(()) if self.is_failing => {
+                self.is_failing = false;
+                let path = self.path.display();
+                tracing::info!(event = "block-log-recovered", %path, "the block log is written again");
+            }
+            Ok(()) => {}
+        }
+    }
+
+    fn reopen(&mut self) {
+        match log_file::open(&self.path) {
+            Ok(file) => {
+                self.file = file;
+                self.backlog.begin_line_again();
+            }
+            // Goes on in the old file: a rotation that fails loses nothing.
+            Err(error) => {
+                self.shared.write_errors_total.fetch_add(1, Ordering::Relaxed);
+                let path = self.path.display();
+                tracing::error!(event = "block-log-reopen-failed", %path, %error, "the old file stays in use");
+            }
+        }
+    }
+
+    /// Counts each failure and reports the first of a series.
+    fn failed(&mut self, error: &std::io::Error) {
+        self.shared.write_errors_total.fetch_add(1, Ordering::Relaxed);
+        if !self.is_failing {
+            self.is_failing = true;
+            let path = self.path.display();
+            tracing::error!(event = "block-log-failing", %path, %error, "the block log cannot be written; trying again");
+        }
+    }
+
+    /// At the end: what could not be written is lost, and counted.
+    fn abandon(self) {
+        let in_rings: usize = self.inlets.iter().map(|inlet| inlet.ring.slots()).sum();
+        let count = self.backlog.lines() + in_rings as u64;
+        self.shared.abandoned_total.fetch_add(count, Ordering::Relaxed);
+    }
+}
