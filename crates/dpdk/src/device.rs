@@ -1,0 +1,159 @@
+//! What a device string says: `net_af_xdp0,iface=acc0`, `0000:01:00.0`, `pci:01:00.0,option=1`.
+
+use crate::error::Error;
+
+/// A device as the operator wrote it, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Device {
+    /// As DPDK is given it.
+    pub(crate) devargs: String,
+    /// DPDK's name of the device: the virtual device's name or the full PCI address.
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    options: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Pci,
+    AfXdp,
+    Memif,
+    /// Any other virtual device.
+    Virtual,
+}
+
+impl Device {
+    pub(crate) fn parse(devargs: &str) -> Result<Device, Error> {
+        let mut parts = devargs.split(',').map(str::trim);
+        let first = parts.next().unwrap_or_default();
+        let (kind, name) = classify(first).ok_or_else(|| {
+            malformed(devargs, "is neither a PCI address nor a DPDK virtual device")
+        })?;
+        let mut options = Vec::new();
+        for part in parts {
+            match part.split_once('=') {
+                Some((key, value)) if !key.is_empty() => {
+                    options.push((key.to_owned(), value.to_owned()))
+                }
+                _ => {
+                    return Err(malformed(
+                        devargs,
+                        &format!("has the option \"{part}\", which is not of the form key=value"),
+                    ));
+                }
+            }
+        }
+        let mut full = name.clone();
+        for (key, value) in &options {
+            full.push_str(&format!(",{key}={value}"));
+        }
+        if full.contains('\0') {
+            return Err(malformed(devargs, "contains a NUL byte"));
+        }
+        Ok(Device { devargs: full, name, kind, options })
+    }
+
+    /// The value of an option, if it was given.
+    pub(crate) fn option(&self, key: &str) -> Option<&str> {
+        self.options.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// An error about this device.
+    pub(crate) fn error(
+        &self,
+        problem: impl Into<String>,
+        cause: Option<String>,
+        fix: impl Into<String>,
+    ) -> Error {
+        Error::Device {
+            device: self.devargs.clone(),
+            problem: problem.into(),
+            cause,
+            fix: fix.into(),
+        }
+    }
+}
+
+fn classify(first: &str) -> Option<(Kind, String)> {
+    if let Some(address) = pci_address(first.strip_prefix("pci:").unwrap_or(first)) {
+        return Some((Kind::Pci, address));
+    }
+    let name = first.strip_prefix("vdev:").unwrap_or(first);
+    let kind = match name {
+        _ if name.starts_with("net_af_xdp") => Kind::AfXdp,
+        _ if name.starts_with("net_memif") => Kind::Memif,
+        _ if name.starts_with("net_")
+            || name.starts_with("virtio_user")
+            || name.starts_with("eth_") =>
+        {
+            Kind::Virtual
+        }
+        _ => return None,
+    };
+    Some((kind, name.to_owned()))
+}
+
+/// `01:00.0` and `0000:01:00.0` in DPDK's full form.
+fn pci_address(text: &str) -> Option<String> {
+    let (bus_part, function) = text.split_once('.')?;
+    let fields: Vec<&str> = bus_part.split(':').collect();
+    let (domain, bus, device) = match fields[..] {
+        [bus, device] => ("0", bus, device),
+        [domain, bus, device] => (domain, bus, device),
+        _ => return None,
+    };
+    let number =
+        |text: &str, max: u32| u32::from_str_radix(text, 16).ok().filter(|number| *number <= max);
+    let (domain, bus, device) =
+        (number(domain, u32::MAX)?, number(bus, 0xff)?, number(device, 0x1f)?);
+    Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{:x}", number(function, 7)?))
+}
+
+fn malformed(devargs: &str, problem: &str) -> Error {
+    Error::Device {
+        device: devargs.to_owned(),
+        problem: problem.to_owned(),
+        cause: None,
+        fix: "write for example 0000:01:00.0, net_af_xdp0,iface=eth1 or net_memif0,role=client,socket=/run/memif.sock".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_virtual_devices_apart() {
+        let device =
+            Device::parse("net_af_xdp0, iface=acc0,start_queue=2").expect("is well formed");
+        assert_eq!((device.kind, device.name.as_str()), (Kind::AfXdp, "net_af_xdp0"));
+        assert_eq!(device.option("iface"), Some("acc0"));
+        assert_eq!(device.option("queue_count"), None);
+        assert_eq!(device.devargs, "net_af_xdp0,iface=acc0,start_queue=2");
+    }
+
+    #[test]
+    fn completes_pci_addresses() {
+        for text in ["01:00.0", "0000:01:00.0", "pci:01:0.0", "pci:0000:01:00.0"] {
+            let device = Device::parse(text).expect("is well formed");
+            assert_eq!(
+                (device.kind, device.devargs.as_str()),
+                (Kind::Pci, "0000:01:00.0"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong_with_a_device_string() {
+        for (text, expected) in [
+            ("", "neither"),
+            ("eth0", "neither"),
+            ("01:00.9", "neither"),
+            ("net_null0,copy", "\"copy\""),
+        ] {
+            let error = Device::parse(text).expect_err("is malformed").to_string();
+            assert!(error.contains(expected) && error.contains("write for example"), "{error}");
+        }
+    }
+}

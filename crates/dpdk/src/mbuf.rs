@@ -1,0 +1,230 @@
+//! Hot: a packet buffer owned by Rust and allocated by DPDK.
+//!
+//! Reading and editing a packet makes no call into C: the layout of an mbuf's first fields is asserted in the shim. Every
+//! function here works on the first segment; a chain (jumbo frame in small buffers) says so through `is_contiguous`.
+
+use std::fmt;
+use std::mem::size_of;
+use std::ptr::NonNull;
+use std::slice;
+
+use weir_dpdk_sys as sys;
+use weir_wire::frame::Frame;
+
+/// One DPDK packet buffer. Dropping it gives it back to its pool; sending it moves it to the driver.
+///
+/// Exactly one pointer wide, so that a `Vec<Mbuf>` is the array DPDK's bursts take.
+#[repr(transparent)]
+pub struct Mbuf(NonNull<sys::weir_mbuf>);
+
+const _: () = assert!(size_of::<Mbuf>() == size_of::<*mut sys::weir_mbuf>());
+const _: () = assert!(size_of::<Option<Mbuf>>() == size_of::<*mut sys::weir_mbuf>());
+
+// JUSTIFICATION: packets move from the thread that received them to others (capture, tests).
+// SAFETY: an Mbuf is the only owner of its buffer, and DPDK pools take buffers back from any thread.
+unsafe impl Send for Mbuf {}
+
+impl Mbuf {
+    /// Takes ownership of a buffer, `None` for a null pointer.
+    ///
+    /// # Safety
+    /// The pointer is null or a buffer that the caller owns, and is not used again.
+    #[inline]
+    pub(crate) unsafe fn from_raw(pointer: *mut sys::weir_mbuf) -> Option<Mbuf> {
+        NonNull::new(pointer).map(Mbuf)
+    }
+
+    /// Frees all frames in one call and leaves the vector empty, with its capacity.
+    pub fn free_all(frames: &mut Vec<Mbuf>) {
+        let count = frames.len() as u32;
+        let first = frames.as_mut_ptr().cast::<*mut sys::weir_mbuf>();
+        // JUSTIFICATION: the frames are given away below, in one call for all.
+        // SAFETY: 0 is within the capacity. From here on the vector no longer owns the frames.
+        unsafe { frames.set_len(0) };
+        // JUSTIFICATION: one call per burst instead of one per frame.
+        // SAFETY: `first` points to `count` pointers to buffers we own, because Mbuf is transparent.
+        unsafe { sys::weir_mbuf_free_bulk(first, count) }
+    }
+
+    #[inline]
+    fn view(&self) -> &sys::weir_mbuf {
+        // JUSTIFICATION: a call into C for every look at a packet would cost more than the look.
+        // SAFETY: the pointer is valid while we own the mbuf; nobody else writes to it; the shim asserts the layout.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    fn view_mut(&mut self) -> &mut sys::weir_mbuf {
+        // JUSTIFICATION: as in `view`.
+        // SAFETY: as in `view`, and `&mut self` makes the access exclusive.
+        unsafe { self.0.as_mut() }
+    }
+
+    /// Changes the length of the first segment, and of the packet by as much.
+    #[inline]
+    fn set_len(&mut self, len: u16) {
+        let view = self.view_mut();
+        view.pkt_len = view.pkt_len - u32::from(view.data_len) + u32::from(len);
+        view.data_len = len;
+    }
+
+    /// The first byte of the data.
+    #[inline]
+    fn first(&self) -> *mut u8 {
+        let view = self.view();
+        view.buf_addr.wrapping_add(usize::from(view.data_off))
+    }
+}
+
+impl Frame for Mbuf {
+    #[inline]
+    fn data(&self) -> &[u8] {
+        let len = usize::from(self.view().data_len);
+        // JUSTIFICATION: packet bytes are read in place.
+        // SAFETY: DPDK keeps data_off + data_len <= buf_len, and so does every function here; the buffer is mapped and
+        // initialised for the life of the pool, and lives as long as `self`.
+        unsafe { slice::from_raw_parts(self.first(), len) }
+    }
+
+    #[inline]
+    fn data_mut(&mut self) -> &mut [u8] {
+        let len = usize::from(self.view().data_len);
+        // JUSTIFICATION: packet bytes are edited in place.
+        // SAFETY: as in `data`; `&mut self` makes the access exclusive, and no buffer of ours is shared (no clones).
+        unsafe { slice::from_raw_parts_mut(self.first(), len) }
+    }
+
+    #[inline]
+    fn push(&mut self, n: usize) -> bool {
+        let view = self.view_mut();
+        if n > usize::from(view.data_off) {
+            return false;
+        }
+        // n <= data_off, a u16; data_off + data_len <= buf_len, a u16.
+        view.data_off -= n as u16;
+        let len = view.data_len + n as u16;
+        self.set_len(len);
+        true
+    }
+
+    #[inline]
+    fn pull(&mut self, n: usize) {
+        let view = self.view_mut();
+        let n = n.min(usize::from(view.data_len)) as u16;
+        view.data_off += n;
+        let len = view.data_len - n;
+        self.set_len(len);
+    }
+
+    #[inline]
+    fn truncate(&mut self, len: usize) {
+        if len < usize::from(self.view().data_len) {
+            self.set_len(len as u16);
+        }
+    }
+
+    #[inline]
+    fn extend(&mut self, n: usize) -> bool {
+        let view = self.view();
+        let used = usize::from(view.data_off) + usize::from(view.data_len);
+        if view.nb_segs != 1 || n > usize::from(view.buf_len).saturating_sub(used) {
+            return false;
+        }
+        let len = view.data_len + n as u16;
+        self.set_len(len);
+        true
+    }
+
+    #[inline]
+    fn is_contiguous(&self) -> bool {
+        self.view().nb_segs == 1
+    }
+}
+
+impl Drop for Mbuf {
+    fn drop(&mut self) {
+        // JUSTIFICATION: only DPDK can put a buffer back into its pool.
+        // SAFETY: we own the buffer, and pools are never freed.
+        unsafe { sys::weir_mbuf_free(self.0.as_ptr()) }
+    }
+}
+
+impl fmt::Debug for Mbuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let view = self.view();
+        f.debug_struct("Mbuf")
+            .field("len", &view.pkt_len)
+            .field("headroom", &view.data_off)
+            .field("segments", &view.nb_segs)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::ManuallyDrop;
+
+    use super::*;
+
+    /// Runs on a buffer of this test, which belongs to no pool and so must not be dropped as an Mbuf.
+    fn with_buffer(check: impl FnOnce(&mut Mbuf)) {
+        let mut bytes = [0u8; 512];
+        let mut view = sys::weir_mbuf {
+            buf_addr: bytes.as_mut_ptr(),
+            buf_len: 512,
+            data_off: 128,
+            nb_segs: 1,
+            ..Default::default()
+        };
+        check(&mut ManuallyDrop::new(Mbuf(NonNull::from(&mut view))));
+    }
+
+    #[test]
+    fn grows_and_shrinks_at_both_ends() {
+        with_buffer(|mbuf| {
+            assert!(mbuf.extend(100));
+            mbuf.data_mut().fill(7);
+            assert!(mbuf.push(28));
+            assert_eq!(mbuf.data().len(), 128);
+            mbuf.pull(28);
+            assert_eq!(mbuf.data(), [7; 100]);
+            mbuf.truncate(40);
+            assert_eq!((mbuf.data().len(), mbuf.view().pkt_len), (40, 40));
+        });
+    }
+
+    #[test]
+    fn refuses_more_than_the_buffer_has() {
+        with_buffer(|mbuf| {
+            assert!(!mbuf.push(129));
+            assert!(mbuf.push(128));
+            assert!(!mbuf.push(1));
+            assert!(!mbuf.extend(385));
+            assert!(mbuf.extend(384));
+            assert!(!mbuf.extend(1));
+            assert_eq!(mbuf.data().len(), 512);
+        });
+    }
+
+    #[test]
+    fn a_longer_truncate_changes_nothing() {
+        with_buffer(|mbuf| {
+            assert!(mbuf.extend(10));
+            mbuf.truncate(11);
+            assert_eq!(mbuf.data().len(), 10);
+        });
+    }
+
+    #[test]
+    fn a_chain_is_not_contiguous_and_does_not_grow_at_the_end() {
+        with_buffer(|mbuf| {
+            assert!(mbuf.extend(10));
+            mbuf.view_mut().nb_segs = 2;
+            mbuf.view_mut().pkt_len = 300;
+            assert!(!mbuf.is_contiguous());
+            assert!(!mbuf.extend(1));
+            mbuf.pull(4);
+            assert_eq!(mbuf.view().pkt_len, 296);
+        });
+    }
+}
