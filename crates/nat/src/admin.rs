@@ -1,0 +1,214 @@
+//! What an operator asks of a running worker. Listings look at a bounded number of slots per call;
+//! nothing here is on a packet's path.
+
+use weir_flow::{RecordId, SlabId};
+
+use crate::endpoint::{Endpoint, Protocol, Tick};
+use crate::mapping::{Kind, Mapping, Remote};
+use crate::nat::Nat;
+use crate::port_block::{BlockId, LANES};
+use crate::session_view::{
+    BlockView, PageCursor, PageStage, SessionFilter, SessionView, SubscriberView,
+};
+
+/// Slots looked at in one slab before the budget is asked again.
+const PAGE_STEP: usize = 64;
+
+impl Nat {
+    /// Appends the next sessions that match to `out`, looking at `budget` slots at most (rounded up
+    /// to 64). Returns whether there may be more. A filter with a public endpoint goes through the
+    /// index and one slab only.
+    pub fn sessions(
+        &self,
+        cursor: &mut PageCursor,
+        budget: usize,
+        filter: &SessionFilter,
+        out: &mut Vec<SessionView>,
+    ) -> bool {
+        let mut left = budget.div_ceil(PAGE_STEP).max(1);
+        while left > 0 && cursor.stage != PageStage::Done {
+            match (cursor.stage, filter.public) {
+                (PageStage::First, Some(public)) => {
+                    self.page_of_public(cursor, public, filter, out)
+                }
+                _ => self.page_step(cursor, filter, out),
+            }
+            left -= 1;
+        }
+        cursor.stage != PageStage::Done
+    }
+
+    /// First sessions by index; the cursor is left at the slab that holds the further ones.
+    fn page_of_public(
+        &self,
+        cursor: &mut PageCursor,
+        public: Endpoint,
+        filter: &SessionFilter,
+        out: &mut Vec<SessionView>,
+    ) {
+        cursor.stage = PageStage::Done;
+        for protocol in Protocol::ALL {
+            let hash = self.inbound_hash(public, protocol);
+            let Some(id) = self.find_inbound(hash, public, protocol) else {
+                continue;
+            };
+            let mapping = self.mappings.get(id);
+            self.list(mapping, &mapping.first, filter, out);
+            // The three protocols share the port's block, so its lane, so the slab.
+            *cursor = PageCursor {
+                stage: PageStage::Further,
+                slab: self.mappings.slab_of(id).0,
+                slot: 0,
+            };
+        }
+    }
+
+    fn page_step(
+        &self,
+        cursor: &mut PageCursor,
+        filter: &SessionFilter,
+        out: &mut Vec<SessionView>,
+    ) {
+        let slab = SlabId(cursor.slab);
+        let next = if cursor.stage == PageStage::First {
+            self.mappings.walk_slab(slab, cursor.slot, PAGE_STEP, |_, mapping| {
+                if mapping.kind == Kind::Live {
+                    self.list(mapping, &mapping.first, filter, out);
+                }
+            })
+        } else {
+            self.sessions.walk_slab(slab, cursor.slot, PAGE_STEP, |_, session| {
+                if !session.is_address() {
+                    let mapping = self.mappings.get(session.mapping);
+                    self.list(mapping, &session.remote, filter, out);
+                }
+            })
+        };
+        if let Some(slot) = next {
+            cursor.slot = slot;
+            return;
+        }
+        cursor.slot = 0;
+        cursor.slab += 1;
+        let slabs = self.shard_ids.len() as u32 * LANES;
+        let is_last_of_public = cursor.stage == PageStage::Further && filter.public.is_some();
+        if cursor.slab == slabs || is_last_of_public {
+            *cursor = PageCursor {
+                stage: match cursor.stage {
+                    PageStage::First => PageStage::Further,
+                    PageStage::Further | PageStage::Done => PageStage::Done,
+                },
+                ..PageCursor::default()
+            };
+        }
+    }
+
+    /// Appends a session if it matches and has not run out.
+    fn list(
+        &self,
+        mapping: &Mapping,
+        remote: &Remote,
+        filter: &SessionFilter,
+        out: &mut Vec<SessionView>,
+    ) {
+        let matches = filter.subscriber.is_none_or(|outer| outer == mapping.outer)
+            && filter.public.is_none_or(|public| public == mapping.public())
+            && filter.remote.is_none_or(|wanted| remote.is(wanted));
+        if !matches || remote.is_expired(mapping.protocol, &self.policy.timeouts, self.now) {
+            return;
+        }
+        out.push(SessionView {
+            shard: self.shard_ids[usize::from(mapping.shard.0)],
+            outer: mapping.outer,
+            gre_key: mapping.gre_key(),
+            protocol: mapping.protocol,
+            inside: mapping.inside(),
+            public: mapping.public(),
+            remote: remote.endpoint(),
+            state: remote.state.phase(mapping.protocol).name(),
+            age_sec: self.now.since(mapping.created),
+            idle_sec: self.now.since(remote.last_seen),
+            timeout_sec: remote.timeout_sec(mapping.protocol, &self.policy.timeouts),
+        });
+    }
+
+    /// The subscribers with this outer address: one per shard and, if keys tell homes apart, per
+    /// key.
+    pub fn subscriber(&self, outer: u32) -> Vec<SubscriberView> {
+        self.subscribers
+            .with_outer(outer)
+            .into_iter()
+            .map(|slot| {
+                let home = self.subscribers.get(slot);
+                let mut blocks: Vec<_> = self
+                    .subscribers
+                    .blocks(slot)
+                    .iter()
+                    .map(|&block| self.block_view(block))
+                    .collect();
+                blocks.sort_unstable();
+                SubscriberView {
+                    shard: self.shard_ids[usize::from(home.shard.0)],
+                    outer,
+                    gre_key: home.gre_key,
+                    public_address: self
+                        .policy
+                        .enabled
+                        .then(|| self.ports.public_address(home.seat)),
+                    blocks,
+                    ports_used: home.ports_used.iter().sum(),
+                    mappings: home.records,
+                    flows: home.flows,
+                }
+            })
+            .collect()
+    }
+
+    fn block_view(&self, block: BlockId) -> BlockView {
+        let (port_first, port_last) = self.ports.port_range(block);
+        BlockView {
+            public_address: self.ports.public_address(self.ports.address_of(block)),
+            port_first,
+            port_last,
+        }
+    }
+
+    /// Ends all mappings of the homes with this outer address and returns their number. Their ports
+    /// go through the quarantine. The time it takes grows with the home's flows; without
+    /// translation, with those of its shard.
+    pub fn flush_subscriber(&mut self, outer: u32, now: Tick) -> usize {
+        let mut ids = Vec::new();
+        for slot in self.subscribers.with_outer(outer) {
+            if self.policy.enabled {
+                self.mappings_by_ports(slot, &mut ids);
+            } else {
+                let shard = self.subscribers.get(slot).shard;
+                let slab = SlabId(u32::from(shard.0) * LANES);
+                self.mappings.walk_slab(slab, 0, usize::MAX, |id, mapping| {
+                    if mapping.kind == Kind::Live && mapping.subscriber == slot {
+                        ids.push(id);
+                    }
+                });
+            }
+        }
+        for &id in &ids {
+            while self.mappings.get(id).sessions > 0 {
+                self.end_session(self.mappings.get(id).sessions_head);
+            }
+            self.end_mapping(id, now);
+        }
+        ids.len()
+    }
+
+    /// The live mappings of a subscriber, through the taken ports of its blocks.
+    fn mappings_by_ports(&self, slot: u32, ids: &mut Vec<RecordId>) {
+        for &block in self.subscribers.blocks(slot) {
+            for protocol in Protocol::ALL {
+                self.ports.each_taken(block, protocol, |public| {
+                    let hash = self.inbound_hash(public, protocol);
+                    ids.extend(self.find_inbound(hash, public, protocol));
+                });
+            }
+        }
+    }
+}

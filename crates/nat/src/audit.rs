@@ -1,0 +1,123 @@
+//! For tests: counts everything anew and compares with what the tables say of themselves.
+
+use std::collections::{HashMap, HashSet};
+
+use weir_flow::{RecordId, SlabId};
+
+use crate::endpoint::{Endpoint, Protocol};
+use crate::mapping::{Kind, Mapping};
+use crate::nat::Nat;
+use crate::port_block::{BlockId, LANES};
+use crate::session::Session;
+use crate::session_state::SessionState;
+
+/// What the mapping records add up to.
+#[derive(Default)]
+struct Sums {
+    live: u32,
+    quarantined: u32,
+    /// Sessions and address records.
+    session_records: usize,
+    further: u32,
+    ports: HashSet<(Endpoint, Protocol)>,
+    /// Per subscriber slot: records, flows.
+    homes: HashMap<u32, (u32, u32)>,
+    blocks: HashSet<(u32, BlockId)>,
+}
+
+/// Panics where state is lost, doubled or counted wrongly.
+pub(crate) fn audit(nat: &Nat) {
+    let mut sums = Sums::default();
+    for slab in 0..nat.shard_ids.len() as u32 * LANES {
+        nat.mappings.walk_slab(SlabId(slab), 0, usize::MAX, |id, mapping| {
+            audit_mapping(nat, id, mapping, &mut sums);
+        });
+        nat.sessions.walk_slab(SlabId(slab), 0, usize::MAX, |_, session| {
+            assert_eq!(
+                nat.mappings.slab_of(session.mapping).0,
+                slab,
+                "a session lies with its mapping"
+            );
+            assert_eq!(nat.mappings.get(session.mapping).kind, Kind::Live);
+        });
+    }
+    assert_eq!(nat.mappings.live() as u32, sums.live + sums.quarantined);
+    assert_eq!(nat.sessions.live(), sums.session_records, "no session without its mapping");
+    assert_eq!(nat.flows, sums.live + sums.further);
+    assert_eq!(nat.quarantined, sums.quarantined);
+    assert_eq!(nat.outbound_index.len() as u32, sums.live);
+    assert_eq!(nat.inbound_index.len() as u32, sums.live);
+    assert_eq!(nat.session_index.len(), sums.session_records);
+    assert_eq!(nat.subscribers.len(), sums.homes.len());
+    for (&slot, &(records, flows)) in &sums.homes {
+        let home = nat.subscribers.get(slot);
+        assert_eq!((home.records, home.flows), (records, flows));
+        for &block in nat.subscribers.blocks(slot) {
+            assert!(sums.blocks.remove(&(slot, block)), "a held block has a port in use");
+        }
+    }
+    assert!(sums.blocks.is_empty(), "a port in use lies in a block of its home");
+}
+
+fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut Sums) {
+    let home = sums.homes.entry(mapping.subscriber).or_default();
+    home.0 += 1;
+    if nat.policy.enabled {
+        assert!(sums.ports.insert((mapping.public(), mapping.protocol)), "one record per port");
+        let block = nat.ports.block_of(mapping.address, mapping.public_port);
+        assert_eq!(
+            nat.mappings.slab_of(id).0,
+            u32::from(mapping.shard.0) * LANES + nat.ports.lane(block)
+        );
+        sums.blocks.insert((mapping.subscriber, block));
+    }
+    if mapping.kind == Kind::Quarantined {
+        assert_eq!(mapping.sessions, 0);
+        sums.quarantined += 1;
+        return;
+    }
+    sums.live += 1;
+    let chain = chain(nat, id, mapping);
+    assert_eq!(mapping.sessions as usize, chain.len());
+    home.1 += 1 + mapping.sessions;
+    sums.further += mapping.sessions;
+    sums.session_records += chain.len();
+    let opened_by_remote = chain
+        .iter()
+        .map(|session| session.remote.state)
+        .chain([mapping.first.state])
+        .filter(|state| state.has(SessionState::OPENED_BY_REMOTE))
+        .count();
+    assert_eq!(usize::from(mapping.sessions_inbound), opened_by_remote);
+    let remotes: HashSet<_> = chain.iter().map(|session| session.remote.endpoint()).collect();
+    assert_eq!(remotes.len(), chain.len(), "a remote has one session");
+    sums.session_records += audit_addresses(nat, id, &chain);
+}
+
+/// The further sessions, whose links must fit.
+fn chain(nat: &Nat, id: RecordId, mapping: &Mapping) -> Vec<Session> {
+    let mut chain = Vec::new();
+    let (mut previous, mut next) = (RecordId::NONE, mapping.sessions_head);
+    while next != RecordId::NONE {
+        let session = *nat.sessions.get(next);
+        assert!(session.mapping == id && session.previous == previous && !session.is_address());
+        chain.push(session);
+        (previous, next) = (next, session.next);
+    }
+    chain
+}
+
+/// The number of address records of a mapping, whose references must be the sessions with that
+/// address.
+fn audit_addresses(nat: &Nat, id: RecordId, chain: &[Session]) -> usize {
+    let mut counted = 0;
+    nat.sessions.walk_slab(nat.mappings.slab_of(id), 0, usize::MAX, |_, session| {
+        if session.mapping == id && session.is_address() {
+            let address = session.remote.address;
+            let sessions = chain.iter().filter(|other| other.remote.address == address).count();
+            assert_eq!(session.references as usize, sessions);
+            counted += 1;
+        }
+    });
+    counted
+}

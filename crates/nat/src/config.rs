@@ -1,0 +1,98 @@
+//! What an operator decides about the translation.
+
+use ipnet::Ipv4Net;
+
+use crate::endpoint::ShardId;
+use crate::timeouts::Timeouts;
+
+/// Which remotes may send to a mapping (RFC 4787 section 5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Filtering {
+    EndpointIndependent,
+    AddressDependent,
+    #[default]
+    AddressAndPortDependent,
+}
+
+/// What happens when a home's public address has no free block left (RFC 7857 section 4, paired
+/// pooling).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pooling {
+    /// New mappings are refused: one home, one public address, always.
+    #[default]
+    Hard,
+    /// Further blocks come from other addresses of the shard.
+    Soft,
+}
+
+/// One shard: its public addresses and how many homes it may serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardConfig {
+    pub id: ShardId,
+    /// Public prefixes; without translation the inside addresses of the shard. Every address of a
+    /// prefix is used, the first and the last too: they are routed to weir, not on a link.
+    pub public: Vec<Ipv4Net>,
+    pub subscribers_max: u32,
+}
+
+/// The policy of one worker. [`Nat::new`](crate::Nat::new) checks it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NatConfig {
+    /// Translate; false gives the stateful firewall alone, public endpoint = inside endpoint.
+    pub enabled: bool,
+    pub filtering: Filtering,
+    /// Ports per block: a power of two from 64 to 8,192, so that a block is whole words of a bitmap
+    /// and each of the 8 lanes has a block on every address.
+    pub port_block: u16,
+    /// Ports a home may hold, rounded up to whole blocks; per protocol, as each protocol has its
+    /// own ports inside a block.
+    pub ports_per_subscriber: u32,
+    /// Mappings plus further sessions, of all shards.
+    pub flows_max: u32,
+    /// Flows one home may hold (RFC 6888 REQ-5), so that one host with one socket and many remotes
+    /// cannot fill the table.
+    pub flows_per_subscriber: u32,
+    pub timeouts: Timeouts,
+    /// How long a port rests before it is given again.
+    pub quarantine_sec: u32,
+    /// Ports below this one are never given.
+    pub port_min: u16,
+    /// Do inbound packets keep UDP and ICMP sessions alive (RFC 4787 REQ-6a)?
+    pub udp_inbound_refresh: bool,
+    /// TCP sessions per mapping that remotes may open (RFC 7857 section 13); needs a filtering that
+    /// lets them.
+    pub inbound_sessions_max: u16,
+    pub pooling: Pooling,
+    /// Homes are told apart by (outer source, GRE key), not by the outer source alone.
+    pub gre_key_identifies_home: bool,
+    /// Prefixes of the homes' outer addresses. Nobody else becomes a subscriber.
+    pub subscribers: Vec<Ipv4Net>,
+    pub shards: Vec<ShardConfig>,
+    /// Secret randomness for hashes and ports: fresh at every start, except in tests.
+    pub seed: [u64; 4],
+}
+
+impl Default for NatConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            filtering: Filtering::default(),
+            port_block: 256,
+            ports_per_subscriber: 2048,
+            flows_max: 1_000_000,
+            flows_per_subscriber: u32::MAX,
+            timeouts: Timeouts::default(),
+            // RFC 6888 REQ-8: "it SHOULD NOT be reallocated to a new mapping until at least 120
+            // seconds have passed".
+            quarantine_sec: 120,
+            port_min: 1024,
+            udp_inbound_refresh: false,
+            inbound_sessions_max: 256,
+            pooling: Pooling::default(),
+            gre_key_identifies_home: false,
+            subscribers: Vec::new(),
+            shards: Vec::new(),
+            seed: [0; 4],
+        }
+    }
+}

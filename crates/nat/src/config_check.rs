@@ -1,0 +1,240 @@
+//! Refuses a policy that cannot work, with words an operator can act on.
+
+use ipnet::Ipv4Net;
+use thiserror::Error;
+use weir_flow::OutOfMemory;
+
+use crate::config::NatConfig;
+use crate::endpoint::ShardId;
+use crate::subscriber::{BLOCK_LISTS_MAX, SUBSCRIBERS_TOTAL_MAX};
+
+/// Public addresses of all shards together: each takes 24 KiB of port bitmaps once it is in use.
+pub const PUBLIC_ADDRESSES_MAX: u64 = 65_536;
+/// Shards of one worker: a shard's position is a u16.
+pub const SHARDS_MAX: usize = 65_535;
+/// Keeps record ids, with room for quarantine and part-filled extents, inside a u32.
+pub const FLOWS_MAX: u32 = 1 << 31;
+pub const PORT_BLOCK_MIN: u16 = 64;
+pub const PORT_BLOCK_MAX: u16 = 8192;
+
+/// Why a policy is refused.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum NatError {
+    #[error("there is no shard: without one nobody can be served")]
+    NoShard,
+    #[error("{count} shards: one worker serves {SHARDS_MAX} at most")]
+    ShardsMax { count: usize },
+    #[error("shard id {id} is used twice")]
+    ShardTwice { id: ShardId },
+    #[error(
+        "`subscribers` is empty: without a prefix of the homes' addresses nobody can be served"
+    )]
+    NoSubscribers,
+    #[error("shard {id} has no public prefix")]
+    NoPublicPrefix { id: ShardId },
+    #[error(
+        "public prefix {first} of shard {first_id} overlaps {second} of shard {second_id}: an address belongs to one shard"
+    )]
+    PublicOverlap { first: Ipv4Net, first_id: ShardId, second: Ipv4Net, second_id: ShardId },
+    #[error(
+        "the shards have {addresses} public addresses: {PUBLIC_ADDRESSES_MAX} are the limit with translation"
+    )]
+    PublicAddressesMax { addresses: u64 },
+    #[error("`subscribers_max` of shard {id} is 0: it could serve nobody")]
+    SubscribersMaxZero { id: ShardId },
+    #[error(
+        "`subscribers_max` of all shards is {total} together: {SUBSCRIBERS_TOTAL_MAX} are the limit"
+    )]
+    SubscribersTotal { total: u64 },
+    #[error(
+        "`ports_per_subscriber` is {quota} blocks and `subscribers_max` is {subscribers} together: \
+         their product must not exceed {BLOCK_LISTS_MAX}"
+    )]
+    QuotaTimesSubscribers { quota: u32, subscribers: u64 },
+    #[error(
+        "`port_block` is {port_block}: it must be a power of two from {PORT_BLOCK_MIN} to {PORT_BLOCK_MAX}"
+    )]
+    PortBlock { port_block: u16 },
+    #[error("`ports_per_subscriber` is 0: a home needs at least one port")]
+    PortsPerSubscriberZero,
+    #[error("`port_min` is 0: port 0 cannot be given to anyone")]
+    PortMinZero,
+    #[error("`flows_max` is {flows_max}: it must be from 1 to {FLOWS_MAX}")]
+    FlowsMax { flows_max: u32 },
+    #[error("`flows_per_subscriber` is 0: a home needs at least one flow")]
+    FlowsPerSubscriberZero,
+    #[error("timeout `{name}` is 0: every packet would be the first")]
+    TimeoutZero { name: &'static str },
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+}
+
+/// Checks everything that does not need memory; the first problem found is returned.
+pub(crate) fn check(config: &NatConfig) -> Result<(), NatError> {
+    check_scalars(config)?;
+    check_shards(config)?;
+    check_public_prefixes(config)
+}
+
+fn check_scalars(config: &NatConfig) -> Result<(), NatError> {
+    if config.flows_max == 0 || config.flows_max > FLOWS_MAX {
+        return Err(NatError::FlowsMax { flows_max: config.flows_max });
+    }
+    if config.flows_per_subscriber == 0 {
+        return Err(NatError::FlowsPerSubscriberZero);
+    }
+    if config.subscribers.is_empty() {
+        return Err(NatError::NoSubscribers);
+    }
+    for (name, seconds) in config.timeouts.named() {
+        if seconds == 0 {
+            return Err(NatError::TimeoutZero { name });
+        }
+    }
+    if !config.enabled {
+        return Ok(());
+    }
+    let port_block = config.port_block;
+    if !port_block.is_power_of_two() || !(PORT_BLOCK_MIN..=PORT_BLOCK_MAX).contains(&port_block) {
+        return Err(NatError::PortBlock { port_block });
+    }
+    if config.ports_per_subscriber == 0 {
+        return Err(NatError::PortsPerSubscriberZero);
+    }
+    if config.port_min == 0 {
+        return Err(NatError::PortMinZero);
+    }
+    Ok(())
+}
+
+fn check_shards(config: &NatConfig) -> Result<(), NatError> {
+    let count = config.shards.len();
+    if count == 0 {
+        return Err(NatError::NoShard);
+    }
+    if count > SHARDS_MAX {
+        return Err(NatError::ShardsMax { count });
+    }
+    let mut ids: Vec<ShardId> = config.shards.iter().map(|shard| shard.id).collect();
+    ids.sort_unstable();
+    if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(NatError::ShardTwice { id: pair[0] });
+    }
+    for shard in &config.shards {
+        if shard.public.is_empty() {
+            return Err(NatError::NoPublicPrefix { id: shard.id });
+        }
+        if shard.subscribers_max == 0 {
+            return Err(NatError::SubscribersMaxZero { id: shard.id });
+        }
+    }
+    let total = config.shards.iter().map(|shard| u64::from(shard.subscribers_max)).sum::<u64>();
+    if total > SUBSCRIBERS_TOTAL_MAX {
+        return Err(NatError::SubscribersTotal { total });
+    }
+    Ok(())
+}
+
+fn check_public_prefixes(config: &NatConfig) -> Result<(), NatError> {
+    let mut prefixes: Vec<(Ipv4Net, ShardId)> = config
+        .shards
+        .iter()
+        .flat_map(|shard| shard.public.iter().map(|net| (*net, shard.id)))
+        .collect();
+    // Prefixes are nested or disjoint, so sorted by first address an overlap shows between
+    // neighbours.
+    prefixes.sort_unstable_by_key(|(net, _)| (u32::from(net.network()), net.prefix_len()));
+    for pair in prefixes.windows(2) {
+        let ((first, first_id), (second, second_id)) = (pair[0], pair[1]);
+        if first.contains(&second.network()) {
+            return Err(NatError::PublicOverlap { first, first_id, second, second_id });
+        }
+    }
+    let addresses = prefixes.iter().map(|(net, _)| 1u64 << (32 - net.prefix_len())).sum();
+    if config.enabled && addresses > PUBLIC_ADDRESSES_MAX {
+        return Err(NatError::PublicAddressesMax { addresses });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ShardConfig;
+
+    fn valid() -> NatConfig {
+        NatConfig {
+            subscribers: vec!["10.200.0.0/16".parse().unwrap()],
+            shards: vec![shard(1, &["203.0.113.0/28"]), shard(2, &["198.51.100.0/28"])],
+            ..NatConfig::default()
+        }
+    }
+
+    fn shard(id: u32, public: &[&str]) -> ShardConfig {
+        ShardConfig {
+            id: ShardId(id),
+            public: public.iter().map(|net| net.parse().unwrap()).collect(),
+            subscribers_max: 256,
+        }
+    }
+
+    /// Changes the valid configuration and returns the text of the refusal.
+    fn refusal(change: impl FnOnce(&mut NatConfig)) -> String {
+        let mut config = valid();
+        change(&mut config);
+        check(&config).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_default_with_homes_and_shards_is_valid() {
+        check(&valid()).unwrap();
+    }
+
+    #[test]
+    fn overlapping_prefixes_are_named() {
+        let text =
+            refusal(|config| config.shards[1].public.push("203.0.113.8/29".parse().unwrap()));
+        assert!(
+            text.contains("203.0.113.0/28 of shard 1")
+                && text.contains("203.0.113.8/29 of shard 2"),
+            "{text}"
+        );
+        let twice =
+            refusal(|config| config.shards[0].public.push("203.0.113.0/28".parse().unwrap()));
+        assert!(twice.contains("overlaps"), "{twice}");
+    }
+
+    #[test]
+    fn block_sizes_are_powers_of_two_with_a_block_per_lane() {
+        for port_block in [0, 8, 32, 100, 16_384] {
+            assert!(refusal(|config| config.port_block = port_block).contains("port_block"));
+        }
+        for port_block in [64, 256, 8192] {
+            check(&NatConfig { port_block, ..valid() }).unwrap();
+        }
+    }
+
+    #[test]
+    fn zero_is_refused_wherever_it_would_serve_nobody() {
+        assert!(refusal(|config| config.subscribers.clear()).contains("subscribers"));
+        assert!(refusal(|config| config.shards.clear()).contains("no shard"));
+        assert!(refusal(|config| config.shards[0].public.clear()).contains("no public prefix"));
+        assert!(refusal(|config| config.shards[0].subscribers_max = 0).contains("subscribers_max"));
+        assert!(refusal(|config| config.shards[1].id = ShardId(1)).contains("used twice"));
+        assert!(refusal(|config| config.flows_max = 0).contains("flows_max"));
+        assert!(refusal(|config| config.flows_per_subscriber = 0).contains("flows_per_subscriber"));
+        assert!(refusal(|config| config.ports_per_subscriber = 0).contains("ports_per_subscriber"));
+        assert!(refusal(|config| config.port_min = 0).contains("port_min"));
+        assert!(refusal(|config| config.timeouts.udp = 0).contains("`udp`"));
+    }
+
+    #[test]
+    fn large_pools_are_limited_only_with_translation() {
+        let large =
+            |config: &mut NatConfig| config.shards[0].public = vec!["10.0.0.0/8".parse().unwrap()];
+        assert!(refusal(large).contains("public addresses"));
+        let mut firewall = NatConfig { enabled: false, ..valid() };
+        large(&mut firewall);
+        check(&firewall).unwrap();
+    }
+}

@@ -1,0 +1,69 @@
+//! Numbers for metrics and `weir status`: reading them costs nothing worth counting.
+
+use crate::endpoint::ShardIndex;
+use crate::nat::Nat;
+
+/// The state of a worker's tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gauges {
+    /// Mappings plus further sessions.
+    pub flows: u32,
+    pub flows_max: u32,
+    pub flow_creates_total: u64,
+    /// Flows whose timer ran out.
+    pub flow_expired_total: u64,
+    pub subscribers: u32,
+    /// Ports that rest before they are given again.
+    pub quarantined: u32,
+    /// Memory of all tables.
+    pub memory_bytes: usize,
+    /// Do the mapping records lie on huge pages?
+    pub huge_pages: bool,
+}
+
+/// The state of a shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardGauges {
+    pub subscribers: u32,
+    /// Ports taken, of all protocols, those in quarantine included.
+    pub ports_used: u32,
+    pub blocks_free: u32,
+    pub blocks_total: u32,
+}
+
+impl Nat {
+    pub fn gauges(&self) -> Gauges {
+        Gauges {
+            flows: self.flows,
+            flows_max: self.policy.flows_max,
+            flow_creates_total: self.totals.flow_creates,
+            flow_expired_total: self.totals.flow_expired,
+            subscribers: self.subscribers.len() as u32,
+            quarantined: self.quarantined,
+            memory_bytes: self.memory_bytes(),
+            huge_pages: self.mappings.huge_pages(),
+        }
+    }
+
+    /// Gauges of the shard at this position of the configuration.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn shard_gauges(&self, shard: ShardIndex) -> ShardGauges {
+        ShardGauges {
+            subscribers: self.subscribers.count(shard),
+            ports_used: self.ports.ports_used(shard),
+            blocks_free: self.ports.blocks_free(shard),
+            blocks_total: self.ports.blocks_total(shard),
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let indexes = [&self.outbound_index, &self.inbound_index, &self.session_index];
+        indexes.iter().map(|index| index.bytes()).sum::<usize>()
+            + self.mappings.bytes()
+            + self.sessions.bytes()
+            + self.ports.bytes()
+            + self.subscribers.bytes()
+    }
+}

@@ -1,0 +1,97 @@
+//! Hot. A packet to a public address: find the mapping, ask the filter, note the packet.
+
+use weir_flow::{Hash, RecordId};
+
+use crate::endpoint::{Protocol, Tick};
+use crate::mapping::{Mapping, Remote};
+use crate::nat::{Nat, Policy};
+use crate::packet::{Delivery, Inbound, Refusal};
+use crate::session_state::Sender;
+use crate::tcp_state;
+
+impl Nat {
+    /// Translates a packet from the Internet: finds whom it is for and whether its sender may reach
+    /// him.
+    ///
+    /// `hash` is [`inbound_hash`](Self::inbound_hash) of the packet's public endpoint and protocol.
+    ///
+    /// # Errors
+    /// A [`Refusal`]; the tables are then as before, except that sessions that had run out may be
+    /// gone.
+    #[inline]
+    pub fn inbound(
+        &mut self,
+        hash: Hash,
+        packet: &Inbound,
+        now: Tick,
+    ) -> Result<Delivery, Refusal> {
+        let id =
+            self.find_inbound(hash, packet.public, packet.protocol).ok_or(Refusal::NoMapping)?;
+        let mapping = self.mappings.get_mut(id);
+        let delivery = delivery(mapping);
+        let first = &mut mapping.first;
+        if first.is(packet.remote) && !first.is_expired(packet.protocol, &self.policy.timeouts, now)
+        {
+            note_inbound(first, packet, &self.policy, now);
+            return Ok(delivery);
+        }
+        self.inbound_further(id, packet, now)?;
+        Ok(delivery)
+    }
+
+    /// A packet of a remote that is not, or no longer, the first session's.
+    fn inbound_further(
+        &mut self,
+        id: RecordId,
+        packet: &Inbound,
+        now: Tick,
+    ) -> Result<(), Refusal> {
+        if let Some(session) = self.live_session(id, packet.remote, now) {
+            note_inbound(&mut self.sessions.get_mut(session).remote, packet, &self.policy, now);
+            return Ok(());
+        }
+        if self.is_mapping_over(id, now) {
+            return Err(Refusal::NoMapping);
+        }
+        if !self.lets_in(id, packet.remote, Some(now)) {
+            return Err(Refusal::Filtered);
+        }
+        if packet.protocol != Protocol::Tcp {
+            // Let in without state: the mapping lives on what the inside sends, and a flood fills
+            // no table.
+            return Ok(());
+        }
+        if !tcp_state::is_opening(packet.tcp_flags) {
+            return Err(Refusal::TcpNotSyn);
+        }
+        if !self.is_admitting {
+            return Err(Refusal::AdmissionStopped);
+        }
+        // RFC 7857 section 13: with endpoint-independent filtering the number of sessions that
+        // remotes open on a mapping should have a limit, or a flood of them exhausts the state.
+        if self.mappings.get(id).sessions_inbound >= self.policy.inbound_sessions_max {
+            return Err(Refusal::InboundSessionsMax);
+        }
+        let remote =
+            Remote::opened(packet.remote, packet.protocol, Sender::Remote, packet.tcp_flags, now);
+        self.open_session(id, remote, now)
+    }
+}
+
+fn delivery(mapping: &Mapping) -> Delivery {
+    Delivery { home: mapping.home(), inside: mapping.inside() }
+}
+
+/// Notes an inbound packet. Which of them keep the session alive:
+/// - TCP: those of a connection that the inside has a part in; a remote alone keeps nothing alive.
+/// - UDP and ICMP: RFC 4787 REQ-6a: "The NAT mapping Refresh Direction MAY have a "NAT Inbound
+///   refresh behavior" of "True"."
+#[inline]
+fn note_inbound(remote: &mut Remote, packet: &Inbound, policy: &Policy, now: Tick) {
+    let state = remote.state.after(packet.protocol, Sender::Remote, packet.tcp_flags);
+    let refresh = match packet.protocol {
+        Protocol::Tcp => state.is_joined_by_inside(),
+        Protocol::Udp | Protocol::Icmp => policy.udp_inbound_refresh,
+    };
+    remote.note(state, refresh, now);
+}

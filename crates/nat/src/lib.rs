@@ -1,0 +1,72 @@
+//! Mappings, port blocks, filtering, TCP tracking, timeouts: the policy of the NAT.
+//!
+//! [`Nat`] is the state of one worker. It knows no packet bytes, no clock and no I/O: the engine
+//! hands in who talks to whom and the current [`Tick`], and gets the translated endpoint or a
+//! [`Refusal`].
+//!
+//! ```text
+//!                     outbound index                              inbound index
+//!   (shard, outer, inside endpoint, protocol) --> mapping <-- (public endpoint, protocol)
+//!                                                 64 bytes, with its first session
+//!                          session index             |
+//!          (mapping, version, remote) --> session <--+ list of further sessions, 32 bytes each
+//!
+//!   subscriber --> seat on a public address, blocks --> bitmaps of ports
+//!                                                       (touched when mappings begin and end)
+//! ```
+//!
+//! Invariants:
+//! - No two inside endpoints hold the same public (address, port, protocol): a port has one bit,
+//!   and each set bit one record, live or in quarantine.
+//! - A record lies in the slab (shard, lane of its public port's block).
+//! - Nothing is allocated after [`Nat::new`], except the vectors that admin calls return.
+#![forbid(unsafe_code)]
+
+mod address_ranges;
+mod admin;
+mod block_event;
+mod config;
+mod config_check;
+mod endpoint;
+mod expire;
+mod filtering;
+mod gauges;
+mod inbound;
+mod mapping;
+mod nat;
+mod outbound;
+mod packet;
+mod port_block;
+mod port_choice;
+mod random;
+mod seats;
+mod session;
+mod session_list;
+mod session_state;
+mod session_view;
+mod subscriber;
+mod tcp_state;
+mod timeouts;
+
+#[cfg(test)]
+mod audit;
+#[cfg(test)]
+mod model_tests;
+/// The unit tests share the world of the tests in `tests/`, which names this crate from outside.
+#[cfg(test)]
+extern crate self as weir_nat;
+
+pub use block_event::{BlockEvent, BlockEventKind};
+pub use config::{Filtering, NatConfig, Pooling, ShardConfig};
+pub use config_check::{
+    FLOWS_MAX, NatError, PORT_BLOCK_MAX, PORT_BLOCK_MIN, PUBLIC_ADDRESSES_MAX, SHARDS_MAX,
+};
+pub use endpoint::{Endpoint, Home, Protocol, ShardId, ShardIndex, Tick};
+pub use gauges::{Gauges, ShardGauges};
+pub use nat::Nat;
+pub use packet::{Delivery, Inbound, Outbound, Refusal};
+pub use seats::{Seats, seats};
+pub use session_view::{BlockView, PageCursor, SessionFilter, SessionView, SubscriberView};
+pub use subscriber::SUBSCRIBERS_TOTAL_MAX;
+pub use timeouts::Timeouts;
+pub use weir_flow::Hash;

@@ -1,0 +1,290 @@
+//! The state of one worker: tables, indexes, pool. The steps of a packet's life are in
+//! `outbound.rs`, `inbound.rs` and `expire.rs`.
+
+use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
+
+use crate::address_ranges::{AddressSet, PublicAddresses};
+use crate::block_event::{BlockEvent, BlockEventKind, BlockEvents};
+use crate::config::{Filtering, NatConfig, Pooling};
+use crate::config_check::{self, NatError};
+use crate::endpoint::{Endpoint, Home, Protocol, ShardId, ShardIndex, Tick};
+use crate::mapping::Mapping;
+use crate::port_block::{ALL_LANES, BlockId, LANES, PortBlocks};
+use crate::random::Random;
+use crate::seats::{quota_blocks as quota_blocks_of, seats};
+use crate::session::{Session, SessionKey};
+use crate::subscriber::{BLOCK_LISTS_MAX, Subscribers};
+use crate::timeouts::Timeouts;
+
+/// Records looked at between two rounds of removals.
+pub(crate) const WALK_STEP: usize = 256;
+
+/// The scalar part of the configuration, as the data path reads it.
+#[derive(Debug)]
+pub(crate) struct Policy {
+    pub(crate) enabled: bool,
+    pub(crate) filtering: Filtering,
+    pub(crate) pooling: Pooling,
+    pub(crate) by_key: bool,
+    pub(crate) udp_inbound_refresh: bool,
+    pub(crate) inbound_sessions_max: u16,
+    pub(crate) flows_max: u32,
+    pub(crate) flows_per_subscriber: u32,
+    pub(crate) quarantine_sec: u32,
+    pub(crate) timeouts: Timeouts,
+}
+
+/// What has happened so far.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) flow_creates: u64,
+    pub(crate) flow_expired: u64,
+}
+
+/// Mappings, sessions, subscribers and ports of the shards of one worker. One thread owns it;
+/// nothing is allocated after [`Nat::new`] except by the admin calls that return a `Vec`.
+pub struct Nat {
+    pub(crate) policy: Policy,
+    pub(crate) shard_ids: Vec<ShardId>,
+    pub(crate) homes: AddressSet,
+    pub(crate) public: PublicAddresses,
+    outbound_key: HashKey,
+    inbound_key: HashKey,
+    session_key: HashKey,
+    pub(crate) outbound_index: Index,
+    pub(crate) inbound_index: Index,
+    pub(crate) session_index: Index,
+    pub(crate) mappings: Slabs<Mapping>,
+    pub(crate) sessions: Slabs<Session>,
+    pub(crate) ports: PortBlocks,
+    pub(crate) subscribers: Subscribers,
+    pub(crate) random: Random,
+    pub(crate) events: BlockEvents,
+    pub(crate) totals: Totals,
+    /// Live mappings plus further sessions.
+    pub(crate) flows: u32,
+    pub(crate) quarantined: u32,
+    pub(crate) is_admitting: bool,
+    pub(crate) now: Tick,
+    pub(crate) mapping_cursor: Cursor,
+    pub(crate) session_cursor: Cursor,
+    /// Ids found by a step of a walk, to be dealt with after it.
+    pub(crate) due: Vec<RecordId>,
+}
+
+impl Nat {
+    /// Builds the tables for `config`, all empty, on the caller's NUMA node.
+    ///
+    /// Slots: a mapping needs one from its first packet to the end of its quarantine, so there are
+    /// a quarter more of them than `flows_max`; the arena adds what part-filled extents of the
+    /// slabs (shard, lane) can waste. Further sessions have `flows_max` slots, with
+    /// address-dependent filtering twice as many (one per remote address).
+    ///
+    /// # Errors
+    /// [`NatError`] names the key that cannot work, or says that there is too little memory.
+    pub fn new(config: NatConfig) -> Result<Self, NatError> {
+        config_check::check(&config)?;
+        let quota_blocks = quota_blocks(&config)?;
+        let flows_max = config.flows_max as usize;
+        let slabs = config.shards.len() * LANES as usize;
+        let further_max = match config.filtering {
+            Filtering::AddressDependent => 2 * flows_max,
+            Filtering::EndpointIndependent | Filtering::AddressAndPortDependent => flows_max,
+        };
+        let quarantined_max = if config.enabled { flows_max / 4 } else { 0 };
+        let seed = config.seed;
+        Ok(Self {
+            policy: Policy {
+                enabled: config.enabled,
+                filtering: config.filtering,
+                pooling: config.pooling,
+                by_key: config.gre_key_identifies_home,
+                udp_inbound_refresh: config.udp_inbound_refresh,
+                inbound_sessions_max: config.inbound_sessions_max,
+                flows_max: config.flows_max,
+                flows_per_subscriber: config.flows_per_subscriber,
+                quarantine_sec: config.quarantine_sec,
+                timeouts: config.timeouts,
+            },
+            shard_ids: config.shards.iter().map(|shard| shard.id).collect(),
+            homes: AddressSet::new(&config.subscribers),
+            public: PublicAddresses::new(&config.shards),
+            outbound_key: HashKey::new([seed[0] ^ 0x6f75_7462, seed[1]]),
+            inbound_key: HashKey::new([seed[0] ^ 0x696e_6264, seed[1]]),
+            session_key: HashKey::new([seed[0] ^ 0x7365_7373, seed[1]]),
+            outbound_index: Index::new(flows_max)?,
+            inbound_index: Index::new(flows_max)?,
+            session_index: Index::new(further_max)?,
+            mappings: Slabs::new(flows_max + quarantined_max, slabs)?,
+            sessions: Slabs::new(further_max, slabs)?,
+            ports: PortBlocks::new(&config, ALL_LANES)?,
+            subscribers: Subscribers::new(&config, quota_blocks)?,
+            random: Random::new([seed[2], seed[3]]),
+            events: BlockEvents::new(),
+            totals: Totals::default(),
+            flows: 0,
+            quarantined: 0,
+            is_admitting: true,
+            now: Tick(0),
+            mapping_cursor: Cursor::default(),
+            session_cursor: Cursor::default(),
+            due: Vec::with_capacity(WALK_STEP),
+        })
+    }
+
+    /// Hash of the outbound key: (shard, outer, inside address, inside port, protocol) and, if it
+    /// tells homes apart, the GRE key.
+    #[inline]
+    pub fn outbound_hash(&self, home: &Home, inside: Endpoint, protocol: Protocol) -> Hash {
+        let key = match home.gre_key {
+            Some(key) if self.policy.by_key => 1 << 32 | u64::from(key),
+            _ => 0,
+        };
+        let home_word =
+            u64::from(home.shard.0) << 40 | (protocol as u64) << 32 | u64::from(home.outer);
+        self.outbound_key.hash([home_word, endpoint_word(inside), key])
+    }
+
+    /// Hash of the inbound key: (public address, port, protocol).
+    #[inline]
+    pub fn inbound_hash(&self, public: Endpoint, protocol: Protocol) -> Hash {
+        self.inbound_key.hash([endpoint_word(public), protocol as u64, 0])
+    }
+
+    /// Mapping and its version in one word, the remote in another: a session of a former user of
+    /// the slot is never found.
+    pub(crate) fn session_hash(&self, mapping: RecordId, version: u32, key: SessionKey) -> Hash {
+        self.session_key.hash([u64::from(mapping.0) << 32 | u64::from(version), key.word(), 0])
+    }
+
+    /// Step 1 of a burst: asks for the index line.
+    #[inline]
+    pub fn prefetch_outbound(&self, hash: Hash) {
+        self.outbound_index.prefetch(hash);
+    }
+
+    /// Step 1 of a burst: asks for the index line.
+    #[inline]
+    pub fn prefetch_inbound(&self, hash: Hash) {
+        self.inbound_index.prefetch(hash);
+    }
+
+    /// Step 2: asks for the record that the index line points to.
+    #[inline]
+    pub fn prefetch_outbound_record(&self, hash: Hash) {
+        if let Some(id) = self.outbound_index.candidate(hash) {
+            self.mappings.prefetch(RecordId(id));
+        }
+    }
+
+    /// Step 2: asks for the record that the index line points to.
+    #[inline]
+    pub fn prefetch_inbound_record(&self, hash: Hash) {
+        if let Some(id) = self.inbound_index.candidate(hash) {
+            self.mappings.prefetch(RecordId(id));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn find_outbound(
+        &self,
+        hash: Hash,
+        home: &Home,
+        inside: Endpoint,
+        protocol: Protocol,
+    ) -> Option<RecordId> {
+        let by_key = self.policy.by_key;
+        self.outbound_index
+            .find(hash, |id| {
+                self.mappings.get(RecordId(id)).is_inside(home, inside, protocol, by_key)
+            })
+            .map(RecordId)
+    }
+
+    #[inline]
+    pub(crate) fn find_inbound(
+        &self,
+        hash: Hash,
+        public: Endpoint,
+        protocol: Protocol,
+    ) -> Option<RecordId> {
+        self.inbound_index
+            .find(hash, |id| self.mappings.get(RecordId(id)).is_public(public, protocol))
+            .map(RecordId)
+    }
+
+    /// Is this one of our public addresses?
+    #[inline]
+    pub fn is_public(&self, address: u32) -> bool {
+        self.public.shard_of(address).is_some()
+    }
+
+    /// The shard of a public address.
+    #[inline]
+    pub fn shard_of_public(&self, address: u32) -> Option<ShardIndex> {
+        self.public.shard_of(address)
+    }
+
+    /// Accepts new flows (true, at the start) or serves existing ones only.
+    pub fn set_admission(&mut self, is_admitting: bool) {
+        self.is_admitting = is_admitting;
+    }
+
+    /// The oldest block event that has not been read.
+    pub fn next_event(&mut self) -> Option<BlockEvent> {
+        self.events.pop()
+    }
+
+    /// Block events that nobody read in time.
+    pub fn events_lost(&self) -> u64 {
+        self.events.lost_total()
+    }
+
+    pub(crate) fn push_block_event(
+        &mut self,
+        kind: BlockEventKind,
+        subscriber: u32,
+        block: BlockId,
+    ) {
+        let home = self.subscribers.get(subscriber);
+        let (port_first, port_last) = self.ports.port_range(block);
+        self.events.push(BlockEvent {
+            kind,
+            shard: self.shard_ids[usize::from(home.shard.0)],
+            subscriber: home.outer,
+            gre_key: home.gre_key,
+            public_address: self.ports.public_address(self.ports.address_of(block)),
+            port_first,
+            port_last,
+        });
+    }
+}
+
+impl std::fmt::Debug for Nat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Nat")
+            .field("policy", &self.policy)
+            .field("flows", &self.flows)
+            .field("quarantined", &self.quarantined)
+            .finish_non_exhaustive()
+    }
+}
+
+fn endpoint_word(endpoint: Endpoint) -> u64 {
+    u64::from(endpoint.address) << 16 | u64::from(endpoint.port)
+}
+
+/// Blocks in a quota; 0 without translation. No list is longer than what the largest shard has.
+fn quota_blocks(config: &NatConfig) -> Result<u32, NatError> {
+    if !config.enabled {
+        return Ok(0);
+    }
+    let blocks_max =
+        config.shards.iter().map(|shard| seats(shard, config).blocks_total).max().unwrap_or(0);
+    let quota = quota_blocks_of(config).min(u32::try_from(blocks_max).unwrap_or(u32::MAX));
+    let subscribers: u64 = config.shards.iter().map(|shard| u64::from(shard.subscribers_max)).sum();
+    if u64::from(quota) * subscribers > BLOCK_LISTS_MAX {
+        return Err(NatError::QuotaTimesSubscribers { quota, subscribers });
+    }
+    Ok(quota)
+}

@@ -1,0 +1,364 @@
+//! Public ports, cut into blocks: which block belongs to which subscriber and which ports of it are
+//! taken.
+//!
+//! ```text
+//!   203.0.113.1   block: 0 .. 3   4     5      6     7     8   ...  255   (256 ports each)
+//!                 lane:  0 .. 3   4     5      6     7     0   ...   7    block mod 8, for ever
+//!                       below    free  owned  free  owned
+//!                       port_min        |
+//!                                       +-- TCP bits, UDP bits, ICMP bits: three spaces
+//! ```
+//!
+//! Invariants: a block has no owner or one; a port bit is set only in an owned block; a block whose
+//! bits are all clear is released by its owner. In a block that straddles `port_min` the ports below
+//! it are marked taken at the start and never counted.
+
+use weir_flow::{OutOfMemory, Region};
+
+use crate::config::NatConfig;
+use crate::endpoint::{Endpoint, Protocol, ShardIndex};
+use crate::random::Random;
+use crate::seats::blocks_usable;
+
+/// Lanes of a shard. A lane has one writer in the cluster.
+pub(crate) const LANES: u32 = 8;
+/// A node on its own writes in all lanes.
+pub(crate) const ALL_LANES: u8 = 0xff;
+
+const SPACES: usize = Protocol::ALL.len();
+const WORD_BITS: u32 = u64::BITS;
+
+/// A block of the whole pool: position of the address * blocks per address + number of the block on
+/// the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct BlockId(pub(crate) u32);
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    /// Slot of the subscriber, or `NO_OWNER`.
+    owner: u32,
+    /// Ports taken per protocol.
+    used: [u16; SPACES],
+}
+
+const NO_OWNER: u32 = u32::MAX;
+const FREE_BLOCK: Block = Block { owner: NO_OWNER, used: [0; SPACES] };
+
+#[derive(Clone, Copy, Debug)]
+struct PublicAddress {
+    address: u32,
+    /// Free blocks in the lanes we write.
+    blocks_free: u32,
+    shard: ShardIndex,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ShardPool {
+    /// Its addresses are `first..first + count` of `PortBlocks::addresses`.
+    first: u32,
+    count: u32,
+    blocks_free: u32,
+    blocks_total: u32,
+    ports_used: u32,
+}
+
+/// All public ports of a worker.
+#[derive(Debug)]
+pub(crate) struct PortBlocks {
+    block_ports: u32,
+    blocks_per_address: u32,
+    port_min: u16,
+    /// The owned lanes, repeated over a word of the free bitmap: bit i stands for a block of lane i
+    /// mod 8.
+    lanes: u64,
+    addresses: Vec<PublicAddress>,
+    shards: Vec<ShardPool>,
+    /// Per address one bit per block, set = free.
+    free: Region<u64>,
+    blocks: Region<Block>,
+    /// Per block, per protocol one bit per port, set = taken.
+    ports: Region<u64>,
+}
+
+impl PortBlocks {
+    /// The pool of all shards, all blocks free. Without translation it is empty.
+    pub(crate) fn new(config: &NatConfig, owned_lanes: u8) -> Result<Self, OutOfMemory> {
+        let block_ports = u32::from(config.port_block);
+        let blocks_per_address = if config.enabled { 65_536 / block_ports } else { 0 };
+        let lanes = u64::from_ne_bytes([owned_lanes; 8]);
+        let mut addresses = Vec::new();
+        let mut shards = Vec::new();
+        for (index, shard) in config.shards.iter().enumerate() {
+            let first = addresses.len() as u32;
+            let prefixes = shard.public.iter().filter(|_| config.enabled);
+            addresses.extend(prefixes.flat_map(|net| {
+                (u32::from(net.network())..=u32::from(net.broadcast())).map(|address| {
+                    PublicAddress { address, blocks_free: 0, shard: ShardIndex(index as u16) }
+                })
+            }));
+            shards.push(ShardPool {
+                first,
+                count: addresses.len() as u32 - first,
+                blocks_free: 0,
+                blocks_total: 0,
+                ports_used: 0,
+            });
+        }
+        let blocks = addresses.len() * blocks_per_address as usize;
+        let words = blocks_per_address.div_ceil(WORD_BITS) as usize;
+        let mut pool = Self {
+            block_ports,
+            blocks_per_address,
+            port_min: config.port_min,
+            lanes,
+            free: Region::new(addresses.len() * words, 0)?,
+            blocks: Region::new(blocks, FREE_BLOCK)?,
+            ports: Region::new(blocks * SPACES * (block_ports / WORD_BITS) as usize, 0)?,
+            addresses,
+            shards,
+        };
+        if config.enabled {
+            pool.free_all(blocks_per_address - blocks_usable(config));
+        }
+        Ok(pool)
+    }
+
+    /// Marks every block from number `first_usable` on free, and the ports below `port_min` taken.
+    fn free_all(&mut self, first_usable: u32) {
+        for address in 0..self.addresses.len() as u32 {
+            for number in first_usable..self.blocks_per_address {
+                self.set_free(BlockId(address * self.blocks_per_address + number), true);
+            }
+            let straddling = BlockId(address * self.blocks_per_address + first_usable);
+            for port in self.first_port(straddling)..u32::from(self.port_min) {
+                for protocol in Protocol::ALL {
+                    let (word, bit) = self.port_bit(straddling, protocol, port as u16);
+                    self.ports[word] |= bit;
+                }
+            }
+        }
+        for shard in &mut self.shards {
+            shard.blocks_total = shard.blocks_free;
+        }
+    }
+
+    fn set_free(&mut self, block: BlockId, is_free: bool) {
+        let (address, number) = self.place(block);
+        let words = self.blocks_per_address.div_ceil(WORD_BITS);
+        let word = &mut self.free[(address * words + number / WORD_BITS) as usize];
+        let bit = 1u64 << (number % WORD_BITS);
+        let shard = &mut self.shards[usize::from(self.addresses[address as usize].shard.0)];
+        let owned = u32::from(self.lanes & bit != 0);
+        if is_free {
+            assert!(*word & bit == 0, "a block is freed once");
+            *word |= bit;
+            shard.blocks_free += owned;
+            self.addresses[address as usize].blocks_free += owned;
+        } else {
+            assert!(*word & bit != 0, "a block has one owner");
+            *word &= !bit;
+            shard.blocks_free -= owned;
+            self.addresses[address as usize].blocks_free -= owned;
+        }
+    }
+
+    /// (position of its address, its number on the address)
+    fn place(&self, block: BlockId) -> (u32, u32) {
+        (block.0 / self.blocks_per_address, block.0 % self.blocks_per_address)
+    }
+
+    fn first_port(&self, block: BlockId) -> u32 {
+        self.place(block).1 * self.block_ports
+    }
+
+    /// Index of the word and mask of a port's bit.
+    fn port_bit(&self, block: BlockId, protocol: Protocol, port: u16) -> (usize, u64) {
+        let offset = u32::from(port) % self.block_ports;
+        let word = self.space_start(block, protocol) + (offset / WORD_BITS) as usize;
+        (word, 1 << (offset % WORD_BITS))
+    }
+
+    fn space_start(&self, block: BlockId, protocol: Protocol) -> usize {
+        let words = (self.block_ports / WORD_BITS) as usize;
+        (block.0 as usize * SPACES + protocol.space()) * words
+    }
+
+    /// The shard's address with the most free blocks, None if all are taken. Equal ones are chosen
+    /// from at random, so that homes spread and an outsider cannot foretell the seat.
+    pub(crate) fn least_loaded(&self, shard: ShardIndex, random: &mut Random) -> Option<u32> {
+        let pool = &self.shards[usize::from(shard.0)];
+        if pool.blocks_free == 0 {
+            return None;
+        }
+        let start = random.below(pool.count);
+        (0..pool.count)
+            .map(|step| pool.first + (start + step) % pool.count)
+            .rev()
+            .max_by_key(|&address| self.addresses[address as usize].blocks_free)
+    }
+
+    /// Opens a random free block of the address for a subscriber. None if the address has none in
+    /// our lanes.
+    pub(crate) fn open(
+        &mut self,
+        address: u32,
+        owner: u32,
+        random: &mut Random,
+    ) -> Option<BlockId> {
+        if self.addresses[address as usize].blocks_free == 0 {
+            return None;
+        }
+        let words = self.blocks_per_address.div_ceil(WORD_BITS) as usize;
+        let bitmap = &self.free[address as usize * words..][..words];
+        let start = random.below(self.blocks_per_address);
+        let number = first_set_from(bitmap, start, |word| word & self.lanes)?;
+        let block = BlockId(address * self.blocks_per_address + number);
+        self.set_free(block, false);
+        self.blocks[block.0 as usize].owner = owner;
+        Some(block)
+    }
+
+    /// Takes the owner from a block without taken ports.
+    pub(crate) fn release(&mut self, block: BlockId) {
+        let record = &mut self.blocks[block.0 as usize];
+        assert!(record.owner != NO_OWNER, "a released block had an owner");
+        assert!(record.used == [0; SPACES], "a released block has no port in use");
+        record.owner = NO_OWNER;
+        self.set_free(block, true);
+    }
+
+    /// Takes a port of the block: a random one, or the next free one after it. None if the
+    /// protocol's space of the block is full.
+    ///
+    /// RFC 6056 section 3.3.2: random start, then the next ephemeral port that is free.
+    pub(crate) fn take(
+        &mut self,
+        block: BlockId,
+        protocol: Protocol,
+        random: &mut Random,
+    ) -> Option<u16> {
+        let start = self.space_start(block, protocol);
+        let words = (self.block_ports / WORD_BITS) as usize;
+        let bitmap = &mut self.ports[start..][..words];
+        let offset = first_set_from(bitmap, random.below(self.block_ports), |word| !word)?;
+        bitmap[(offset / WORD_BITS) as usize] |= 1 << (offset % WORD_BITS);
+        let record = &mut self.blocks[block.0 as usize];
+        assert!(record.owner != NO_OWNER, "ports are taken from owned blocks only");
+        record.used[protocol.space()] += 1;
+        let shard = self.shard_of(block);
+        self.shards[usize::from(shard.0)].ports_used += 1;
+        Some((self.first_port(block) + offset) as u16)
+    }
+
+    /// Gives a port back. True if it was the last one of the block: its owner must release the
+    /// block.
+    pub(crate) fn put(&mut self, block: BlockId, protocol: Protocol, port: u16) -> bool {
+        let (word, bit) = self.port_bit(block, protocol, port);
+        assert!(self.ports[word] & bit != 0, "a port that is given back was taken");
+        self.ports[word] &= !bit;
+        let shard = self.shard_of(block);
+        self.shards[usize::from(shard.0)].ports_used -= 1;
+        let record = &mut self.blocks[block.0 as usize];
+        record.used[protocol.space()] -= 1;
+        record.used == [0; SPACES]
+    }
+
+    /// Ports of the block that can be given, per protocol.
+    pub(crate) fn capacity(&self, block: BlockId) -> u32 {
+        let first = self.first_port(block);
+        let below = u32::from(self.port_min).saturating_sub(first);
+        self.block_ports - below
+    }
+
+    pub(crate) fn is_full(&self, block: BlockId, protocol: Protocol) -> bool {
+        let used = self.blocks[block.0 as usize].used[protocol.space()];
+        u32::from(used) == self.capacity(block)
+    }
+
+    /// The block of a port.
+    pub(crate) fn block_of(&self, address: u32, port: u16) -> BlockId {
+        BlockId(address * self.blocks_per_address + u32::from(port) / self.block_ports)
+    }
+
+    pub(crate) fn lane(&self, block: BlockId) -> u32 {
+        self.place(block).1 % LANES
+    }
+
+    /// Position of the block's address in the pool.
+    pub(crate) fn address_of(&self, block: BlockId) -> u32 {
+        self.place(block).0
+    }
+
+    /// The address at a position of the pool.
+    pub(crate) fn public_address(&self, address: u32) -> u32 {
+        self.addresses[address as usize].address
+    }
+
+    fn shard_of(&self, block: BlockId) -> ShardIndex {
+        self.addresses[self.place(block).0 as usize].shard
+    }
+
+    /// First and last port of the block, both included; ports below `port_min` are never given.
+    pub(crate) fn port_range(&self, block: BlockId) -> (u16, u16) {
+        let first = self.first_port(block);
+        let last = first + self.block_ports - 1;
+        (first.max(u32::from(self.port_min)) as u16, last as u16)
+    }
+
+    /// Shows the taken ports of a block.
+    pub(crate) fn each_taken(
+        &self,
+        block: BlockId,
+        protocol: Protocol,
+        mut visit: impl FnMut(Endpoint),
+    ) {
+        let address = self.public_address(self.address_of(block));
+        let (first, last) = self.port_range(block);
+        for port in first..=last {
+            let (word, bit) = self.port_bit(block, protocol, port);
+            if self.ports[word] & bit != 0 {
+                visit(Endpoint::new(address, port));
+            }
+        }
+    }
+
+    pub(crate) fn ports_used(&self, shard: ShardIndex) -> u32 {
+        self.shards[usize::from(shard.0)].ports_used
+    }
+
+    pub(crate) fn blocks_free(&self, shard: ShardIndex) -> u32 {
+        self.shards[usize::from(shard.0)].blocks_free
+    }
+
+    pub(crate) fn blocks_total(&self, shard: ShardIndex) -> u32 {
+        self.shards[usize::from(shard.0)].blocks_total
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.free.bytes() + self.blocks.bytes() + self.ports.bytes()
+    }
+}
+
+/// Position of the first set bit at or after `start`, going round. `view` turns a word of the
+/// bitmap into the one to search in.
+fn first_set_from(bitmap: &[u64], start: u32, view: impl Fn(u64) -> u64) -> Option<u32> {
+    let first_word = (start / WORD_BITS) as usize;
+    let from_start = u64::MAX << (start % WORD_BITS);
+    for step in 0..=bitmap.len() {
+        let index = (first_word + step) % bitmap.len();
+        let mask = match step {
+            0 => from_start,
+            last if last == bitmap.len() => !from_start,
+            _ => u64::MAX,
+        };
+        let word = view(bitmap[index]) & mask;
+        if word != 0 {
+            return Some(index as u32 * WORD_BITS + word.trailing_zeros());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+#[path = "port_block_tests.rs"]
+mod tests;

@@ -1,0 +1,165 @@
+//! Which public port a new mapping gets, and from which block and address.
+//!
+//! A block is opened only when the home's blocks are full for the protocol: few blocks use the
+//! addresses best and log least (RFC 6888 REQ-13, REQ-14). Block and port are random (REQ-15): an
+//! outsider who does not know a home's blocks has the whole range to guess, one who does has
+//! `port_block` ports per block; a larger block buys a larger guess for more addresses.
+
+use crate::block_event::BlockEventKind;
+use crate::config::Pooling;
+use crate::endpoint::{Home, Protocol};
+use crate::nat::Nat;
+use crate::packet::Refusal;
+use crate::port_block::BlockId;
+
+/// A port taken for a subscriber, and what had to be opened for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat {
+    pub(crate) subscriber: u32,
+    pub(crate) block: BlockId,
+    pub(crate) port: u16,
+    /// The block was opened for this port: to be logged when the mapping stands.
+    pub(crate) is_new_block: bool,
+}
+
+impl Nat {
+    /// The subscriber of a home, made one if it may be.
+    pub(crate) fn admit_home(&mut self, home: &Home) -> Result<u32, Refusal> {
+        if let Some(slot) = self.subscribers.find(home) {
+            return Ok(slot);
+        }
+        // Whatever the tunnel says, a spoofed outer source must not take a port block.
+        if !self.homes.contains(home.outer) {
+            return Err(Refusal::NotSubscriber);
+        }
+        if self.subscribers.is_shard_full(home.shard) {
+            return Err(Refusal::SubscribersMax);
+        }
+        let seat = if self.policy.enabled {
+            self.ports.least_loaded(home.shard, &mut self.random).ok_or(Refusal::PortsExhausted)?
+        } else {
+            crate::subscriber::NO_ADDRESS
+        };
+        self.subscribers.create(home, seat)
+    }
+
+    /// Takes a port for a subscriber. Nothing is changed on refusal.
+    ///
+    /// RFC 4787 REQ-3: "A NAT MUST NOT have a "Port assignment" behavior of "Port overloading"." A
+    /// full quota refuses.
+    pub(crate) fn take_port(
+        &mut self,
+        subscriber: u32,
+        protocol: Protocol,
+    ) -> Result<Seat, Refusal> {
+        let home = self.subscribers.get(subscriber);
+        let has_room = home.ports_used[protocol.space()] < home.capacity;
+        let block = if has_room {
+            self.block_with_room(subscriber, protocol)
+        } else {
+            self.open_block(subscriber)?
+        };
+        let port = self
+            .ports
+            .take(block, protocol, &mut self.random)
+            .expect("a block with room has a free port");
+        self.subscribers.get_mut(subscriber).ports_used[protocol.space()] += 1;
+        Ok(Seat { subscriber, block, port, is_new_block: !has_room })
+    }
+
+    /// A random block of the subscriber with a free port. The home's own address comes first: with
+    /// soft pooling other addresses serve only what does not fit there.
+    fn block_with_room(&mut self, subscriber: u32, protocol: Protocol) -> BlockId {
+        let blocks = self.subscribers.blocks(subscriber);
+        let seat = self.subscribers.get(subscriber).seat;
+        let start = self.random.below(blocks.len() as u32) as usize;
+        let mut elsewhere = None;
+        for step in 0..blocks.len() {
+            let block = blocks[(start + step) % blocks.len()];
+            if self.ports.is_full(block, protocol) {
+                continue;
+            }
+            if self.ports.address_of(block) == seat {
+                return block;
+            }
+            elsewhere = elsewhere.or(Some(block));
+        }
+        elsewhere.expect("a subscriber with ports left has a block with room")
+    }
+
+    fn open_block(&mut self, subscriber: u32) -> Result<BlockId, Refusal> {
+        // RFC 6888 REQ-4: "A CGN MUST support limiting the number of external ports (or,
+        // equivalently, "identifiers" for ICMP) that are assigned per subscriber."
+        if self.subscribers.is_at_quota(subscriber) {
+            return Err(Refusal::PortsExhausted);
+        }
+        let home = *self.subscribers.get(subscriber);
+        let mut block = self.ports.open(home.seat, subscriber, &mut self.random);
+        // RFC 7857 section 4: with paired pooling an implementation may refuse (hard) or use
+        // another address (soft).
+        if block.is_none() && self.policy.pooling == Pooling::Soft {
+            block = self
+                .ports
+                .least_loaded(home.shard, &mut self.random)
+                .and_then(|address| self.ports.open(address, subscriber, &mut self.random));
+        }
+        let block = block.ok_or(Refusal::PortsExhausted)?;
+        let capacity = self.ports.capacity(block);
+        self.subscribers.add_block(subscriber, block, capacity);
+        Ok(block)
+    }
+
+    /// Gives a port back; its block goes with its last port.
+    pub(crate) fn give_port_back(&mut self, seat: &Seat, protocol: Protocol) {
+        self.subscribers.get_mut(seat.subscriber).ports_used[protocol.space()] -= 1;
+        if !self.ports.put(seat.block, protocol, seat.port) {
+            return;
+        }
+        let capacity = self.ports.capacity(seat.block);
+        self.subscribers.remove_block(seat.subscriber, seat.block, capacity);
+        self.ports.release(seat.block);
+        // A block that was opened for a mapping that failed was never logged.
+        if !seat.is_new_block {
+            self.push_block_event(BlockEventKind::Released, seat.subscriber, seat.block);
+        }
+    }
+
+    /// The home ceases to be a subscriber when nothing of it is left.
+    pub(crate) fn dismiss_home(&mut self, subscriber: u32) {
+        if self.subscribers.get(subscriber).records == 0 {
+            self.subscribers.remove(subscriber);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{NatConfig, ShardConfig};
+    use crate::endpoint::{ShardId, ShardIndex};
+
+    #[test]
+    fn a_block_opened_for_a_mapping_that_failed_leaves_no_trace() {
+        let mut nat = Nat::new(NatConfig {
+            flows_max: 10,
+            subscribers: vec!["10.200.0.0/16".parse().unwrap()],
+            shards: vec![ShardConfig {
+                id: ShardId(1),
+                public: vec!["203.0.113.1/32".parse().unwrap()],
+                subscribers_max: 1,
+            }],
+            ..NatConfig::default()
+        })
+        .unwrap();
+        let home = Home { shard: ShardIndex(0), outer: 0x0ac8_0001, gre_key: None };
+        let subscriber = nat.admit_home(&home).unwrap();
+        let seat = nat.take_port(subscriber, Protocol::Udp).unwrap();
+        assert!(seat.is_new_block);
+        nat.give_port_back(&seat, Protocol::Udp);
+        nat.dismiss_home(subscriber);
+        assert_eq!(nat.next_event(), None);
+        let gauges = nat.shard_gauges(home.shard);
+        assert_eq!((gauges.subscribers, gauges.ports_used), (0, 0));
+        assert_eq!(gauges.blocks_free, gauges.blocks_total);
+    }
+}

@@ -1,0 +1,117 @@
+//! Hot. What a session has seen so far, as bits; the phase of its life, and with it its timer,
+//! follows from them.
+//!
+//! One u16 per session. The TCP bits are in `tcp_state.rs`; UDP and ICMP only know which sides have
+//! spoken.
+
+use crate::endpoint::Protocol;
+
+/// Who sent the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    Inside,
+    Remote,
+}
+
+/// The bits. The low nine belong to TCP, the two `SEEN` bits to UDP and ICMP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct SessionState(pub(crate) u16);
+
+impl SessionState {
+    pub(crate) const NONE: Self = Self(0);
+    /// The inside has sent on this session.
+    pub(crate) const SEEN_INSIDE: u16 = 1 << 9;
+    /// The remote has sent on this session.
+    pub(crate) const SEEN_REMOTE: u16 = 1 << 10;
+    /// The remote opened it, so it counts against `inbound_sessions_max` of its mapping.
+    pub(crate) const OPENED_BY_REMOTE: u16 = 1 << 11;
+    /// The bits that are accounting, kept when a connection is opened anew.
+    pub(crate) const ACCOUNTING: u16 = Self::OPENED_BY_REMOTE;
+
+    pub(crate) const fn has(self, bits: u16) -> bool {
+        self.0 & bits == bits
+    }
+
+    pub(crate) const fn has_any(self, bits: u16) -> bool {
+        self.0 & bits != 0
+    }
+
+    /// The state of a session that this packet opens.
+    pub(crate) fn opened(protocol: Protocol, sender: Sender, tcp_flags: u8) -> Self {
+        let accounting = match sender {
+            Sender::Inside => 0,
+            Sender::Remote => Self::OPENED_BY_REMOTE,
+        };
+        Self(accounting).after(protocol, sender, tcp_flags)
+    }
+
+    /// The state after a packet of `sender`.
+    pub(crate) fn after(self, protocol: Protocol, sender: Sender, tcp_flags: u8) -> Self {
+        match (protocol, sender) {
+            (Protocol::Tcp, _) => self.after_segment(sender, tcp_flags),
+            (_, Sender::Inside) => Self(self.0 | Self::SEEN_INSIDE),
+            (_, Sender::Remote) => Self(self.0 | Self::SEEN_REMOTE),
+        }
+    }
+
+    pub(crate) fn phase(self, protocol: Protocol) -> Phase {
+        match protocol {
+            Protocol::Tcp => self.tcp_phase(),
+            Protocol::Udp if self.has(Self::SEEN_INSIDE | Self::SEEN_REMOTE) => Phase::UdpStream,
+            Protocol::Udp => Phase::Udp,
+            Protocol::Icmp => Phase::Icmp,
+        }
+    }
+}
+
+/// The phase of a session's life; each has its timer in [`Timeouts`](crate::Timeouts).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    SynSent,
+    SynReceived,
+    Established,
+    FinWait,
+    CloseWait,
+    LastAck,
+    TimeWait,
+    Closed,
+    Udp,
+    UdpStream,
+    Icmp,
+}
+
+impl Phase {
+    pub(crate) const COUNT: usize = 11;
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; Self::COUNT] = [
+        Self::SynSent,
+        Self::SynReceived,
+        Self::Established,
+        Self::FinWait,
+        Self::CloseWait,
+        Self::LastAck,
+        Self::TimeWait,
+        Self::Closed,
+        Self::Udp,
+        Self::UdpStream,
+        Self::Icmp,
+    ];
+
+    /// As `weir sessions` prints it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::SynSent => "syn-sent",
+            Self::SynReceived => "syn-received",
+            Self::Established => "established",
+            Self::FinWait => "fin-wait",
+            Self::CloseWait => "close-wait",
+            Self::LastAck => "last-ack",
+            Self::TimeWait => "time-wait",
+            Self::Closed => "closed",
+            Self::Udp => "one-way",
+            Self::UdpStream => "stream",
+            Self::Icmp => "query",
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Listings, subscribers, flush, gauges.
+
+mod world;
+
+use std::collections::HashSet;
+
+use weir_nat::*;
+use world::*;
+
+/// 20 homes with 30 mappings of three remotes each.
+fn busy(filtering: Filtering) -> World {
+    let mut world = World::new(NatConfig { filtering, ..config() });
+    for h in 0..20 {
+        for n in 0..30 {
+            for remote in 0..3 {
+                world.udp_out(home(h), inside(n), server(remote)).unwrap();
+            }
+        }
+    }
+    world
+}
+
+#[test]
+fn pages_show_every_session_once() {
+    for filtering in [Filtering::AddressDependent, Filtering::AddressAndPortDependent] {
+        let world = busy(filtering);
+        let sessions = world.list(&SessionFilter::default());
+        assert_eq!(sessions.len(), 1800);
+        let distinct: HashSet<_> = sessions
+            .iter()
+            .map(|session| (session.outer, session.inside, session.remote))
+            .collect();
+        assert_eq!(distinct.len(), 1800);
+    }
+}
+
+#[test]
+fn a_page_is_bounded() {
+    let world = busy(Filtering::AddressAndPortDependent);
+    let (mut cursor, mut page) = (PageCursor::default(), Vec::new());
+    assert!(world.nat.sessions(&mut cursor, 64, &SessionFilter::default(), &mut page));
+    assert!(page.len() <= 64);
+}
+
+#[test]
+fn filters_select() {
+    let mut world = busy(Filtering::AddressAndPortDependent);
+    let public = world.udp_out(home(3), inside(7), server(0)).unwrap();
+    let all = SessionFilter::default();
+    let of_home = world.list(&SessionFilter { subscriber: Some(home(3).outer), ..all });
+    assert_eq!(of_home.len(), 90);
+    assert!(of_home.iter().all(|session| session.outer == home(3).outer));
+    let of_public = world.list(&SessionFilter { public: Some(public), ..all });
+    assert_eq!(of_public.len(), 3);
+    assert!(of_public.iter().all(|session| session.inside == inside(7)));
+    let of_remote = world.list(&SessionFilter { remote: Some(server(2)), ..all });
+    assert_eq!(of_remote.len(), 600);
+    let one = SessionFilter {
+        subscriber: Some(home(3).outer),
+        public: Some(public),
+        remote: Some(server(2)),
+    };
+    assert_eq!(world.list(&one).len(), 1);
+    assert!(world.list(&SessionFilter { public: Some(at("203.0.113.1:1024")), ..one }).is_empty());
+}
+
+#[test]
+fn a_session_shows_its_clock_and_state() {
+    let mut world = World::new(config());
+    let public = world.connect(inside(0), server(0));
+    world.wait_and_collect(100);
+    world.tcp_out(home(1), inside(0), server(0), FIN_ACK).unwrap();
+    world.wait_and_collect(20);
+    let sessions = world.list(&SessionFilter::default());
+    assert_eq!(
+        sessions,
+        [SessionView {
+            shard: ShardId(11),
+            outer: home(1).outer,
+            gre_key: None,
+            protocol: Protocol::Tcp,
+            inside: inside(0),
+            public,
+            remote: server(0),
+            state: "fin-wait",
+            age_sec: 120,
+            idle_sec: 20,
+            timeout_sec: 7440,
+        }]
+    );
+}
+
+#[test]
+fn a_subscriber_shows_its_blocks() {
+    let mut world = World::new(NatConfig { port_block: 64, ..config() });
+    let mut publics = Vec::new();
+    for n in 0..100 {
+        publics.push(world.udp_out(home(1), inside(n), server(0)).unwrap());
+    }
+    let views = world.nat.subscriber(home(1).outer);
+    let [view] = &views[..] else { panic!("{views:?}") };
+    assert_eq!((view.shard, view.outer), (ShardId(11), home(1).outer));
+    assert_eq!(view.public_address, Some(publics[0].address));
+    assert_eq!((view.ports_used, view.mappings, view.flows, view.blocks.len()), (100, 100, 100, 2));
+    for public in publics {
+        assert!(view.blocks.iter().any(|block| block.public_address == public.address
+            && (block.port_first..=block.port_last).contains(&public.port)));
+    }
+    assert!(world.nat.subscriber(home(2).outer).is_empty());
+}
+
+#[test]
+fn a_flush_ends_one_home_and_its_ports_rest() {
+    for filtering in [Filtering::AddressDependent, Filtering::AddressAndPortDependent] {
+        let mut world = busy(filtering);
+        let public = world.udp_out(home(3), inside(7), server(0)).unwrap();
+        assert_eq!(world.nat.flush_subscriber(home(3).outer, world.now), 30);
+        assert_eq!(world.udp_back(public, server(0)), Err(Refusal::NoMapping));
+        assert_eq!((world.flows(), world.nat.gauges().quarantined), (1710, 30));
+        assert_eq!(world.nat.flush_subscriber(home(3).outer, world.now), 0);
+        world.wait_and_collect(120);
+        assert_eq!(world.nat.gauges().subscribers, 19);
+        assert!(world.nat.subscriber(home(3).outer).is_empty());
+    }
+}
+
+#[test]
+fn gauges_count() {
+    let world = busy(Filtering::AddressAndPortDependent);
+    let gauges = world.nat.gauges();
+    assert_eq!((gauges.flows, gauges.flows_max, gauges.subscribers), (1800, 10_000, 20));
+    assert_eq!((gauges.flow_creates_total, gauges.flow_expired_total), (1800, 0));
+    assert!(gauges.memory_bytes > 10_000 * 64);
+    let shard = world.nat.shard_gauges(SHARD);
+    assert_eq!((shard.subscribers, shard.ports_used), (20, 600));
+    assert_eq!((shard.blocks_total, shard.blocks_free), (4 * 252, 4 * 252 - 20));
+    assert_eq!(world.nat.shard_gauges(ShardIndex(1)).subscribers, 0);
+}

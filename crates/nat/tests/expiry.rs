@@ -1,0 +1,283 @@
+//! Timers, quarantine, and everything coming back.
+
+mod world;
+
+use weir_nat::*;
+use world::*;
+
+#[test]
+fn u5_a_udp_mapping_lives_five_minutes_to_the_second() {
+    let mut world = World::new(config());
+    let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
+    world.wait(299);
+    world.nat.expire(world.now, usize::MAX);
+    assert!(world.udp_back(public, server(0)).is_ok());
+    world.wait(1);
+    assert_eq!(world.udp_back(public, server(0)), Err(Refusal::NoMapping));
+}
+
+#[test]
+fn u6_outbound_refreshes_inbound_only_if_configured() {
+    for udp_inbound_refresh in [false, true] {
+        let mut world = World::new(NatConfig { udp_inbound_refresh, ..config() });
+        let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
+        world.wait(200);
+        world.udp_out(home(1), inside(0), server(0)).unwrap();
+        world.wait(200);
+        assert!(world.udp_back(public, server(0)).is_ok(), "outbound has refreshed");
+        world.wait_and_collect(200);
+        assert_eq!(world.udp_back(public, server(0)).is_ok(), udp_inbound_refresh);
+    }
+}
+
+#[test]
+fn u11_what_a_packet_meets_does_not_depend_on_the_walk() {
+    for is_walking in [false, true] {
+        let mut world = World::new(config());
+        let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
+        world.udp_out(home(1), inside(0), server(1)).unwrap();
+        world.wait(200);
+        world.udp_out(home(1), inside(0), server(0)).unwrap();
+        world.wait(100);
+        if is_walking {
+            world.nat.expire(world.now, usize::MAX);
+        }
+        assert!(world.udp_back(public, server(0)).is_ok());
+        assert_eq!(world.udp_back(public, server(1)), Err(Refusal::Filtered));
+    }
+}
+
+#[test]
+fn udp_stream_timer_starts_when_both_sides_have_spoken() {
+    let mut world = World::new(NatConfig { timeouts: Timeouts::carrier(), ..config() });
+    let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
+    world.udp_out(home(1), inside(1), server(0)).unwrap();
+    world.udp_back(public, server(0)).unwrap();
+    world.wait_and_collect(30);
+    assert_eq!(world.flows(), 1);
+    world.wait_and_collect(30);
+    assert_eq!(world.flows(), 0);
+}
+
+#[test]
+fn t5_established_connections_live_2_h_4_min_and_half_open_ones_4_min() {
+    let mut world = World::new(config());
+    let public = world.connect(inside(0), server(0));
+    world.tcp_out(home(1), inside(1), server(0), SYN).unwrap();
+    world.wait_and_collect(239);
+    assert_eq!(world.flows(), 2);
+    world.wait_and_collect(1);
+    assert_eq!(world.flows(), 1);
+    world.wait_and_collect(7199);
+    assert!(world.tcp_back(public, server(0), ACK).is_ok(), "and either direction refreshes");
+    world.wait_and_collect(7439);
+    assert_eq!(world.tcp_out(home(1), inside(0), server(0), ACK), Ok(public));
+    world.wait(7440);
+    assert_eq!(world.tcp_out(home(1), inside(0), server(0), ACK), Err(Refusal::TcpNotSyn));
+}
+
+#[test]
+fn b2_a_rst_leaves_the_session_for_four_minutes() {
+    let mut world = World::new(config());
+    let public = world.connect(inside(0), server(0));
+    assert!(world.tcp_back(public, server(0), RST).is_ok());
+    world.wait_and_collect(239);
+    assert!(world.tcp_back(public, server(0), RST).is_ok(), "still translated");
+    world.wait_and_collect(240);
+    assert_eq!(world.tcp_back(public, server(0), RST), Err(Refusal::NoMapping));
+}
+
+#[test]
+fn b2_a_rst_of_a_long_idle_connection_still_leaves_it_four_minutes() {
+    let mut world = World::new(config());
+    let public = world.connect(inside(0), server(0));
+    world.wait_and_collect(5000);
+    world.tcp_out(home(1), inside(0), server(0), RST).unwrap();
+    world.wait_and_collect(239);
+    assert!(world.tcp_back(public, server(0), ACK).is_ok());
+}
+
+#[test]
+fn a_host_that_refuses_a_stranger_does_not_keep_him_alive() {
+    let filtering = Filtering::EndpointIndependent;
+    let mut world = World::new(NatConfig { filtering, ..config() });
+    let public = world.connect(inside(0), server(0));
+    world.tcp_back(public, server(1), SYN).unwrap();
+    for _ in 0..3 {
+        world.tcp_out(home(1), inside(0), server(1), RST).unwrap();
+        world.wait_and_collect(79);
+        world.tcp_back(public, server(1), SYN).unwrap();
+    }
+    world.wait_and_collect(3);
+    assert_eq!(world.flows(), 1, "240 s after its first SYN the stranger is gone");
+}
+
+#[test]
+fn t2_half_close_carries_data_for_hours() {
+    let mut world = World::new(config());
+    let public = world.connect(inside(0), server(0));
+    world.tcp_out(home(1), inside(0), server(0), FIN_ACK).unwrap();
+    for _ in 0..5 {
+        world.wait_and_collect(3600);
+        assert!(world.tcp_back(public, server(0), ACK).is_ok());
+    }
+}
+
+#[test]
+fn i2_a_query_lives_a_minute() {
+    let mut world = World::new(config());
+    let public = world.out(home(1), inside(0), at("192.0.2.1:0"), Protocol::Icmp, 0).unwrap();
+    world.wait(59);
+    assert!(world.back(public, at("192.0.2.1:0"), Protocol::Icmp, 0).is_ok());
+    world.wait(1);
+    assert!(world.back(public, at("192.0.2.1:0"), Protocol::Icmp, 0).is_err());
+}
+
+#[test]
+fn c8_a_port_rests_two_minutes_then_all_comes_back() {
+    let mut world = World::new(config());
+    let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
+    world.wait_and_collect(300);
+    assert_eq!((world.flows(), world.nat.gauges().quarantined), (0, 1));
+    assert_eq!(world.udp_back(public, server(0)), Err(Refusal::NoMapping));
+    assert_eq!(world.nat.shard_gauges(SHARD).ports_used, 1);
+    world.wait_and_collect(119);
+    assert_eq!(world.nat.gauges().quarantined, 1);
+    world.wait_and_collect(1);
+    world.assert_empty();
+    let kinds: Vec<_> = world.events().iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, [BlockEventKind::Allocated, BlockEventKind::Released]);
+}
+
+#[test]
+fn c8_a_port_in_quarantine_is_not_given() {
+    // A quota of 64 ports, all taken, all ended: the quarantine holds them, then they are there
+    // again.
+    let mut world = World::new(NatConfig { port_block: 64, ports_per_subscriber: 64, ..config() });
+    for n in 0..64 {
+        world.udp_out(home(1), inside(n), server(0)).unwrap();
+    }
+    world.wait_and_collect(300);
+    assert_eq!(world.udp_out(home(1), inside(99), server(0)), Err(Refusal::PortsExhausted));
+    world.wait_and_collect(120);
+    assert!(world.udp_out(home(1), inside(99), server(0)).is_ok());
+}
+
+fn close_cleanly(world: &mut World, public: Endpoint, inside: Endpoint, remote: Endpoint) {
+    world.tcp_out(home(1), inside, remote, FIN_ACK).unwrap();
+    world.tcp_back(public, remote, FIN_ACK).unwrap();
+    world.tcp_out(home(1), inside, remote, ACK).unwrap();
+}
+
+#[test]
+fn c8_tcp_closed_by_both_sides_needs_no_quarantine() {
+    let mut world = World::new(config());
+    let public = world.connect(inside(0), server(0));
+    close_cleanly(&mut world, public, inside(0), server(0));
+    world.wait_and_collect(239);
+    assert_eq!(world.flows(), 1, "TIME_WAIT passes first");
+    world.wait_and_collect(1);
+    world.assert_empty();
+}
+
+#[test]
+fn c8_one_unclean_session_of_a_mapping_is_enough_for_quarantine() {
+    let mut world = World::new(config());
+    let public = world.connect(inside(0), server(0));
+    assert_eq!(world.connect(inside(0), server(1)), public);
+    world.tcp_back(public, server(1), RST).unwrap();
+    close_cleanly(&mut world, public, inside(0), server(0));
+    world.wait_and_collect(240);
+    assert_eq!(world.nat.gauges().quarantined, 1);
+    world.wait_and_collect(120);
+    world.assert_empty();
+}
+
+#[test]
+fn c8_a_session_that_took_the_first_place_may_still_close_cleanly() {
+    let mut world = World::new(config());
+    let public = world.connect(inside(0), server(0));
+    close_cleanly(&mut world, public, inside(0), server(0));
+    assert_eq!(world.connect(inside(0), server(1)), public);
+    world.wait_and_collect(240);
+    assert_eq!(world.flows(), 1);
+    close_cleanly(&mut world, public, inside(0), server(1));
+    world.wait_and_collect(240);
+    world.assert_empty();
+}
+
+#[test]
+fn t2_a_port_in_time_wait_can_be_connected_again() {
+    let mut world = World::new(config());
+    let public = world.connect(inside(0), server(0));
+    close_cleanly(&mut world, public, inside(0), server(0));
+    assert_eq!(world.connect(inside(0), server(0)), public);
+    world.wait_and_collect(7000);
+    assert_eq!(world.tcp_out(home(1), inside(0), server(0), ACK), Ok(public));
+}
+
+#[test]
+fn a_further_session_takes_the_place_of_the_first() {
+    let mut world = World::new(config());
+    let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
+    for n in 1..10 {
+        world.wait(50);
+        world.udp_out(home(1), inside(0), server(n)).unwrap();
+        world.nat.expire(world.now, usize::MAX);
+    }
+    // 450 s: sessions 4 to 9 are younger than 300 s.
+    assert_eq!(world.flows(), 6);
+    for n in 0..10 {
+        let verdict = world.udp_back(public, server(n));
+        assert_eq!(verdict.err(), (n < 4).then_some(Refusal::Filtered), "server {n}");
+    }
+    world.wait_and_collect(300);
+    world.wait_and_collect(0);
+    assert_eq!((world.flows(), world.nat.gauges().quarantined), (0, 1));
+}
+
+#[test]
+fn a_mapping_that_ran_out_serves_its_inside_endpoint_again() {
+    let mut world = World::new(config());
+    let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
+    world.wait(1000);
+    assert_eq!(world.udp_out(home(1), inside(0), server(1)), Ok(public));
+    assert_eq!(world.flows(), 1);
+    assert_eq!(world.udp_back(public, server(0)), Err(Refusal::Filtered));
+    assert!(world.udp_back(public, server(1)).is_ok());
+}
+
+#[test]
+fn the_walk_is_bounded_and_gets_everywhere() {
+    let mut world = World::new(NatConfig { quarantine_sec: 0, ..config() });
+    for n in 0..1000 {
+        world.udp_out(home(1), inside(n), server(0)).unwrap();
+        world.udp_out(home(1), inside(n), server(1)).unwrap();
+    }
+    world.wait(300);
+    let mut rounds = 0;
+    while world.flows() > 0 {
+        let before = world.flows();
+        world.nat.expire(world.now, 10);
+        assert!(before - world.flows() <= 20, "10 slots of each table");
+        rounds += 1;
+        assert!(rounds < 10_000);
+    }
+    world.assert_empty();
+    assert_eq!(world.nat.gauges().flow_expired_total, 2000);
+}
+
+#[test]
+fn events_tell_who_had_which_ports() {
+    let mut world = World::new(config());
+    let keyed = Home { gre_key: Some(5), ..home(1) };
+    let public = world.udp_out(keyed, inside(0), server(0)).unwrap();
+    let events = world.events();
+    let [event] = events[..] else { panic!("{events:?}") };
+    assert_eq!(event.kind, BlockEventKind::Allocated);
+    assert_eq!((event.shard, event.subscriber), (ShardId(11), home(1).outer));
+    assert_eq!((event.gre_key, event.public_address), (Some(5), public.address));
+    assert!((event.port_first..=event.port_last).contains(&public.port));
+    assert_eq!(event.port_last - event.port_first, 255);
+    assert_eq!(world.nat.events_lost(), 0);
+}
