@@ -1,0 +1,230 @@
+//! Hot: one cache line of the index, eight entries.
+//!
+//! ```text
+//!  byte 0                  16                              48          56          64
+//!       +------------------+-------------------------------+-----------+-----------+
+//!       | 8 tags of 16 bit | 8 record ids of 32 bit        | 8 x away  | 16 counts |
+//!       +------------------+-------------------------------+-----------+-----------+
+//! ```
+//!
+//! Slot s has its tag in bits 16 * (s / 2) and up of tag word s % 2: compared as lanes of a word, the two words
+//! interleave to one byte per slot. Tag 0 marks an empty slot.
+//!
+//! An entry lives in its home bucket or in the one other bucket its tag leads to. Byte s of `away` is 1 if slot s
+//! holds an entry away from home, so the two kinds are never confused. Count c, 4 bits, is the number of entries at
+//! home here that live elsewhere and have c as the lowest bits of their tag: at 0 a miss needs no second line. One
+//! count for all would send six of ten misses to the second line when the table is full; 16 send one of twelve.
+
+/// Entries in a bucket.
+pub(crate) const SLOTS: usize = 8;
+
+/// A count goes no higher: an insertion that would need it fails. With random hashes none comes near.
+const COUNT_MAX: u64 = 15;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub(crate) struct Bucket {
+    tags: [u64; 2],
+    ids: [u32; SLOTS],
+    away: u64,
+    counts: u64,
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64 && align_of::<Bucket>() == 64);
+
+/// The 16 bits of a hash kept beside the record id, never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag(pub(crate) u16);
+
+/// What a slot holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) tag: Tag,
+    pub(crate) id: u32,
+    pub(crate) is_away: bool,
+}
+
+impl Bucket {
+    pub(crate) const EMPTY: Bucket = Bucket { tags: [0; 2], ids: [0; SLOTS], away: 0, counts: 0 };
+
+    /// The slots with this tag whose home is this bucket.
+    #[inline(always)]
+    pub(crate) fn at_home(&self, tag: Tag) -> Slots {
+        Slots(self.equal(tag.0) & !self.away)
+    }
+
+    /// The slots with this tag whose home is the other bucket.
+    #[inline(always)]
+    pub(crate) fn away(&self, tag: Tag) -> Slots {
+        Slots(self.equal(tag.0) & self.away)
+    }
+
+    /// The slots with entries whose home is another bucket.
+    pub(crate) fn all_away(&self) -> Slots {
+        Slots(self.away)
+    }
+
+    /// Whether an entry with this tag may be at home here and live in its other bucket.
+    #[inline(always)]
+    pub(crate) fn overflows(&self, tag: Tag) -> bool {
+        self.count(tag) != 0
+    }
+
+    /// Whether one more entry with this tag that is at home here may live elsewhere.
+    #[inline(always)]
+    pub(crate) fn can_overflow(&self, tag: Tag) -> bool {
+        self.count(tag) < COUNT_MAX
+    }
+
+    #[inline(always)]
+    fn count(&self, tag: Tag) -> u64 {
+        self.counts >> count_shift(tag) & 15
+    }
+
+    #[inline(always)]
+    pub(crate) fn free_slot(&self) -> Option<usize> {
+        Slots(self.equal(0)).next()
+    }
+
+    #[inline(always)]
+    pub(crate) fn id(&self, slot: usize) -> u32 {
+        self.ids[slot]
+    }
+
+    /// What a slot in use holds.
+    #[inline]
+    pub(crate) fn entry(&self, slot: usize) -> Entry {
+        Entry {
+            tag: Tag((self.tags[slot % 2] >> lane(slot)) as u16),
+            id: self.ids[slot],
+            is_away: self.away & bit(slot) != 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn put(&mut self, slot: usize, entry: Entry) {
+        debug_assert!(self.entry(slot).tag.0 == 0, "slot {slot} is taken");
+        self.tags[slot % 2] |= u64::from(entry.tag.0) << lane(slot);
+        self.ids[slot] = entry.id;
+        self.away |= u64::from(entry.is_away) << (slot * 8);
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self, slot: usize) {
+        self.tags[slot % 2] &= !(0xFFFF << lane(slot));
+        self.away &= !bit(slot);
+    }
+
+    /// An entry at home here now lives elsewhere.
+    #[inline]
+    pub(crate) fn count_out(&mut self, tag: Tag) {
+        self.counts += 1 << count_shift(tag);
+    }
+
+    /// One that lived elsewhere no longer does.
+    #[inline]
+    pub(crate) fn count_in(&mut self, tag: Tag) {
+        self.counts -= 1 << count_shift(tag);
+    }
+
+    /// Bit 0 of byte i is set if tag i equals `tag`. About a dozen instructions for all eight, without a branch and
+    /// without a target feature beyond the baseline's.
+    #[inline(always)]
+    fn equal(&self, tag: u16) -> u64 {
+        let tag = u64::from(tag) * EACH_LANE;
+        let [even, odd] = self.tags.map(|word| zero_lanes(word ^ tag));
+        even >> 15 | odd >> 7
+    }
+}
+
+/// The lowest bit of each lane of 16 bits.
+const EACH_LANE: u64 = 0x0001_0001_0001_0001;
+
+/// The highest bit of each lane that is 0, exactly: no carry leaves a lane (Hacker's Delight, section 6-1).
+#[inline(always)]
+fn zero_lanes(word: u64) -> u64 {
+    const LOW: u64 = 0x7FFF * EACH_LANE;
+    !(((word & LOW) + LOW) | word | LOW)
+}
+
+#[inline(always)]
+fn count_shift(tag: Tag) -> u32 {
+    u32::from(tag.0 % 16) * 4
+}
+
+#[inline(always)]
+fn lane(slot: usize) -> usize {
+    slot / 2 * 16
+}
+
+#[inline(always)]
+fn bit(slot: usize) -> u64 {
+    1 << (slot * 8)
+}
+
+/// A set of slots of one bucket: bit 0 of byte i for slot i.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slots(u64);
+
+impl Iterator for Slots {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let slot = self.0.trailing_zeros() as usize / 8;
+        self.0 &= self.0 - 1;
+        Some(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Bucket {
+        pub(crate) fn overflow(&self) -> usize {
+            (0..16).map(|tag| self.count(Tag(tag)) as usize).sum()
+        }
+
+        pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
+            (0..SLOTS).map(|slot| self.entry(slot)).filter(|entry| entry.tag.0 != 0)
+        }
+    }
+
+    #[test]
+    fn each_slot_is_found_by_its_tag_alone() {
+        let tags = [1, 0x7FFF, 0x8000, 0x8001, 0xFFFF, 2, 0x0100, 0x00FF];
+        let mut bucket = Bucket::EMPTY;
+        for (slot, &tag) in tags.iter().enumerate() {
+            assert_eq!(bucket.free_slot(), Some(slot));
+            let is_away = slot % 3 == 0;
+            let (id, tag) = (slot as u32 + 100, Tag(tag));
+            bucket.put(slot, Entry { tag, id, is_away });
+        }
+        assert_eq!(bucket.free_slot(), None);
+        for tag in 1..=u16::MAX {
+            let (home, away) = (bucket.at_home(Tag(tag)), bucket.away(Tag(tag)));
+            let slot = tags.iter().position(|&other| other == tag);
+            assert_eq!(home.chain(away).collect::<Vec<_>>(), Vec::from_iter(slot));
+        }
+        assert_eq!(bucket.away(Tag(0x8001)).next(), Some(3));
+        bucket.clear(3);
+        assert_eq!(bucket.away(Tag(0x8001)).next(), None);
+        assert_eq!(bucket.free_slot(), Some(3));
+        assert_eq!(bucket.entry(4).id, 104);
+    }
+
+    #[test]
+    fn equal_tags_are_all_found() {
+        let mut bucket = Bucket::EMPTY;
+        for slot in 0..SLOTS {
+            let (tag, id) = (Tag(7), slot as u32);
+            bucket.put(slot, Entry { tag, id, is_away: false });
+        }
+        assert_eq!(bucket.at_home(Tag(7)).count(), SLOTS);
+        assert_eq!(bucket.at_home(Tag(8)).count(), 0);
+    }
+}

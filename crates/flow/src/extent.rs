@@ -1,0 +1,122 @@
+//! An extent: 1,024 records that are handed to a slab together. Here is what the slab knows of one, and the lists
+//! of extents, whose links lie in the extents.
+
+use crate::region::Region;
+
+/// Records in an extent.
+pub(crate) const RECORDS: u32 = 1024;
+/// The record id is extent << OFFSET_BITS | offset.
+pub(crate) const OFFSET_BITS: u32 = RECORDS.trailing_zeros();
+/// No extent, no record, no slab.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// State of an extent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    /// The slab it is attached to, or `NONE`.
+    pub(crate) slab: u32,
+    /// Its number within the slab.
+    pub(crate) position: u32,
+    /// Neighbours in the slab's list of extents with room; `next` also links the arena's free extents.
+    pub(crate) next: u32,
+    pub(crate) previous: u32,
+    /// Version before the first use of a slot since the extent was attached.
+    pub(crate) base_version: u32,
+    /// The highest version of any slot since then.
+    pub(crate) high_version: u32,
+    /// Offset of the first record of the free list, or `END`.
+    pub(crate) free_head: u16,
+    /// Records from this offset on were not used since the extent was attached; they are in no list.
+    pub(crate) fresh: u16,
+    /// Records allocated.
+    pub(crate) live: u16,
+}
+
+const _: () = assert!(size_of::<Extent>() == 32);
+
+/// End of an extent's free list.
+pub(crate) const END: u16 = u16::MAX;
+
+impl Extent {
+    /// Nobody's.
+    pub(crate) const DETACHED: Extent = Extent {
+        slab: NONE,
+        position: 0,
+        next: NONE,
+        previous: NONE,
+        base_version: 0,
+        high_version: 0,
+        free_head: END,
+        fresh: 0,
+        live: 0,
+    };
+
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        u32::from(self.live) < RECORDS
+    }
+}
+
+/// All extents of an arena, and the stack of those attached to no slab.
+#[derive(Debug)]
+pub(crate) struct Extents {
+    pub(crate) all: Region<Extent>,
+    pub(crate) free_head: u32,
+}
+
+impl Extents {
+    pub(crate) fn new(mut all: Region<Extent>) -> Extents {
+        let mut free_head = NONE;
+        for number in (0..all.len()).rev() {
+            all[number].next = free_head;
+            free_head = number as u32;
+        }
+        Extents { all, free_head }
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, number: u32) -> &Extent {
+        &self.all[number as usize]
+    }
+
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, number: u32) -> &mut Extent {
+        &mut self.all[number as usize]
+    }
+
+    /// Puts a detached extent on the free stack.
+    pub(crate) fn push_free(&mut self, number: u32) {
+        let next = self.free_head;
+        *self.get_mut(number) = Extent { next, ..Extent::DETACHED };
+        self.free_head = number;
+    }
+
+    /// Takes the first extent off the free stack.
+    pub(crate) fn pop_free(&mut self) {
+        self.free_head = self.get(self.free_head).next;
+    }
+
+    /// Puts an extent in front of the list that starts at `head`.
+    pub(crate) fn link(&mut self, head: &mut u32, number: u32) {
+        let next = *head;
+        let extent = self.get_mut(number);
+        extent.next = next;
+        extent.previous = NONE;
+        if next != NONE {
+            self.get_mut(next).previous = number;
+        }
+        *head = number;
+    }
+
+    /// Takes an extent out of the list that starts at `head`.
+    pub(crate) fn unlink(&mut self, head: &mut u32, number: u32) {
+        let Extent { next, previous, .. } = *self.get(number);
+        match previous {
+            NONE => *head = next,
+            _ => self.get_mut(previous).next = next,
+        }
+        if next != NONE {
+            self.get_mut(next).previous = previous;
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Hot: the keyed hash of a flow key of three words.
+//!
+//! Each step folds a 64 x 64 -> 128 bit product to its halves' exclusive or, the construction of wyhash and
+//! foldhash. It is not linear, unlike a seeded CRC: who does not know the key cannot write down packets that
+//! share a bucket.
+
+/// The hash of a key. The index takes the bucket from the upper half and the tag from the lowest 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hash(pub u64);
+
+/// The secret of one table's hash.
+#[derive(Clone)]
+pub struct HashKey {
+    words: [u64; 4],
+}
+
+impl HashKey {
+    /// Expands 128 bits of entropy to the four words that are mixed in.
+    pub const fn new(seed: [u64; 2]) -> HashKey {
+        HashKey {
+            words: [
+                expand(seed[0], 1),
+                expand(seed[1], 2),
+                expand(seed[0] ^ seed[1].rotate_left(32), 3),
+                expand(seed[1] ^ seed[0].rotate_left(17), 4),
+            ],
+        }
+    }
+
+    /// Hashes three words; every output bit depends on every input bit.
+    #[inline]
+    pub const fn hash(&self, words: [u64; 3]) -> Hash {
+        let [a, b, c, d] = self.words;
+        let first = fold(words[0] ^ a, words[1] ^ b);
+        let second = fold(words[2] ^ c, first ^ d);
+        Hash(fold(second ^ a, first ^ c))
+    }
+}
+
+/// The key stays out of logs.
+impl std::fmt::Debug for HashKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HashKey(..)")
+    }
+}
+
+#[inline]
+const fn fold(a: u64, b: u64) -> u64 {
+    let product = (a as u128) * (b as u128);
+    (product as u64) ^ ((product >> 64) as u64)
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): equal or zero seeds still give different, well mixed words.
+const fn expand(seed: u64, step: u64) -> u64 {
+    let mut z = seed.wrapping_add(step.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

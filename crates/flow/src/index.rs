@@ -1,0 +1,307 @@
+//! Hot: finds record ids by hash. A bucketised cuckoo table whose entries move without their keys.
+
+use crate::bucket::{Bucket, Entry, SLOTS, Tag};
+use crate::displace;
+use crate::error::{Full, OutOfMemory};
+use crate::hash::Hash;
+use crate::prefetch::prefetch;
+use crate::region::Region;
+
+/// A multimap from hash to record id. It keeps 16 bits of the hash per entry, not the key: the caller's closure
+/// decides whether a record is the one sought.
+#[derive(Debug)]
+pub struct Index {
+    buckets: Region<Bucket>,
+    geometry: Geometry,
+    len: usize,
+    capacity: usize,
+}
+
+/// Which buckets an entry may live in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Geometry {
+    /// Number of buckets, even.
+    buckets: u32,
+}
+
+impl Geometry {
+    #[inline(always)]
+    fn home(self, hash: Hash) -> usize {
+        (((hash.0 >> 32) * u64::from(self.buckets)) >> 32) as usize
+    }
+
+    /// The second bucket of an entry with this tag in `bucket`: (h(tag) - bucket) mod n, its own inverse, for any
+    /// n. h is odd and n even, so the two buckets differ.
+    #[inline(always)]
+    pub(crate) fn other(self, bucket: usize, tag: Tag) -> usize {
+        let spread = u64::from(u32::from(tag.0).wrapping_mul(0x9E37_79B9));
+        let offset = ((spread * u64::from(self.buckets)) >> 32) as usize | 1;
+        if offset >= bucket { offset - bucket } else { offset + self.buckets as usize - bucket }
+    }
+}
+
+#[inline(always)]
+fn tag_of(hash: Hash) -> Tag {
+    Tag((hash.0 as u16).max(1))
+}
+
+impl Index {
+    /// Room for `entries_max` entries with random hashes at a load of at most 0.9. At most 16 entries can have
+    /// the same hash.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`], or more buckets than 32 bits can number.
+    pub fn new(entries_max: usize) -> Result<Index, OutOfMemory> {
+        // A tenth stays free; eight buckets more keep small tables from being unlucky.
+        let buckets = entries_max.saturating_mul(10).div_ceil(9 * SLOTS) + 8;
+        let buckets = u32::try_from(buckets.next_multiple_of(2))
+            .map_err(|_| OutOfMemory { bytes: buckets.saturating_mul(size_of::<Bucket>()) })?;
+        Ok(Index {
+            buckets: Region::new(buckets as usize, Bucket::EMPTY)?,
+            geometry: Geometry { buckets },
+            len: 0,
+            capacity: entries_max,
+        })
+    }
+
+    /// Prefetches the home bucket.
+    #[inline(always)]
+    pub fn prefetch(&self, hash: Hash) {
+        prefetch(&self.buckets, self.geometry.home(hash));
+    }
+
+    /// The first entry of the home bucket whose tag fits: worth prefetching its record. It may be the wrong one.
+    #[inline]
+    pub fn candidate(&self, hash: Hash) -> Option<u32> {
+        let bucket = &self.buckets[self.geometry.home(hash)];
+        let slot = bucket.at_home(tag_of(hash)).next()?;
+        Some(bucket.id(slot))
+    }
+
+    /// The first entry with this hash that `is_it` accepts. `is_it` also sees entries of other hashes with the same
+    /// home and tag, about one in 8,000 look-ups.
+    #[inline]
+    pub fn find(&self, hash: Hash, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        let (home, tag) = (self.geometry.home(hash), tag_of(hash));
+        let bucket = &self.buckets[home];
+        for slot in bucket.at_home(tag) {
+            if is_it(bucket.id(slot)) {
+                return Some(bucket.id(slot));
+            }
+        }
+        if !bucket.overflows(tag) {
+            return None;
+        }
+        let bucket = &self.buckets[self.geometry.other(home, tag)];
+        for slot in bucket.away(tag) {
+            if is_it(bucket.id(slot)) {
+                return Some(bucket.id(slot));
+            }
+        }
+        None
+    }
+
+    /// Adds an entry. The same id may be added under several hashes, and several ids under one.
+    ///
+    /// # Errors
+    /// [`Full`] if no place was found in a bounded search; nothing has changed then.
+    pub fn insert(&mut self, hash: Hash, id: u32) -> Result<(), Full> {
+        let (home, tag) = (self.geometry.home(hash), tag_of(hash));
+        let other = self.geometry.other(home, tag);
+        let (bucket, slot) = if let Some(slot) = self.buckets[home].free_slot() {
+            (home, slot)
+        } else if let Some(slot) = displace::send_home(&mut self.buckets, self.geometry, home) {
+            (home, slot)
+        } else if !self.buckets[home].can_overflow(tag) {
+            return Err(Full);
+        } else if let Some(slot) = self.buckets[other].free_slot() {
+            (other, slot)
+        } else {
+            displace::make_room(&mut self.buckets, self.geometry, [home, other]).ok_or(Full)?
+        };
+        let is_away = bucket != home;
+        self.buckets[bucket].put(slot, Entry { tag, id, is_away });
+        if is_away {
+            self.buckets[home].count_out(tag);
+        }
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Removes one entry with this hash and id. False if there is none.
+    pub fn remove(&mut self, hash: Hash, id: u32) -> bool {
+        let (home, tag) = (self.geometry.home(hash), tag_of(hash));
+        let bucket = &mut self.buckets[home];
+        if let Some(slot) = bucket.at_home(tag).find(|&slot| bucket.id(slot) == id) {
+            bucket.clear(slot);
+            self.len -= 1;
+            return true;
+        }
+        if !bucket.overflows(tag) {
+            return false;
+        }
+        let bucket = &mut self.buckets[self.geometry.other(home, tag)];
+        let Some(slot) = bucket.away(tag).find(|&slot| bucket.id(slot) == id) else {
+            return false;
+        };
+        bucket.clear(slot);
+        self.buckets[home].count_in(tag);
+        self.len -= 1;
+        true
+    }
+
+    /// Entries in the index.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Entries it was sized for. More may fit.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.buckets.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::HashKey;
+
+    const KEY: HashKey = HashKey::new([1, 2]);
+
+    fn hash(number: u64) -> Hash {
+        KEY.hash([number, 0, 0])
+    }
+
+    /// Every entry has its home among its two buckets, and each bucket counts its entries that live elsewhere.
+    fn assert_consistent(index: &Index) {
+        let mut overflow = vec![0; index.buckets.len()];
+        let mut len = 0;
+        for (number, bucket) in index.buckets.iter().enumerate() {
+            for entry in bucket.entries() {
+                let other = index.geometry.other(number, entry.tag);
+                assert_ne!(number, other);
+                assert_eq!(index.geometry.other(other, entry.tag), number);
+                overflow[other] += usize::from(entry.is_away);
+                len += 1;
+            }
+        }
+        assert_eq!(len, index.len());
+        for (bucket, &overflow) in index.buckets.iter().zip(&overflow) {
+            assert_eq!(bucket.overflow(), overflow);
+        }
+    }
+
+    #[test]
+    fn a_failed_insertion_changes_nothing() {
+        for seed in 0..20 {
+            let mut index = Index::new(100).unwrap();
+            let numbers = seed * 1000..;
+            for number in numbers {
+                let before = index.buckets.to_vec();
+                if index.insert(hash(number), number as u32).is_err() {
+                    assert_eq!(before, index.buckets.to_vec());
+                    assert!(index.len() >= 100, "only {} entries fitted", index.len());
+                    break;
+                }
+                assert_consistent(&index);
+            }
+        }
+    }
+
+    #[test]
+    fn sixteen_equal_hashes_fit_and_no_more() {
+        let mut index = Index::new(1000).unwrap();
+        let hash = hash(1);
+        for id in 0..16 {
+            index.insert(hash, id).unwrap();
+        }
+        assert_eq!(index.insert(hash, 16), Err(Full));
+        for id in 0..16 {
+            assert_eq!(index.find(hash, |found| found == id), Some(id));
+            assert!(index.remove(hash, id));
+            assert!(!index.remove(hash, id));
+        }
+        assert_consistent(&index);
+        assert!(index.is_empty());
+    }
+
+    /// 8 entries at home and 15 away exhaust a count; then none of them may be moved from home either.
+    #[test]
+    fn a_count_is_never_exceeded() {
+        let mut index = Index::new(1000).unwrap();
+        let hash_at = |bucket: usize, tag: u64| {
+            let upper = ((bucket as u64) << 32).div_ceil(u64::from(index.geometry.buckets));
+            Hash(upper << 32 | tag)
+        };
+        let (home, stranger) = (70, hash_at(70, 2));
+        let other = index.geometry.other(home, Tag(2));
+        let alike: Vec<Hash> = (0..24).map(|n| hash_at(home, 1 + 16 * n)).collect();
+        let residents: Vec<Hash> = (0..8).map(|n| hash_at(other, 3 + n)).collect();
+        for (id, &hash) in alike[..23].iter().enumerate() {
+            index.insert(hash, id as u32).unwrap();
+        }
+        assert_eq!(index.insert(alike[23], 23), Err(Full));
+        for (id, &hash) in residents.iter().enumerate() {
+            index.insert(hash, 100 + id as u32).unwrap();
+        }
+        index.insert(stranger, 200).unwrap();
+        assert_consistent(&index);
+        for (id, &hash) in alike[..23].iter().enumerate() {
+            assert_eq!(index.find(hash, |found| found == id as u32), Some(id as u32));
+        }
+        assert_eq!(index.find(stranger, |_| true), Some(200));
+    }
+
+    #[test]
+    fn turnover_at_full_load_keeps_most_look_ups_at_one_line() {
+        let entries = 10_000;
+        let mut index = Index::new(entries).unwrap();
+        for number in 0..entries as u64 {
+            index.insert(hash(number), number as u32).unwrap();
+        }
+        for number in 0..50_000 {
+            assert!(index.remove(hash(number), number as u32));
+            let new = number + entries as u64;
+            index.insert(hash(new), new as u32).unwrap();
+        }
+        assert_consistent(&index);
+        let away = index.buckets.iter().map(Bucket::overflow).sum::<usize>();
+        assert!(away * 4 < entries, "{away} of {entries} are away from home");
+        let strangers = (1 << 50..).take(10_000).map(hash);
+        let second_lines = strangers
+            .filter(|&h| index.buckets[index.geometry.home(h)].overflows(tag_of(h)))
+            .count();
+        assert!(second_lines < 1200, "{second_lines} of 10,000 misses touch two lines");
+        for number in 50_000..50_000 + entries as u64 {
+            assert!(index.remove(hash(number), number as u32));
+        }
+        assert!(index.buckets.iter().all(|bucket| *bucket == Bucket::EMPTY
+            || bucket.entries().next().is_none() && bucket.overflow() == 0));
+    }
+
+    /// A tag collision shows records of other keys to the closure; the right one is found behind them.
+    #[test]
+    fn a_tag_collision_is_resolved_by_the_closure() {
+        let mut index = Index::new(1000).unwrap();
+        let (a, b) = (Hash(0x1234_5678_0000_0042), Hash(0x1234_5678_FFFF_0042));
+        index.insert(a, 1).unwrap();
+        index.insert(b, 2).unwrap();
+        assert_eq!(index.candidate(b), Some(1));
+        let mut seen = Vec::new();
+        let found = index.find(b, |id| {
+            seen.push(id);
+            id == 2
+        });
+        assert_eq!((found, seen), (Some(2), vec![1, 2]));
+    }
+}

@@ -1,0 +1,62 @@
+//! What a slab needs to know of a record, and the names of records and slabs.
+
+use std::fmt;
+
+/// A fixed-size record kept in [`Slabs`](crate::Slabs).
+///
+/// While a record is dead the slab keeps two numbers in it: the version and the link of the free list. The link
+/// may share its bytes with anything but the version and what [`is_live`](Record::is_live) reads.
+pub trait Record: Copy {
+    /// A dead record. `EMPTY.is_live()` is false.
+    const EMPTY: Self;
+
+    /// Whether the record holds a flow. [`Slabs::alloc`](crate::Slabs::alloc) returns a record that is not live
+    /// yet: it becomes so when its owner fills it.
+    fn is_live(&self) -> bool;
+
+    /// How many times the slot was used; never 0 in an allocated record. Whoever overwrites a record keeps it.
+    fn version(&self) -> u32;
+
+    /// Stores the version.
+    fn set_version(&mut self, version: u32);
+
+    /// The link that [`set_next_free`](Record::set_next_free) stored.
+    fn next_free(&self) -> u32;
+
+    /// Stores the link of the free list in a dead record, which stays dead.
+    fn set_next_free(&mut self, next: u32);
+}
+
+/// Where a record lies in the arena of this table: extent * 1,024 + offset. Meaningless in another table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordId(pub u32);
+
+impl RecordId {
+    /// No record.
+    pub const NONE: RecordId = RecordId(u32::MAX);
+}
+
+impl fmt::Display for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// One slab of a table: all records of one lane of one shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SlabId(pub u32);
+
+/// The version after `version`: 0 is skipped, it means "never used".
+#[inline]
+pub(crate) fn next_version(version: u32) -> u32 {
+    match version.wrapping_add(1) {
+        0 => 1,
+        next => next,
+    }
+}
+
+/// The later of two versions in serial number arithmetic (RFC 1982 section 3.2).
+#[inline]
+pub(crate) fn later_version(a: u32, b: u32) -> u32 {
+    if (a.wrapping_sub(b) as i32) >= 0 { a } else { b }
+}

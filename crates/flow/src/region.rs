@@ -1,0 +1,251 @@
+//! A fixed array in memory of its own: huge pages if there are any, left out of core dumps, touched once at start.
+//!
+//! Every page is written by the thread that creates the region. So no page fault waits in the data path, and the
+//! pages lie on the NUMA node of that thread: a worker creates its tables itself, after it was pinned.
+#![allow(unsafe_code)]
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::{fmt, slice};
+
+use crate::error::OutOfMemory;
+use crate::huge_pages;
+
+/// The huge page size that every x86_64 and most arm64 machines have.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+const SMALL_PAGE_BYTES: usize = 4 << 10;
+
+/// An array of `len` elements of plain data (`Copy`, so nothing is dropped), aligned to at least 4 KiB.
+pub struct Region<T: Copy> {
+    start: NonNull<T>,
+    len: usize,
+    mapped_bytes: usize,
+    has_huge_pages: bool,
+}
+
+/// A fresh anonymous mapping, all zero.
+struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+    is_hugetlb: bool,
+}
+
+impl<T: Copy> Region<T> {
+    /// Maps `len` elements and sets each to `value`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if the kernel refuses the mapping.
+    pub fn new(len: usize, value: T) -> Result<Region<T>, OutOfMemory> {
+        const { assert!(align_of::<T>() <= SMALL_PAGE_BYTES && size_of::<T>() > 0) };
+        let bytes = len
+            .max(1)
+            .checked_mul(size_of::<T>())
+            .filter(|&bytes| bytes <= isize::MAX as usize - 2 * HUGE_PAGE_BYTES)
+            .ok_or(OutOfMemory { bytes: usize::MAX })?;
+        let mapping = map(bytes)?;
+        let start = mapping.start.cast::<T>();
+        for index in 0..len {
+            // JUSTIFICATION: the elements must be written before a slice over them may exist.
+            // SAFETY: index < len and len * size_of::<T>() <= the bytes mapped, so the address is inside.
+            let element = unsafe { start.add(index) };
+            // JUSTIFICATION: as above.
+            // SAFETY: the element is mapped, writable, aligned (page aligned start) and belongs to nobody else.
+            unsafe { element.write(value) };
+        }
+        let has_huge_pages = mapping.is_hugetlb
+            || (bytes >= HUGE_PAGE_BYTES && huge_pages::backs(mapping.start.as_ptr() as usize));
+        Ok(Region { start, len, mapped_bytes: mapping.bytes, has_huge_pages })
+    }
+
+    /// Bytes of memory the region takes, whole pages.
+    pub fn bytes(&self) -> usize {
+        self.mapped_bytes
+    }
+
+    /// Whether the memory lies on huge pages, for the greater part at least.
+    pub fn has_huge_pages(&self) -> bool {
+        self.has_huge_pages
+    }
+}
+
+impl<T: Copy> Deref for Region<T> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // JUSTIFICATION: the memory comes from mmap, a slice has to be made of it somewhere.
+        // SAFETY: `new` wrote all `len` elements, the mapping lives as long as self, and T: Copy has no drop that
+        // could invalidate them. &self forbids writers.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Copy> DerefMut for Region<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // JUSTIFICATION: as in `deref`.
+        // SAFETY: as in `deref`, and &mut self makes this the only reference.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Copy> Drop for Region<T> {
+    fn drop(&mut self) {
+        unmap(self.start.cast(), self.mapped_bytes);
+    }
+}
+
+// JUSTIFICATION: a table is built by one thread and may be handed to another; a raw pointer hides that it is owned.
+// SAFETY: the region owns its mapping alone, like a Box<[T]>.
+unsafe impl<T: Copy + Send> Send for Region<T> {}
+// JUSTIFICATION: as above.
+// SAFETY: a shared region gives out shared slices only, like a Box<[T]>.
+unsafe impl<T: Copy + Sync> Sync for Region<T> {}
+
+impl<T: Copy> fmt::Debug for Region<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("len", &self.len)
+            .field("bytes", &self.mapped_bytes)
+            .field("has_huge_pages", &self.has_huge_pages)
+            .finish()
+    }
+}
+
+/// Maps at least `bytes`, on reserved huge pages if the system has enough, else on memory the kernel is asked to
+/// back with transparent ones.
+fn map(bytes: usize) -> Result<Mapping, OutOfMemory> {
+    let mapping = if bytes < HUGE_PAGE_BYTES {
+        let bytes = bytes.next_multiple_of(SMALL_PAGE_BYTES);
+        Mapping { start: mmap(bytes, 0).ok_or(OutOfMemory { bytes })?, bytes, is_hugetlb: false }
+    } else {
+        let bytes = bytes.next_multiple_of(HUGE_PAGE_BYTES);
+        match mmap_hugetlb(bytes) {
+            Some(start) => Mapping { start, bytes, is_hugetlb: true },
+            None => map_transparent(bytes)?,
+        }
+    };
+    #[cfg(target_os = "linux")]
+    madvise(&mapping, libc::MADV_DONTDUMP);
+    Ok(mapping)
+}
+
+/// Transparent huge pages need an address that is a multiple of their size: maps one page more and cuts the ends.
+fn map_transparent(bytes: usize) -> Result<Mapping, OutOfMemory> {
+    let start = mmap(bytes + HUGE_PAGE_BYTES, 0).ok_or(OutOfMemory { bytes })?;
+    let head = start.align_offset(HUGE_PAGE_BYTES);
+    // JUSTIFICATION: pointer arithmetic keeps the pointer's provenance, integers would lose it.
+    // SAFETY: head < HUGE_PAGE_BYTES, which is the surplus mapped above.
+    let aligned = unsafe { start.add(head) };
+    // JUSTIFICATION: as above.
+    // SAFETY: head + bytes <= the bytes mapped, so this is at most one past the end.
+    let end = unsafe { aligned.add(bytes) };
+    unmap(start, head);
+    unmap(end, HUGE_PAGE_BYTES - head);
+    let mapping = Mapping { start: aligned, bytes, is_hugetlb: false };
+    #[cfg(target_os = "linux")]
+    madvise(&mapping, libc::MADV_HUGEPAGE);
+    Ok(mapping)
+}
+
+#[cfg(target_os = "linux")]
+fn mmap_hugetlb(bytes: usize) -> Option<NonNull<u8>> {
+    mmap(bytes, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn mmap_hugetlb(_bytes: usize) -> Option<NonNull<u8>> {
+    None
+}
+
+fn mmap(bytes: usize, flags: libc::c_int) -> Option<NonNull<u8>> {
+    // JUSTIFICATION: allocators of the standard library give neither huge pages nor memory kept out of core dumps.
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
+    let address = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return None;
+    }
+    NonNull::new(address.cast())
+}
+
+/// Advice that is refused (an old kernel, a container's policy) costs speed or disk, never correctness.
+#[cfg(target_os = "linux")]
+fn madvise(mapping: &Mapping, advice: libc::c_int) {
+    // JUSTIFICATION: there is no other way to ask for huge pages or to keep the table out of core dumps.
+    // SAFETY: the range is a mapping of ours; neither advice used here changes its content.
+    unsafe { libc::madvise(mapping.start.as_ptr().cast(), mapping.bytes, advice) };
+}
+
+fn unmap(start: NonNull<u8>, bytes: usize) {
+    if bytes == 0 {
+        return;
+    }
+    // JUSTIFICATION: what mmap gave has to be given back by munmap.
+    // SAFETY: the callers pass whole pages of a mapping of theirs to which no reference remains.
+    unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_have_the_value_and_keep_what_is_written() {
+        for len in [0, 1, 1000, 600_000] {
+            let mut region = Region::new(len, 7_u64).unwrap();
+            assert_eq!(region.len(), len);
+            assert!(region.bytes() >= len * 8);
+            assert_eq!(region.as_ptr() as usize % SMALL_PAGE_BYTES, 0);
+            assert!(region.iter().all(|&value| value == 7));
+            if let Some(last) = region.last_mut() {
+                *last = 8;
+            }
+            assert_eq!(region.last().copied(), (len > 0).then_some(8));
+        }
+    }
+
+    #[test]
+    fn a_large_region_is_aligned_for_huge_pages() {
+        let region = Region::new(5 << 20, 0_u8).unwrap();
+        assert_eq!(region.as_ptr() as usize % HUGE_PAGE_BYTES, 0);
+        assert_eq!(region.bytes(), 6 << 20);
+    }
+
+    /// 2^48 bytes exceed the address space of a process whatever the overcommit policy.
+    #[test]
+    fn a_refusal_says_how_many_bytes_were_wanted() {
+        let error = Region::new(1 << 42, [0_u8; 64]).unwrap_err();
+        assert_eq!(error.bytes, 1 << 48);
+        assert!(error.to_string().contains("281474976710656 bytes"));
+        let error = Region::new(usize::MAX, [0_u8; 64]).unwrap_err();
+        assert_eq!(error.bytes, usize::MAX);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_region_is_left_out_of_core_dumps() {
+        let region = Region::new(3 << 20, 1_u8).unwrap();
+        let start = region.as_ptr() as usize;
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut is_here = false;
+        for line in smaps.lines() {
+            if let Some(range) = huge_pages::range_of(line) {
+                is_here = range.contains(&start);
+            }
+            if let (true, Some(flags)) = (is_here, line.strip_prefix("VmFlags:")) {
+                assert!(flags.split_whitespace().any(|flag| flag == "dd"), "{line}");
+                return;
+            }
+        }
+        panic!("the region is not in smaps");
+    }
+}

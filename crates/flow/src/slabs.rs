@@ -1,0 +1,339 @@
+//! Hot: the records. An arena of extents that slabs borrow while they have records in them.
+
+use crate::error::OutOfMemory;
+use crate::extent::{END, Extent, Extents, NONE, OFFSET_BITS, RECORDS};
+use crate::hash::{Hash, HashKey};
+use crate::index::Index;
+use crate::positions::Positions;
+use crate::prefetch::prefetch;
+use crate::record::{Record, RecordId, SlabId, later_version, next_version};
+use crate::region::Region;
+
+/// Records in slabs. Nothing is allocated after [`Slabs::new`]; all operations take constant time.
+#[derive(Debug)]
+pub struct Slabs<R: Record> {
+    pub(crate) records: Region<R>,
+    pub(crate) extents: Extents,
+    slabs: Region<Slab>,
+    pub(crate) positions: Positions,
+    /// Finds the extent at (slab, position).
+    places: Index,
+    live: usize,
+    capacity: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slab {
+    /// First of the slab's extents with room.
+    room_head: u32,
+    /// No slot of an extent that was given back had a later version.
+    floor_version: u32,
+}
+
+/// Slab and position are numbers of ours, not of a stranger: a fixed key will do.
+const PLACES: HashKey = HashKey::new([0x7765_6972, 0x666C_6F77]);
+
+fn place_hash(slab: u32, position: u32) -> Hash {
+    PLACES.hash([u64::from(slab), u64::from(position), 0])
+}
+
+fn parts(id: RecordId) -> (u32, u32) {
+    (id.0 >> OFFSET_BITS, id.0 % RECORDS)
+}
+
+impl<R: Record> Slabs<R> {
+    /// Room for `records_max` records, however they are spread over `slabs` slabs numbered from 0: each slab may
+    /// leave one extent partly unused, so the arena has `slabs` - 1 extents more than the records fill.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`], or more records than 32 bits can number.
+    pub fn new(records_max: usize, slabs: usize) -> Result<Slabs<R>, OutOfMemory> {
+        let count =
+            records_max.div_ceil(RECORDS as usize).saturating_add(slabs.saturating_sub(1)).max(1);
+        let records = count.saturating_mul(RECORDS as usize);
+        // The last extent number is not used: RecordId::NONE lies in it.
+        if count >= 1 << (u32::BITS - OFFSET_BITS) {
+            let bytes = records.saturating_mul(size_of::<R>());
+            return Err(OutOfMemory { bytes });
+        }
+        let slab = Slab { room_head: NONE, floor_version: 0 };
+        Ok(Slabs {
+            records: Region::new(records, R::EMPTY)?,
+            extents: Extents::new(Region::new(count, Extent::DETACHED)?),
+            slabs: Region::new(slabs, slab)?,
+            positions: Positions::new(slabs, count)?,
+            // Half empty: an insertion that finds no place is out of the question.
+            places: Index::new(2 * count)?,
+            live: 0,
+            capacity: records_max,
+        })
+    }
+
+    /// Allocates a record in `slab`: [`Record::EMPTY`] but for its version, which is later than any version this
+    /// slot of this slab ever had. None if `capacity` records are allocated, or if this slab's extents are full and
+    /// no other is free: frees in no order leave holes that only their own slab can fill.
+    ///
+    /// # Panics
+    /// If `slab` is not below the number of slabs.
+    pub fn alloc(&mut self, slab: SlabId) -> Option<RecordId> {
+        if self.live == self.capacity {
+            return None;
+        }
+        let number = match self.slabs[slab.0 as usize].room_head {
+            NONE => self.attach(slab)?,
+            number => number,
+        };
+        let extent = self.extents.get_mut(number);
+        let base = number << OFFSET_BITS;
+        let (offset, version) = match extent.free_head {
+            END => {
+                let offset = extent.fresh;
+                extent.fresh += 1;
+                (offset, extent.base_version)
+            }
+            offset => {
+                let record = &self.records[(base | u32::from(offset)) as usize];
+                extent.free_head = record.next_free() as u16;
+                (offset, record.version())
+            }
+        };
+        let version = next_version(version);
+        // No slot is ahead of high_version, so this is the one way it can grow, also past the wrap.
+        if version == next_version(extent.high_version) {
+            extent.high_version = version;
+        }
+        extent.live += 1;
+        if !extent.has_room() {
+            let head = &mut self.slabs[slab.0 as usize].room_head;
+            self.extents.unlink(head, number);
+        }
+        self.live += 1;
+        let id = base | u32::from(offset);
+        let record = &mut self.records[id as usize];
+        *record = R::EMPTY;
+        record.set_version(version);
+        Some(RecordId(id))
+    }
+
+    /// Frees an allocated record, once. Its version stays; its extent goes back to the arena if it was the last.
+    ///
+    /// # Panics
+    /// If no record of the extent is allocated: a record was freed twice.
+    pub fn free(&mut self, id: RecordId) {
+        let (number, offset) = parts(id);
+        let extent = self.extents.get_mut(number);
+        assert!(extent.live > 0, "record {id} was freed twice");
+        let record = &mut self.records[id.0 as usize];
+        let version = record.version();
+        debug_assert!(version != 0, "the version of record {id} was overwritten");
+        *record = R::EMPTY;
+        record.set_version(version);
+        record.set_next_free(u32::from(extent.free_head));
+        let had_room = extent.has_room();
+        extent.free_head = offset as u16;
+        extent.live -= 1;
+        let (slab, is_empty) = (extent.slab as usize, extent.live == 0);
+        self.live -= 1;
+        let head = &mut self.slabs[slab].room_head;
+        if !had_room {
+            self.extents.link(head, number);
+        }
+        if is_empty {
+            self.extents.unlink(head, number);
+            self.detach(number);
+        }
+    }
+
+    /// Gives a free extent to `slab`, at its lowest free position.
+    fn attach(&mut self, slab: SlabId) -> Option<u32> {
+        let number = self.extents.free_head;
+        if number == NONE {
+            return None;
+        }
+        let position = self.positions.take(slab.0 as usize);
+        if self.places.insert(place_hash(slab.0, position), number).is_err() {
+            self.positions.release(slab.0 as usize, position);
+            return None;
+        }
+        self.extents.pop_free();
+        let Slab { room_head, floor_version } = &mut self.slabs[slab.0 as usize];
+        *self.extents.get_mut(number) = Extent {
+            slab: slab.0,
+            position,
+            base_version: *floor_version,
+            high_version: *floor_version,
+            ..Extent::DETACHED
+        };
+        self.extents.link(room_head, number);
+        Some(number)
+    }
+
+    /// Takes an empty extent that is in no list from its slab.
+    fn detach(&mut self, number: u32) {
+        let Extent { slab, position, high_version, .. } = *self.extents.get(number);
+        let floor = &mut self.slabs[slab as usize].floor_version;
+        *floor = later_version(high_version, *floor);
+        self.positions.release(slab as usize, position);
+        let was_there = self.places.remove(place_hash(slab, position), number);
+        debug_assert!(was_there, "extent {number} was attached");
+        self.extents.push_free(number);
+    }
+
+    /// The record, allocated or not.
+    ///
+    /// # Panics
+    /// If `id` is outside the arena, as [`RecordId::NONE`] is.
+    #[inline(always)]
+    pub fn get(&self, id: RecordId) -> &R {
+        &self.records[id.0 as usize]
+    }
+
+    /// The record, to be changed. Only an allocated one may be, and never its version.
+    ///
+    /// # Panics
+    /// As [`Slabs::get`].
+    #[inline(always)]
+    pub fn get_mut(&mut self, id: RecordId) -> &mut R {
+        &mut self.records[id.0 as usize]
+    }
+
+    /// Prefetches the first cache line of the record.
+    #[inline(always)]
+    pub fn prefetch(&self, id: RecordId) {
+        prefetch(&self.records, id.0 as usize);
+    }
+
+    /// Prefetches the record that [`Slabs::alloc`] would return next.
+    #[inline]
+    pub fn prefetch_next(&self, slab: SlabId) {
+        let number = self.slabs[slab.0 as usize].room_head;
+        if number == NONE {
+            return;
+        }
+        let extent = self.extents.get(number);
+        let offset = match extent.free_head {
+            END => extent.fresh,
+            offset => offset,
+        };
+        prefetch(&self.records, ((number << OFFSET_BITS) | u32::from(offset)) as usize);
+    }
+
+    /// The slab of an allocated record.
+    #[inline]
+    pub fn slab_of(&self, id: RecordId) -> SlabId {
+        SlabId(self.extents.get(parts(id).0).slab)
+    }
+
+    /// The slot of an allocated record within its slab: position of its extent * 1,024 + offset. It is the same for
+    /// the record's whole life.
+    #[inline]
+    pub fn slot_of(&self, id: RecordId) -> u32 {
+        let (number, offset) = parts(id);
+        self.extents.get(number).position << OFFSET_BITS | offset
+    }
+
+    /// The record at a slot of a slab, allocated or not. None if the slab has no such slot at present, or did not
+    /// use it since it got the extent.
+    pub fn id_of(&self, slab: SlabId, slot: u32) -> Option<RecordId> {
+        let (position, offset) = (slot >> OFFSET_BITS, slot % RECORDS);
+        let number = self.extent_at(slab, position)?;
+        (offset < u32::from(self.extents.get(number).fresh))
+            .then_some(RecordId(number << OFFSET_BITS | offset))
+    }
+
+    /// The extent at a position of a slab.
+    pub(crate) fn extent_at(&self, slab: SlabId, position: u32) -> Option<u32> {
+        self.places.find(place_hash(slab.0, position), |number| {
+            let extent = self.extents.get(number);
+            extent.slab == slab.0 && extent.position == position
+        })
+    }
+
+    /// Records allocated.
+    pub fn live(&self) -> usize {
+        self.live
+    }
+
+    /// Records that can be allocated at once: `records_max`.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Bytes of memory, bookkeeping included.
+    pub fn bytes(&self) -> usize {
+        self.records.bytes()
+            + self.extents.all.bytes()
+            + self.slabs.bytes()
+            + self.positions.bytes()
+            + self.places.bytes()
+    }
+
+    /// Whether the records lie on huge pages.
+    pub fn huge_pages(&self) -> bool {
+        self.records.has_huge_pages()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy, Debug)]
+    struct Flow {
+        version: u32,
+        link: u32,
+    }
+
+    impl Record for Flow {
+        const EMPTY: Flow = Flow { version: 0, link: 0 };
+        fn is_live(&self) -> bool {
+            false
+        }
+        fn version(&self) -> u32 {
+            self.version
+        }
+        fn set_version(&mut self, version: u32) {
+            self.version = version;
+        }
+        fn next_free(&self) -> u32 {
+            self.link
+        }
+        fn set_next_free(&mut self, next: u32) {
+            self.link = next;
+        }
+    }
+
+    /// The wrap skips 0, within an extent's stay and over its return.
+    #[test]
+    fn versions_wrap_and_skip_0() {
+        let mut slabs = Slabs::<Flow>::new(10, 1).unwrap();
+        slabs.slabs[0].floor_version = u32::MAX - 3;
+        let slab = SlabId(0);
+        let keeper = slabs.alloc(slab).unwrap();
+        assert_eq!(slabs.get(keeper).version(), u32::MAX - 2);
+        for expected in [u32::MAX - 2, u32::MAX - 1, u32::MAX, 1, 2] {
+            let id = slabs.alloc(slab).unwrap();
+            assert_eq!(slabs.get(id).version(), expected);
+            slabs.free(id);
+        }
+        slabs.free(keeper);
+        let id = slabs.alloc(slab).unwrap();
+        assert_eq!(slabs.get(id).version(), 3);
+    }
+
+    #[test]
+    fn too_many_records_to_number_are_refused() {
+        let error = Slabs::<Flow>::new(u32::MAX as usize, 1).unwrap_err();
+        assert!(error.bytes >= u32::MAX as usize * size_of::<Flow>());
+        assert!(Slabs::<Flow>::new(usize::MAX, usize::MAX).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "freed twice")]
+    fn freeing_the_last_record_twice_panics() {
+        let mut slabs = Slabs::<Flow>::new(10, 1).unwrap();
+        let id = slabs.alloc(SlabId(0)).unwrap();
+        slabs.free(id);
+        slabs.free(id);
+    }
+}

@@ -1,0 +1,104 @@
+//! Walks over records in slot order, a bounded number of slots at a time: expiry over the whole arena, dumps over
+//! one slab.
+
+use crate::extent::{OFFSET_BITS, RECORDS};
+use crate::record::{Record, RecordId, SlabId};
+use crate::slabs::Slabs;
+
+/// Where a walk over an arena goes on. It starts over at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    extent: u32,
+    offset: u32,
+}
+
+impl<R: Record> Slabs<R> {
+    /// Shows `visit` the live records among the next slots, at most `budget` of them and none twice. The unused rest
+    /// of an extent, or all of one that no slab has, counts as one slot.
+    ///
+    /// Returns whether the walk came to the end of the arena, where the cursor starts over.
+    pub fn walk(
+        &mut self,
+        cursor: &mut Cursor,
+        budget: usize,
+        mut visit: impl FnMut(RecordId, &mut R),
+    ) -> bool {
+        let extents = self.extents.all.len() as u32;
+        let start = *cursor;
+        let mut budget = budget.min(self.records.len()) as u32;
+        let mut has_wrapped = false;
+        // The extent of the start may be entered twice: behind the cursor, and a lap later before it.
+        for lap_step in 0..=extents {
+            let end = match u32::from(self.extents.get(cursor.extent).fresh) {
+                fresh if lap_step == extents => fresh.min(start.offset),
+                fresh => fresh,
+            };
+            let first = cursor.offset.min(end);
+            let last = first.saturating_add(budget).min(end);
+            for offset in first..last {
+                let id = cursor.extent << OFFSET_BITS | offset;
+                let record = &mut self.records[id as usize];
+                if record.is_live() {
+                    visit(RecordId(id), record);
+                }
+            }
+            budget -= last - first;
+            cursor.offset = last;
+            if budget == 0 || lap_step == extents {
+                break;
+            }
+            if end < RECORDS {
+                budget -= 1;
+            }
+            cursor.offset = 0;
+            cursor.extent += 1;
+            if cursor.extent == extents {
+                cursor.extent = 0;
+                has_wrapped = true;
+            }
+        }
+        has_wrapped
+    }
+
+    /// Shows `visit` the live records of one slab from slot `from_slot` on, looking at no more than `budget` slots
+    /// (at least one). Returns the slot to go on from, None at the end.
+    ///
+    /// A record that is live throughout a dump of several calls is shown exactly once.
+    ///
+    /// # Panics
+    /// If `slab` is not below the number of slabs.
+    pub fn walk_slab(
+        &self,
+        slab: SlabId,
+        from_slot: u32,
+        budget: usize,
+        mut visit: impl FnMut(RecordId, &R),
+    ) -> Option<u32> {
+        let mut budget = budget.max(1);
+        let mut from = from_slot;
+        loop {
+            let position = self.positions.next_taken(slab.0 as usize, from >> OFFSET_BITS)?;
+            let number = self.extent_at(slab, position).expect("a position in use has an extent");
+            let fresh = u32::from(self.extents.get(number).fresh);
+            let is_entered_midway = position == from >> OFFSET_BITS;
+            let first = if is_entered_midway { from % RECORDS } else { 0 };
+            let last = first.saturating_add(u32::try_from(budget).unwrap_or(u32::MAX)).min(fresh);
+            for offset in first..last {
+                let id = number << OFFSET_BITS | offset;
+                let record = &self.records[id as usize];
+                if record.is_live() {
+                    visit(RecordId(id), record);
+                }
+            }
+            budget -= last.saturating_sub(first) as usize;
+            if last < fresh {
+                return Some(position << OFFSET_BITS | last);
+            }
+            budget = budget.saturating_sub(1);
+            from = (position + 1) << OFFSET_BITS;
+            if budget == 0 {
+                return Some(from);
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The hash spreads keys that differ little, and depends on its key.
+
+use weir_flow::{HashKey, Index};
+
+fn keys() -> impl Iterator<Item = HashKey> {
+    [[0, 0], [0, 1], [1, 0], [u64::MAX, u64::MAX], [0x0123, 0x4567]].into_iter().map(HashKey::new)
+}
+
+/// Flipping any input bit flips each output bit in about half of all cases.
+#[test]
+fn every_output_bit_depends_on_every_input_bit() {
+    const SAMPLES: u64 = 1000;
+    for key in keys() {
+        for flipped in 0..192 {
+            let mut flips = [0_u64; 64];
+            for sample in 0..SAMPLES {
+                // Addresses and ports as they occur: small numbers in each word.
+                let words = [sample, 0x0A00_0000 + sample * 7, 0x6440_0001];
+                let mut other = words;
+                other[flipped / 64] ^= 1 << (flipped % 64);
+                let change = key.hash(words).0 ^ key.hash(other).0;
+                for (bit, flips) in flips.iter_mut().enumerate() {
+                    *flips += change >> bit & 1;
+                }
+            }
+            for (bit, flips) in flips.into_iter().enumerate() {
+                // Six standard deviations of a fair coin are 95 of 1,000.
+                assert!(
+                    (380..620).contains(&flips),
+                    "input bit {flipped}, output bit {bit}: {flips} of {SAMPLES}"
+                );
+            }
+        }
+    }
+}
+
+/// Sequential ports, sequential addresses, and both: an index fills to its promised load.
+#[test]
+fn sequential_keys_fill_an_index() {
+    let patterns: [fn(u64) -> [u64; 3]; 4] = [
+        |number| [number, 0, 0],
+        |number| [0, number << 32, 0],
+        |number| [0, 0, number << 40 | number >> 8],
+        |number| [number & 0xFF, number >> 8, number << 20],
+    ];
+    for key in keys() {
+        for pattern in patterns {
+            let mut index = Index::new(50_000).unwrap();
+            for number in 0..50_000 {
+                let hash = key.hash(pattern(number));
+                assert_eq!(index.insert(hash, number as u32), Ok(()));
+            }
+        }
+    }
+}
+
+/// The tags come from the lowest 16 bits: sequential keys use them evenly (chi-squared over 256 classes).
+#[test]
+fn low_bits_are_even() {
+    for key in keys() {
+        let mut counts = [0_u32; 256];
+        for number in 0..256_000 {
+            counts[(key.hash([0, number, 0]).0 & 0xFF) as usize] += 1;
+        }
+        let square = |count: &u32| (f64::from(*count) - 1000.0).powi(2) / 1000.0;
+        let chi: f64 = counts.iter().map(square).sum();
+        // Mean 255, standard deviation 22.6.
+        assert!((120.0..390.0).contains(&chi), "chi-squared {chi}");
+    }
+}
+
+#[test]
+fn another_key_gives_another_hash() {
+    let (a, b) = (HashKey::new([1, 2]), HashKey::new([1, 3]));
+    assert_ne!(a.hash([1, 2, 3]), b.hash([1, 2, 3]));
+    assert_ne!(a.hash([1, 2, 3]), a.hash([2, 1, 3]));
+    assert_eq!(a.hash([1, 2, 3]), a.clone().hash([1, 2, 3]));
+    assert_eq!(format!("{a:?}"), "HashKey(..)");
+}

@@ -1,0 +1,30 @@
+//! Right outer layers for a hostile inner one: random bytes alone seldom pass even an ethertype.
+
+use weir_wire::build;
+use weir_wire::ethernet::{ETHERTYPE_ARP, ETHERTYPE_IPV4};
+use weir_wire::ipv4::{PROTOCOL_GRE, PROTOCOL_ICMP, PROTOCOL_IPIP, PROTOCOL_TCP, PROTOCOL_UDP};
+
+/// More bytes do not fit in an IPv4 packet inside an IPv4 packet.
+const PAYLOAD_MAX: usize = 60_000;
+
+/// `bytes` as an ARP packet, as an IPv4 packet, as the payload of each protocol that is parsed, and as a tunnelled
+/// and a quoted packet: frames that are right down to there.
+pub(crate) fn frames_around(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let bytes = &bytes[..bytes.len().min(PAYLOAD_MAX)];
+    let ip = || build::ipv4("192.0.2.1", "198.51.100.1");
+    let transports = [PROTOCOL_GRE, PROTOCOL_ICMP, PROTOCOL_IPIP, PROTOCOL_TCP, PROTOCOL_UDP];
+    let mut packets: Vec<Vec<u8>> =
+        transports.iter().map(|&protocol| ip().payload(protocol, bytes)).collect();
+    packets.push(ip().gre(build::gre().key(7), bytes));
+    packets.push(ip().icmp(weir_wire::icmp::TIME_EXCEEDED, 0, [0; 4], bytes));
+    packets.push(bytes.to_vec());
+    let frame = |ethertype, packet: &[u8]| {
+        build::ethernet_of(ethertype, build::mac(1), build::mac(2), packet)
+    };
+    let mut frames: Vec<Vec<u8>> =
+        packets.iter().map(|packet| frame(ETHERTYPE_IPV4, packet)).collect();
+    frames.push(frame(ETHERTYPE_ARP, bytes));
+    let tagged = build::vlan(7, &frames[0]);
+    frames.push(tagged);
+    frames
+}

@@ -1,0 +1,17 @@
+//! Fuzz targets: every parser and the engine.
+//!
+//! Each target is a property: whatever the input, nothing panics, every length that is reported lies within the
+//! input, and what is edited stays right. It runs as a test with random inputs and all files kept for it, and under
+//! a coverage-guided fuzzer (README.md). An input is the bytes a parser gets, so a file is a packet.
+#![cfg(test)]
+
+mod arp;
+mod config;
+mod describe;
+mod ethernet;
+mod gre;
+mod icmp;
+mod ipv4;
+mod layers;
+mod tcp;
+mod udp;

@@ -1,0 +1,155 @@
+//! The engine under fire: raw frames, good packets with bytes changed, answers to what it sent, time.
+//!
+//! Whatever comes in, it must not panic, must leave with right IP headers, must hold no more frames than its limit,
+//! and must serve a good packet afterwards.
+
+#[path = "../../crates/engine/tests/world/mod.rs"]
+mod world;
+
+use bolero::check;
+use weir_engine::Side;
+use weir_nat::Timeouts;
+use weir_wire::build;
+use world::*;
+
+/// Reads a script out of bytes; what is missing reads as zero.
+struct Script<'a>(&'a [u8]);
+
+impl<'a> Script<'a> {
+    fn byte(&mut self) -> u8 {
+        self.bytes(1).first().copied().unwrap_or(0)
+    }
+
+    fn word(&mut self) -> u16 {
+        u16::from_be_bytes([self.byte(), self.byte()])
+    }
+
+    fn bytes(&mut self, len: usize) -> &'a [u8] {
+        let (bytes, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        bytes
+    }
+}
+
+/// A sound packet of every kind, shaped by the script. `public` is an endpoint that the engine has given out.
+fn inner(script: &mut Script<'_>, source: &str, destination: &str, port: u16) -> Vec<u8> {
+    let kind = script.byte();
+    let len = usize::from(script.word() % 3000);
+    let (sport, dport) = (port, script.word() % 4 + 50);
+    let flags = script.byte();
+    let head = build::ipv4(source, destination)
+        .ttl(script.byte())
+        .tos(script.byte())
+        .df(flags & 1 != 0)
+        .identification(u16::from(script.byte() % 8));
+    match kind % 8 {
+        0 | 1 => head.udp(sport, dport, vec![kind; len]),
+        2 | 3 => {
+            head.tcp(build::tcp(sport, dport).flags(flags & 0x3f).mss(1460).payload(vec![1; len]))
+        }
+        4 => head.icmp_echo_request(sport, 1, vec![2; len]),
+        5 => head.icmp_echo_reply(sport, 1, vec![2; len]),
+        6 => {
+            let quoted = build::ipv4(destination, source).udp(dport, sport, b"quoted");
+            head.icmp(script.byte() % 16, script.byte() % 16, [0, 0, 5, 0], quoted)
+        }
+        _ => {
+            let offset = usize::from(script.byte() % 4) * 1480;
+            head.fragment(offset, flags & 2 != 0)
+                .payload([1, 6, 17, 47][usize::from(flags >> 6)], vec![3; len])
+        }
+    }
+}
+
+fn mutate(script: &mut Script<'_>, frame: &mut Vec<u8>) {
+    for _ in 0..script.byte() % 4 {
+        let (at, value) = (usize::from(script.word()), script.byte());
+        if let Some(byte) = frame.get_mut(at) {
+            *byte = value;
+        }
+    }
+    if script.byte() % 8 == 0 {
+        frame.truncate(usize::from(script.word()));
+    }
+}
+
+fn short_timers() -> Timeouts {
+    Timeouts {
+        tcp_syn_sent: 4,
+        tcp_syn_received: 4,
+        tcp_established: 20,
+        tcp_fin_wait: 4,
+        tcp_close_wait: 4,
+        tcp_last_ack: 4,
+        tcp_time_wait: 4,
+        tcp_close: 4,
+        udp: 3,
+        udp_stream: 5,
+        icmp: 3,
+    }
+}
+
+fn run(bytes: &[u8]) {
+    let mut script = Script(bytes);
+    let mut config = config();
+    config.nat.enabled = script.byte() % 8 != 0;
+    config.nat.timeouts = short_timers();
+    config.nat.quarantine_sec = 2;
+    config.nat.flows_max = 64;
+    let held_max = config.fragments.held_max;
+    let mut world = World::new(config);
+    world.is_input_sound = false;
+    let mut public = ("203.0.113.1".to_owned(), 2000);
+    while !script.0.is_empty() {
+        let out = match script.byte() % 8 {
+            0 => {
+                let side = Side::ALL[usize::from(script.byte() % 2)];
+                let len = usize::from(script.byte());
+                let frame = script.bytes(len).to_vec();
+                world.frame(side, &frame)
+            }
+            1..=3 => {
+                let home = [HOME_A, HOME_B, "10.9.9.9"][usize::from(script.byte() % 3)];
+                let port = script.word() % 4 + 5000;
+                let target =
+                    [SERVER.to_owned(), public.0.clone()][usize::from(script.byte() % 2)].clone();
+                let inner = inner(&mut script, PC, &target, port);
+                let packet = build::ipv4(home, ENDPOINT).gre(build::gre(), inner);
+                let mut frame =
+                    build::ethernet(worker_mac(Side::Access), gateway_mac(Side::Access), packet);
+                mutate(&mut script, &mut frame);
+                world.frame(Side::Access, &frame)
+            }
+            4..=6 => {
+                let port = script.word() % 4 + 50;
+                let (address, public_port) = public.clone();
+                let mut packet = inner(&mut script, SERVER, &address, port);
+                if packet.len() > 24 {
+                    packet[22..24].copy_from_slice(&u16::to_be_bytes(public_port));
+                }
+                let mut frame = build::ethernet(
+                    worker_mac(Side::Internet),
+                    gateway_mac(Side::Internet),
+                    packet,
+                );
+                mutate(&mut script, &mut frame);
+                world.frame(Side::Internet, &frame)
+            }
+            _ => world.pass_sec(u64::from(script.byte() % 8)),
+        };
+        if let Some(packet) = out.internet.first().filter(|packet| packet.len() >= 28) {
+            let (address, port, _, _) = ends(packet);
+            public = (dotted(address), port);
+        }
+        assert!(world.pool.alive() <= held_max, "frames leak");
+    }
+    // Everything ends by itself, and then the engine is as good as new.
+    world.pass_sec(60);
+    assert_eq!(world.pool.alive(), 0);
+    assert_eq!(world.engine.nat().gauges().flows, 0);
+}
+
+#[test]
+fn engine() {
+    check!().with_max_len(1024).for_each(|bytes: &[u8]| run(bytes));
+}
