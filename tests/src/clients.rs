@@ -1,0 +1,172 @@
+//! Real clients run in a home, and what they found out.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::home::Home;
+use crate::services::{BIG_NAME, BIG_TEXT_LEN, Download, IPERF3_PORTS, SERVER, WWW_NAME};
+
+/// Longest download.
+const DOWNLOAD_DEADLINE: Duration = Duration::from_secs(120);
+/// What a short question may take, retries of the client included.
+const QUESTION_DEADLINE: Duration = Duration::from_secs(30);
+/// Time beyond its own run time that iperf3 may take.
+const IPERF3_MARGIN: Duration = Duration::from_secs(20);
+
+/// Fetches the file with curl and compares its checksum. Returns Mbit/s of content.
+pub fn download(home: &Home, file: &Download) -> Result<f64> {
+    let start = Instant::now();
+    let path = format!("/tmp/{}.download", home.namespace.name());
+    let script = format!(
+        "set -eo pipefail; curl -sS --fail --output - {} | tee >(wc -c >{path}) | sha256sum",
+        file.url
+    );
+    let finished = home.run(DOWNLOAD_DEADLINE, "bash", &["-c", &script]);
+    let length = std::fs::read_to_string(&path);
+    // Nothing but a number in it; gone with the reboot at the latest.
+    let _ = std::fs::remove_file(&path);
+    let finished = finished?;
+    let took = start.elapsed();
+    let sum = finished.stdout.split_whitespace().next().unwrap_or_default();
+    let bytes: f64 = length?.trim().parse()?;
+    ensure!(sum == file.sha256, "checksum {sum} of {bytes} bytes, not {}", file.sha256);
+    Ok(bytes * 8.0 / took.as_secs_f64() / 1e6)
+}
+
+/// Which way iperf3 sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Home to server.
+    Up,
+    /// Server to home.
+    Down,
+}
+
+/// What an iperf3 run over TCP measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Throughput {
+    /// Received, Mbit/s.
+    pub mbps: f64,
+    /// Segments sent again.
+    pub retransmits: u64,
+}
+
+/// Runs iperf3 over TCP with two streams. A stream that is reset makes it fail.
+pub fn iperf3(home: &Home, direction: Direction, seconds: u32) -> Result<Throughput> {
+    let port = match direction {
+        Direction::Up => IPERF3_PORTS[0],
+        Direction::Down => IPERF3_PORTS[1],
+    };
+    let (server, port, time) = (SERVER.to_string(), port.to_string(), seconds.to_string());
+    let mut args = vec!["--client", &server, "--port", &port, "--time", &time];
+    args.extend(["--parallel", "2", "--json"]);
+    if direction == Direction::Down {
+        args.push("--reverse");
+    }
+    let deadline = Duration::from_secs(u64::from(seconds)) + IPERF3_MARGIN;
+    let finished = home.namespace.run(deadline, "iperf3", &args)?;
+    let report: Value = serde_json::from_str(&finished.stdout).context(finished.stdout)?;
+    if let Some(error) = report["error"].as_str() {
+        anyhow::bail!("iperf3: {error}");
+    }
+    let end = &report["end"];
+    Ok(Throughput {
+        mbps: end["sum_received"]["bits_per_second"].as_f64().context("no result of iperf3")? / 1e6,
+        retransmits: end["sum_sent"]["retransmits"].as_u64().unwrap_or_default(),
+    })
+}
+
+/// What `turnutils_natdiscovery` calls the NAT it is behind (RFC 5780).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NatBehaviour {
+    /// "Endpoint Independent Mapping".
+    pub mapping: String,
+    /// "Address and Port Dependent Filtering".
+    pub filtering: String,
+}
+
+/// Has coturn's client discover mapping and filtering behaviour.
+pub fn nat_behaviour(home: &Home) -> Result<NatBehaviour> {
+    let server = SERVER.to_string();
+    let said = home.run(QUESTION_DEADLINE, "turnutils_natdiscovery", &["-m", "-f", &server])?;
+    let verdict = |what: &str| {
+        said.stdout
+            .lines()
+            .filter_map(|line| line.strip_prefix("NAT with "))
+            .map(|line| line.trim_end_matches('!').to_owned())
+            .find(|line| line.ends_with(what))
+            .with_context(|| format!("no verdict on {what}:\n{}", said.stdout))
+    };
+    Ok(NatBehaviour { mapping: verdict("Mapping")?, filtering: verdict("Filtering")? })
+}
+
+/// Pings with `count` requests of `size` bytes of data; all must be answered. Returns the average
+/// round trip in milliseconds.
+pub fn ping(home: &Home, address: Ipv4Addr, count: u32, size: u32) -> Result<f64> {
+    let (count, size) = (count.to_string(), size.to_string());
+    let said = home.run(
+        QUESTION_DEADLINE,
+        "ping",
+        &["-n", "-i", "0.2", "-w", "10", "-c", &count, "-s", &size, &address.to_string()],
+    )?;
+    // rtt min/avg/max/mdev = 0.1/0.2/0.3/0.0 ms
+    said.stdout
+        .lines()
+        .find(|line| line.starts_with("rtt "))
+        .and_then(|line| line.split('/').nth(4)?.parse().ok())
+        .with_context(|| said.stdout.clone())
+}
+
+/// Probes of traceroute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// UDP to unlikely ports: the end answers "port unreachable".
+    Udp,
+    /// Echo requests.
+    Icmp,
+}
+
+/// The addresses on the way to `address`; "*" for a hop that is silent.
+pub fn traceroute(home: &Home, address: Ipv4Addr, probe: Probe) -> Result<Vec<String>> {
+    let address = address.to_string();
+    let method = match probe {
+        Probe::Udp => "--module=default",
+        Probe::Icmp => "--module=icmp",
+    };
+    let said = home.run(
+        QUESTION_DEADLINE,
+        "traceroute",
+        &["-n", method, "-q", "1", "-w", "2", "-m", "8", &address],
+    )?;
+    Ok(said
+        .stdout
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .map(str::to_owned)
+        .collect())
+}
+
+/// Resolves the server's name over UDP.
+pub fn resolve(home: &Home) -> Result<String> {
+    let said = dig(home, &[WWW_NAME, "A"])?;
+    Ok(said.trim().to_owned())
+}
+
+/// Asks for an answer that needs IP fragments, over UDP only. Returns the length of its text.
+pub fn resolve_big(home: &Home) -> Result<usize> {
+    let said = dig(home, &["+bufsize=4096", "+ignore", "+notcp", BIG_NAME, "TXT"])?;
+    let length = said.chars().filter(|&c| c == 'x').count();
+    ensure!(length == BIG_TEXT_LEN, "{length} of {BIG_TEXT_LEN} characters: {said}");
+    Ok(length)
+}
+
+fn dig(home: &Home, question: &[&str]) -> Result<String> {
+    let server = format!("@{SERVER}");
+    let mut args = vec!["+short", "+tries=3", "+time=2", &server];
+    args.extend(question);
+    Ok(home.run(QUESTION_DEADLINE, "dig", &args)?.stdout)
+}

@@ -1,0 +1,59 @@
+//! A home: a namespace with a kernel TCP/IP stack, behind `weir cpe` or plain.
+
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use socket2::{Domain, Socket, Type};
+
+use crate::namespace::Namespace;
+use crate::process::{Finished, Process};
+
+/// Patience of every socket of a home.
+pub const SOCKET_DEADLINE: Duration = Duration::from_secs(5);
+
+/// One home of the laboratory.
+#[derive(Debug)]
+pub struct Home {
+    /// Where its programs run.
+    pub namespace: Namespace,
+    /// Its address on the access network; in plain mode the same as `inside`.
+    pub outer: Ipv4Addr,
+    /// Its address as its programs see it.
+    pub inside: Ipv4Addr,
+    /// The gateway, in gre mode.
+    pub gateway: Option<Process>,
+}
+
+impl Home {
+    /// Runs a program in the home; an error if it fails or takes longer than `deadline`.
+    pub fn run(&self, deadline: Duration, program: &str, args: &[&str]) -> Result<Finished> {
+        let finished = self.namespace.run(deadline, program, args)?;
+        finished.success().with_context(|| format!("{program} {}", args.join(" ")))
+    }
+
+    /// A UDP socket of the home on the given local port (0: any).
+    pub fn udp(&self, port: u16) -> Result<UdpSocket> {
+        let local = SocketAddrV4::new(self.inside, port);
+        self.namespace.enter(|| {
+            let socket = UdpSocket::bind(local)?;
+            socket.set_read_timeout(Some(SOCKET_DEADLINE))?;
+            Ok(socket)
+        })
+    }
+
+    /// A TCP connection from the given local port (0: any).
+    pub fn tcp(&self, port: u16, remote: SocketAddrV4) -> Result<TcpStream> {
+        let local = SocketAddrV4::new(self.inside, port);
+        self.namespace.enter(|| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&local.into())?;
+            socket.connect_timeout(&remote.into(), SOCKET_DEADLINE)?;
+            let stream = TcpStream::from(socket);
+            stream.set_read_timeout(Some(SOCKET_DEADLINE))?;
+            stream.set_write_timeout(Some(SOCKET_DEADLINE))?;
+            Ok(stream)
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! A laboratory: namespaces, processes and a directory under names of its own, gone when it is
+//! dropped.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
+
+use crate::namespace::Namespace;
+use crate::process::Process;
+use crate::{interrupt, stale};
+
+pub use crate::stale::remove_kept;
+
+/// Start of every name a lab gives: `weir-lab-<process id>-<number>-<role>`.
+pub(crate) const PREFIX: &str = "weir-lab-";
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// An open laboratory.
+#[derive(Debug)]
+pub struct Lab {
+    contents: Arc<Contents>,
+}
+
+/// What a lab owns; shared with the signal handler.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    name: String,
+    directory: PathBuf,
+    namespaces: Mutex<Vec<Namespace>>,
+    processes: Mutex<Vec<Process>>,
+    is_removed: AtomicBool,
+    removal: Mutex<()>,
+}
+
+impl Lab {
+    /// An empty lab. Needs root.
+    pub fn open() -> Result<Self> {
+        ensure!(geteuid().is_root(), "network namespaces need root: run as root, or with sudo");
+        stale::remove_abandoned();
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PREFIX}{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(&name);
+        fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+        let contents = Arc::new(Contents {
+            name,
+            directory,
+            namespaces: Mutex::default(),
+            processes: Mutex::default(),
+            is_removed: AtomicBool::new(false),
+            removal: Mutex::new(()),
+        });
+        interrupt::guard(Arc::downgrade(&contents));
+        Ok(Self { contents })
+    }
+
+    /// Directory for configuration, logs and sockets of this lab.
+    pub fn directory(&self) -> &Path {
+        &self.contents.directory
+    }
+
+    /// Makes a namespace for `role`.
+    pub fn namespace(&self, role: &str) -> Result<Namespace> {
+        let mut namespaces = lock(&self.contents.namespaces);
+        self.contents.still_open()?;
+        let namespace = Namespace::create(format!("{}-{role}", self.contents.name))?;
+        namespaces.push(namespace.clone());
+        Ok(namespace)
+    }
+
+    /// Starts a daemon; its log is `<name>.log` in the directory of the lab.
+    pub fn start(&self, name: &str, command: &mut Command) -> Result<Process> {
+        let log = self.directory().join(format!("{name}.log"));
+        let mut processes = lock(&self.contents.processes);
+        self.contents.still_open()?;
+        let process = Process::spawn(name, command, log)?;
+        processes.push(process.clone());
+        Ok(process)
+    }
+
+    /// The last lines of every daemon's log: what a failed test shows.
+    pub fn logs(&self) -> String {
+        let processes = lock(&self.contents.processes).clone();
+        processes
+            .iter()
+            .filter(|process| !process.log().is_empty())
+            .map(|process| format!("--- {}\n{}\n", process.name(), process.log_tail()))
+            .collect()
+    }
+
+    /// False once a signal has begun to remove it.
+    pub fn is_open(&self) -> bool {
+        !self.contents.is_removed.load(Ordering::Relaxed)
+    }
+
+    /// Leaves everything running when this process ends; [`remove_kept`] removes it later.
+    pub fn keep(self) -> Result<PathBuf> {
+        fs::write(self.directory().join(stale::KEPT), "")?;
+        self.contents.is_removed.store(true, Ordering::Relaxed);
+        Ok(self.directory().to_owned())
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.contents.remove();
+    }
+}
+
+impl Contents {
+    fn still_open(&self) -> Result<()> {
+        ensure!(!self.is_removed.load(Ordering::Relaxed), "the laboratory is being removed");
+        Ok(())
+    }
+
+    /// Ends the processes, the last started first, then removes namespaces and directory.
+    ///
+    /// A signal may come while another thread adds something: the flag is set first, and whoever
+    /// adds looks at it under the lock, so nothing is added behind our back.
+    pub(crate) fn remove(&self) {
+        // Whoever comes second returns when the first one is done, and may then end the process.
+        let _removal = lock(&self.removal);
+        if self.is_removed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let processes = std::mem::take(&mut *lock(&self.processes));
+        for process in &processes {
+            // All end at the same time; `stop` then waits for each and insists.
+            let _ = process.signal(Signal::SIGTERM);
+        }
+        for process in processes.iter().rev() {
+            process.stop();
+        }
+        for namespace in std::mem::take(&mut *lock(&self.namespaces)) {
+            stale::kill_all(&namespace);
+            namespace.remove();
+        }
+        // A leftover file is found by name at the next start.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,41 @@
+//! A network laboratory in namespaces: real daemons, real clients, weir between them.
+//!
+//! ```text
+//!   home1 --\                                                      /-- 198.51.100.1, .2
+//!   home2 ---+-- access --acc0-- weir --net0-- core ---- internet <    nginx, dnsmasq, iperf3,
+//!   home3 --/    (router)                     (router)             \-- STUN
+//! ```
+//!
+//! Each box is a network namespace, each line a veth pair. A [`Lab`] owns what it makes
+//! (namespaces, processes, a directory for logs) under names that carry its process id, and
+//! removes it when it is dropped, when a test panics and when a signal ends the process; what a
+//! killed process left behind goes with the next start. Nothing else on the machine is touched.
+
+pub mod clients;
+pub mod condition;
+pub mod echo;
+pub mod exchange;
+pub mod home;
+pub mod injector;
+mod interrupt;
+pub mod lab;
+pub mod malformed;
+pub mod namespace;
+pub mod one_node;
+mod patch;
+pub mod process;
+pub mod services;
+mod stale;
+pub mod veth;
+pub mod weir;
+pub mod weir_config;
+
+pub use condition::wait_for;
+pub use echo::Echo;
+pub use home::Home;
+pub use lab::Lab;
+pub use namespace::Namespace;
+pub use one_node::{Access, Datapath, OneNode, Options};
+pub use process::Process;
+pub use weir::Weir;
+pub use weir_config::WeirConfig;

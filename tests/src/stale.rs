@@ -1,0 +1,78 @@
+//! What labs of dead processes left behind (SIGKILL, power): found by name, removed.
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::lab::PREFIX;
+use crate::namespace::Namespace;
+
+/// A file in a lab's directory that says: the process ended on purpose and left it running.
+pub(crate) const KEPT: &str = "kept";
+
+/// Removes labs whose process is gone, except those that were kept.
+pub(crate) fn remove_abandoned() {
+    remove(|lab| !std::env::temp_dir().join(lab).join(KEPT).exists());
+}
+
+/// Removes labs whose process is gone, also those that were kept.
+pub fn remove_kept() {
+    remove(|_| true);
+}
+
+fn remove(is_wanted: impl Fn(&str) -> bool) {
+    let is_abandoned = |name: &String| {
+        owner(name)
+            .is_some_and(|(id, lab)| !Path::new(&format!("/proc/{id}")).exists() && is_wanted(&lab))
+    };
+    for name in names(Path::new("/run/netns")).into_iter().filter(is_abandoned) {
+        let namespace = Namespace::existing(name);
+        kill_all(&namespace);
+        namespace.remove();
+    }
+    let temporary = std::env::temp_dir();
+    for name in names(&temporary).into_iter().filter(is_abandoned) {
+        // A directory in use by somebody else's rights stays.
+        let _ = fs::remove_dir_all(temporary.join(name));
+    }
+}
+
+/// Kills what runs in a namespace: it can only have been started by the lab that made it.
+pub(crate) fn kill_all(namespace: &Namespace) {
+    for id in namespace.process_ids() {
+        // It may have ended meanwhile.
+        let _ = kill(Pid::from_raw(id), Signal::SIGKILL);
+    }
+}
+
+/// The process id and the lab in `weir-lab-<process id>-<number>[-<role>]`.
+fn owner(name: &str) -> Option<(u32, String)> {
+    let mut parts = name.strip_prefix(PREFIX)?.split('-');
+    let id: u32 = parts.next()?.parse().ok()?;
+    let number: u32 = parts.next()?.parse().ok()?;
+    Some((id, format!("{PREFIX}{id}-{number}")))
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::owner;
+
+    #[test]
+    fn only_names_of_labs_have_an_owner() {
+        let lab = "weir-lab-12-3".to_owned();
+        assert_eq!(owner("weir-lab-12-3"), Some((12, lab.clone())));
+        assert_eq!(owner("weir-lab-12-3-home1"), Some((12, lab)));
+        assert_eq!(owner("weir-lab-x-3"), None);
+        assert_eq!(owner("weir-lab-12"), None);
+        assert_eq!(owner("other-12-3"), None);
+    }
+}

@@ -1,0 +1,168 @@
+//! The weir under test: its process, its commands, what they say.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::lab::Lab;
+use crate::namespace::Namespace;
+use crate::process::{Finished, Process};
+use crate::weir_config::METRICS_PORT;
+
+/// Time weir has to say `ready`: tables, ports, ARP.
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+/// Time a command has to answer.
+const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Path of the weir binary: `$WEIR_BIN`, or the one built beside this program.
+pub fn binary() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("WEIR_BIN") {
+        return Ok(PathBuf::from(path));
+    }
+    let program = std::env::current_exe()?;
+    // target/<profile>/demo or target/<profile>/deps/<test>.
+    program
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|directory| directory.join("weir"))
+        .find(|path| path.is_file())
+        .context("no weir binary: `cargo build -p weir` first, or set WEIR_BIN")
+}
+
+/// A weir node in its namespace.
+#[derive(Debug)]
+pub struct Weir {
+    namespace: Namespace,
+    binary: PathBuf,
+    directory: PathBuf,
+    process: Process,
+}
+
+impl Weir {
+    /// Writes the configuration and starts `weir run`; does not wait.
+    pub fn start(lab: &Lab, namespace: &Namespace, config: &str) -> Result<Self> {
+        let binary = binary()?;
+        let directory = lab.directory().to_owned();
+        fs::write(directory.join("weir.toml"), config)?;
+        let process = start_process(lab, namespace, &binary, &directory)?;
+        Ok(Self { namespace: namespace.clone(), binary, directory, process })
+    }
+
+    /// Waits for the line that says every port forwards.
+    pub fn wait_ready(&self) -> Result<()> {
+        self.process.wait_line("ready", READY_DEADLINE)?;
+        Ok(())
+    }
+
+    /// Starts it again after it ended.
+    pub fn restart(&mut self, lab: &Lab) -> Result<()> {
+        self.process = start_process(lab, &self.namespace, &self.binary, &self.directory)?;
+        self.wait_ready()
+    }
+
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Configuration file.
+    pub fn config_path(&self) -> PathBuf {
+        self.directory.join("weir.toml")
+    }
+
+    /// Block log file.
+    pub fn block_log(&self) -> PathBuf {
+        self.directory.join("blocks.jsonl")
+    }
+
+    /// A command line an operator can paste: `weir <words>` against this node.
+    pub fn command_line(&self, words: &str) -> String {
+        format!("{} {words} --socket {}", self.binary.display(), self.socket().display())
+    }
+
+    /// Runs `weir <args>` against this node's admin socket.
+    pub fn cli(&self, args: &[&str]) -> Result<Finished> {
+        let socket = self.socket();
+        let socket = socket.to_string_lossy();
+        let (command, arguments) = args.split_at(1);
+        self.offline(&[command, &["--socket", &socket], arguments].concat())
+    }
+
+    /// Runs `weir <args>` as it is: commands that ask no node.
+    pub fn offline(&self, args: &[&str]) -> Result<Finished> {
+        self.namespace.run(COMMAND_DEADLINE, &self.binary.to_string_lossy(), args)
+    }
+
+    /// What a command says with `--json`: one value, or a list of one per line.
+    pub fn json(&self, args: &[&str]) -> Result<Value> {
+        let finished = self.cli(&[args, &["--json"]].concat())?.success()?;
+        parse_json(&finished.stdout).with_context(|| format!("weir {}", args.join(" ")))
+    }
+
+    /// Packets dropped for `reason`, all workers.
+    pub fn drops(&self, reason: &str) -> Result<u64> {
+        let counts = self.json(&["drops"])?;
+        let counts = counts.as_array().context("drops: no list")?;
+        Ok(counts
+            .iter()
+            .filter(|count| count["reason"] == reason)
+            .filter_map(|count| count["packets_total"].as_u64())
+            .sum())
+    }
+
+    /// Sessions, with more arguments to select some.
+    pub fn sessions(&self, args: &[&str]) -> Result<Vec<Value>> {
+        match self.json(&[&["sessions"], args].concat())? {
+            Value::Array(sessions) => Ok(sessions),
+            Value::Null => Ok(Vec::new()),
+            one => Ok(vec![one]),
+        }
+    }
+
+    /// The whole `/metrics` page.
+    pub fn metrics(&self) -> Result<String> {
+        let url = format!("http://127.0.0.1:{METRICS_PORT}/metrics");
+        let finished =
+            self.namespace.run(COMMAND_DEADLINE, "curl", &["-sS", "--fail", &url])?.success()?;
+        Ok(finished.stdout)
+    }
+
+    /// A command of this node to run in the background (a capture).
+    pub fn background(&self, lab: &Lab, name: &str, args: &[&str]) -> Result<Process> {
+        let mut command = self.namespace.command(&self.binary.to_string_lossy());
+        command.args(args).arg("--socket").arg(self.socket());
+        lab.start(name, &mut command)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.join("weir.sock")
+    }
+}
+
+fn start_process(
+    lab: &Lab,
+    namespace: &Namespace,
+    binary: &Path,
+    directory: &Path,
+) -> Result<Process> {
+    ensure!(binary.is_file(), "no weir binary at {}", binary.display());
+    let mut command = namespace.command(&binary.to_string_lossy());
+    command.args(["run", "--config"]);
+    command.arg(directory.join("weir.toml"));
+    lab.start("weir", &mut command)
+}
+
+fn parse_json(text: &str) -> Result<Value> {
+    if text.trim().is_empty() {
+        return Ok(Value::Array(Vec::new()));
+    }
+    if let Ok(value) = serde_json::from_str(text) {
+        return Ok(value);
+    }
+    let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
+    lines.map(Value::Array).with_context(|| format!("not JSON: {text}"))
+}

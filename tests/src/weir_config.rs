@@ -1,0 +1,99 @@
+//! The configuration of the weir under test, as the file an operator would write.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::one_node::Access;
+
+/// Port of `/metrics` on the loopback of weir's namespace.
+pub const METRICS_PORT: u16 = 9477;
+
+/// Keys tests set; everything else keeps weir's default.
+#[derive(Clone, Debug)]
+pub struct WeirConfig {
+    /// gre or plain.
+    pub access: Access,
+    /// Devargs of the access port.
+    pub access_device: String,
+    /// Devargs of the internet port.
+    pub internet_device: String,
+    /// Prefixes of the homes' outer (gre) or inside (plain) addresses.
+    pub subscribers: &'static str,
+    /// Public prefix of the shard.
+    pub public: &'static str,
+    /// `nat.enabled`: false is a firewall without translation.
+    pub nat_enabled: bool,
+    /// `nat.filtering`.
+    pub filtering: &'static str,
+    /// `nat.flows_max`: small, so that tables are made in no time.
+    pub flows_max: u32,
+    /// More keys of `[nat]`, as TOML: `("port_block", "64")`.
+    pub nat: Vec<(&'static str, &'static str)>,
+    /// Keys of `[timeouts]` in seconds.
+    pub timeouts: Vec<(&'static str, u32)>,
+}
+
+impl Default for WeirConfig {
+    fn default() -> Self {
+        Self {
+            access: Access::Gre,
+            access_device: "net_af_xdp0,iface=acc0".to_owned(),
+            internet_device: "net_af_xdp1,iface=net0".to_owned(),
+            subscribers: "10.200.0.0/16",
+            public: "203.0.113.0/28",
+            nat_enabled: true,
+            filtering: "address-and-port-dependent",
+            flows_max: 200_000,
+            nat: Vec::new(),
+            timeouts: Vec::new(),
+        }
+    }
+}
+
+impl WeirConfig {
+    /// The file. Sockets and logs go to `directory`.
+    pub fn render(&self, directory: &Path) -> String {
+        let mut text = format!(
+            r#"[node]
+name = "lab"
+poll = "adaptive"
+admin_socket = "{directory}/weir.sock"
+block_log = "{directory}/blocks.jsonl"
+metrics = "127.0.0.1:{METRICS_PORT}"
+
+[[worker]]
+core = 1
+access   = {{ device = "{access_device}", address = "10.1.0.1/24", gateway = "10.1.0.2" }}
+internet = {{ device = "{internet_device}", address = "10.2.0.1/24", gateway = "10.2.0.2" }}
+
+[nat]
+enabled = {nat_enabled}
+filtering = "{filtering}"
+flows_max = {flows_max}
+"#,
+            directory = directory.display(),
+            access_device = self.access_device,
+            internet_device = self.internet_device,
+            nat_enabled = self.nat_enabled,
+            filtering = self.filtering,
+            flows_max = self.flows_max,
+        );
+        for (key, value) in &self.nat {
+            let _ = writeln!(text, "{key} = {value}");
+        }
+        let _ = writeln!(text, "\n[timeouts]");
+        for (key, seconds) in &self.timeouts {
+            let _ = writeln!(text, "{key} = {seconds}");
+        }
+        let (mode, shard) = match self.access {
+            Access::Gre => ("gre", "endpoint = \"10.100.0.1\"".to_owned()),
+            Access::Plain => ("plain", format!("subscribers = [\"{}\"]", self.subscribers)),
+        };
+        let _ = write!(
+            text,
+            "\n[access]\nmode = \"{mode}\"\nsubscribers = [\"{}\"]\n\n[[shard]]\nid = 1\n{shard}\npublic = [\"{}\"]\n",
+            self.subscribers, self.public
+        );
+        text
+    }
+}

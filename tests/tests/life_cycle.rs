@@ -1,0 +1,117 @@
+//! Start, end, and what goes wrong in between.
+
+use std::net::{SocketAddrV4, TcpListener};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use weir_lab::services::SERVER;
+use weir_lab::weir_config::METRICS_PORT;
+use weir_lab::{Echo, Lab, Namespace, OneNode, Options, Weir, WeirConfig, exchange};
+
+/// Time weir has to end, whatever made it.
+const END_DEADLINE: Duration = Duration::from_secs(20);
+
+fn server() -> SocketAddrV4 {
+    SocketAddrV4::new(SERVER, 7000)
+}
+
+#[test]
+fn sigterm_ends_it_cleanly() {
+    OneNode::test(&Options::default(), |net| {
+        net.weir.process().signal(Signal::SIGTERM)?;
+        let status = net.weir.process().wait(END_DEADLINE)?;
+        ensure!(status.success(), "{status}");
+        ensure!(!net.lab.directory().join("weir.sock").exists(), "the socket is still there");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_restart_after_sigkill_works_at_once() {
+    OneNode::test(&Options::default(), |net| {
+        let _echo = Echo::udp(&net.internet, server())?;
+        ensure!(exchange::udp(&net.homes[0].udp(0)?, server(), b"before")?);
+        for _ in 0..2 {
+            net.weir.process().signal(Signal::SIGKILL)?;
+            net.weir.process().wait(END_DEADLINE)?;
+            net.weir.restart(&net.lab)?;
+            ensure!(exchange::udp(&net.homes[0].udp(0)?, server(), b"after")?);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_second_process_with_the_same_name_is_refused() {
+    OneNode::test(&Options::default(), |net| {
+        let echo = Echo::udp(&net.internet, server())?;
+        let config = net.weir.config_path();
+        let second = net.weir.offline(&["run", "--config", &config.to_string_lossy()])?;
+        ensure!(!second.status.success(), "two at once:\n{}", second.stdout);
+        ensure!(exchange::udp(&net.homes[0].udp(0)?, echo.local(), b"undisturbed")?);
+        net.weir.cli(&["status"])?.success()?;
+        Ok(())
+    });
+}
+
+/// Starts weir in a namespace without the interfaces it wants; returns what it said.
+fn fails_to_start(config: &WeirConfig) -> Result<String> {
+    let lab = Lab::open()?;
+    let node = lab.namespace("weir")?;
+    let said = refusal(&lab, &node, config)?;
+    let socket = lab.directory().join("weir.sock");
+    ensure!(!socket.exists(), "a socket was left behind");
+    Ok(said)
+}
+
+/// What weir says when it ends with an error, which it must.
+fn refusal(lab: &Lab, node: &Namespace, config: &WeirConfig) -> Result<String> {
+    let weir = Weir::start(lab, node, &config.render(lab.directory()))?;
+    let status = weir.process().wait(END_DEADLINE)?;
+    ensure!(!status.success(), "it ended with {status}");
+    Ok(weir.process().log())
+}
+
+#[test]
+fn a_missing_device_is_named() -> Result<()> {
+    let config = WeirConfig {
+        access_device: "net_af_xdp0,iface=nosuch0".to_owned(),
+        ..WeirConfig::default()
+    };
+    let said = fails_to_start(&config)?;
+    ensure!(said.contains("nosuch0"), "{said}");
+    ensure!(!said.contains("panicked"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_wrong_configuration_is_named_with_its_place() -> Result<()> {
+    let config = WeirConfig { filtering: "everybody", ..WeirConfig::default() };
+    let said = fails_to_start(&config)?;
+    ensure!(said.contains("weir.toml:") && said.contains("everybody"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_busy_admin_socket_is_named_and_left_alone() -> Result<()> {
+    let lab = Lab::open()?;
+    let node = lab.namespace("weir")?;
+    let path = lab.directory().join("weir.sock");
+    let _owner = UnixListener::bind(&path)?;
+    let said = refusal(&lab, &node, &WeirConfig::default())?;
+    ensure!(said.contains("weir.sock"), "{said}");
+    ensure!(UnixStream::connect(&path).is_ok(), "the owner lost its socket");
+    Ok(())
+}
+
+#[test]
+fn a_busy_metrics_port_is_named() -> Result<()> {
+    let lab = Lab::open()?;
+    let node = lab.namespace("weir")?;
+    let _owner = node.enter(|| Ok(TcpListener::bind(("127.0.0.1", METRICS_PORT))?))?;
+    let said = refusal(&lab, &node, &WeirConfig::default())?;
+    ensure!(said.contains(&METRICS_PORT.to_string()), "{said}");
+    Ok(())
+}

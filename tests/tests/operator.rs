@@ -1,0 +1,178 @@
+//! What an operator asks of a running node.
+
+use std::fs;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use weir_lab::services::SERVER;
+use weir_lab::{Echo, OneNode, Options, exchange, wait_for};
+
+/// Time until something asked for has happened.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+fn server() -> SocketAddrV4 {
+    SocketAddrV4::new(SERVER, 7000)
+}
+
+/// A UDP flow of the given home; returns its public endpoint.
+fn flow(net: &OneNode, echo: &Echo, home: usize) -> Result<SocketAddr> {
+    let known = echo.peers();
+    ensure!(exchange::udp(&net.homes[home].udp(0)?, server(), b"flow")?, "no answer");
+    let peers = echo.peers();
+    peers.into_iter().find(|peer| !known.contains(peer)).context("no new peer")
+}
+
+#[test]
+fn sessions_are_found_by_every_end() {
+    OneNode::test(&Options::default(), |net| {
+        let echo = Echo::udp(&net.internet, server())?;
+        let publics = [flow(net, &echo, 0)?, flow(net, &echo, 1)?];
+        let (first, remote) = (publics[0].to_string(), server().to_string());
+        ensure!(net.weir.sessions(&[])?.len() >= 2);
+        let outer = net.homes[0].outer.to_string();
+        for filter in [["--subscriber", &outer], ["--public", &first]] {
+            let sessions = net.weir.sessions(&filter)?;
+            ensure!(sessions.len() == 1, "{filter:?}: {sessions:?}");
+            ensure!(sessions[0]["public"] == first && sessions[0]["remote"] == remote);
+            ensure!(sessions[0]["subscriber"] == outer, "{sessions:?}");
+        }
+        ensure!(net.weir.sessions(&["--remote", &remote])?.len() == 2);
+        ensure!(net.weir.sessions(&["--limit", "1"])?.len() == 1);
+        ensure!(net.weir.sessions(&["--remote", "192.0.2.1:9"])?.is_empty());
+        let table = net.weir.cli(&["sessions"])?.success()?.stdout;
+        ensure!(table.contains(&first), "{table}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_subscriber_is_shown_and_flushed() {
+    OneNode::test(&Options::default(), |net| {
+        let echo = Echo::udp(&net.internet, server())?;
+        let public = flow(net, &echo, 0)?;
+        let outer = net.homes[0].outer.to_string();
+        let shown = net.weir.cli(&["subscriber", "show", &outer])?.success()?.stdout;
+        ensure!(shown.contains(&public.ip().to_string()), "{shown}");
+        net.weir.cli(&["subscriber", "flush", &outer])?.success()?;
+        let left = net.weir.sessions(&["--subscriber", &outer])?;
+        ensure!(left.is_empty(), "{left:?}");
+        // A new flow is served again.
+        flow(net, &echo, 0)?;
+        Ok(())
+    });
+}
+
+#[test]
+fn the_block_log_says_who_had_a_port_also_after_rotation() {
+    OneNode::test(&Options::default(), |net| {
+        let echo = Echo::udp(&net.internet, server())?;
+        let log = net.weir.block_log();
+        let rotated = log.with_extension("jsonl.1");
+        let publics = [flow(net, &echo, 0)?, {
+            wait_for("first block in the log", DEADLINE, || has_lines(&log))?;
+            fs::rename(&log, &rotated)?;
+            net.weir.process().signal(Signal::SIGHUP)?;
+            wait_for("new log file", DEADLINE, || log.exists().then_some(()))?;
+            flow(net, &echo, 1)?
+        }];
+        wait_for("second block in the log", DEADLINE, || has_lines(&log))?;
+        for (file, public, home) in [(&rotated, publics[0], 0), (&log, publics[1], 1)] {
+            let (file, public) = (file.to_string_lossy(), public.to_string());
+            let said = net.weir.offline(&["where", &public, "--log", &file])?.success()?.stdout;
+            let outer = net.homes[home].outer.to_string();
+            ensure!(said.contains(&outer), "{public} in {file}: {said}");
+        }
+        Ok(())
+    });
+}
+
+fn has_lines(path: &std::path::Path) -> Option<()> {
+    fs::read_to_string(path).ok()?.contains('\n').then_some(())
+}
+
+#[test]
+fn a_capture_is_a_file_tcpdump_reads() {
+    OneNode::test(&Options::default(), |net| {
+        let echo = Echo::udp(&net.internet, server())?;
+        for (side, inner, seen) in [
+            ("access", false, "GREv0"),
+            ("access", true, "192.168.1.2"),
+            ("internet", false, "203.0.113."),
+        ] {
+            let name = format!("capture-{side}-{inner}");
+            let file = net.lab.directory().join(format!("{name}.pcapng"));
+            let path = file.to_string_lossy();
+            let mut args = vec!["capture", "--side", side, "-w", &path];
+            if inner {
+                args.push("--inner");
+            }
+            let capture = net.weir.background(&net.lab, &name, &args)?;
+            let text = wait_for(&format!("\"{seen}\" in {name}"), DEADLINE, || {
+                flow(net, &echo, 0).ok()?;
+                let said = net.node.run(
+                    DEADLINE,
+                    "tcpdump",
+                    &["-nn", "-r", &path, "port", "7000", "or", "proto", "gre"],
+                );
+                let text = said.ok()?.stdout;
+                text.contains(seen).then_some(text)
+            })?;
+            ensure!(inner || side == "internet" || text.contains("10.200.0.1"), "{text}");
+            capture.stop();
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn status_shards_and_metrics_agree() {
+    OneNode::test(&Options::default(), |net| {
+        let echo = Echo::udp(&net.internet, server())?;
+        flow(net, &echo, 0)?;
+        let status = net.weir.cli(&["status"])?.success()?.stdout;
+        ensure!(status.contains("OK"), "{status}");
+        // Gauges are published about once a second.
+        wait_for("one subscriber in the shard", DEADLINE, || {
+            let shards = net.weir.json(&["shards"]).ok()?;
+            (shards[0]["shard"] == 1 && shards[0]["subscribers"] == 1).then_some(())
+        })?;
+        wait_for("one subscriber in the metrics", DEADLINE, || {
+            value(&net.weir.metrics().ok()?, "weir_subscribers").filter(|&count| count == 1.0)
+        })?;
+        let metrics = net.weir.metrics()?;
+        for name in [
+            "weir_packets_total",
+            "weir_bytes_total",
+            "weir_drops_total",
+            "weir_flows",
+            "weir_flows_max",
+            "weir_flow_creates_total",
+            "weir_ports_used",
+            "weir_blocks_free",
+            "weir_worker_busy_ratio",
+            "weir_rx_missed_total",
+            "weir_busy_cycles_total",
+            "weir_busy_packets_total",
+            "weir_gateway_up",
+            "weir_build_info",
+        ] {
+            ensure!(value(&metrics, name).is_some(), "no {name} in\n{metrics}");
+        }
+        ensure!(value(&metrics, "weir_gateway_up") == Some(1.0));
+        Ok(())
+    });
+}
+
+/// The value of the first series of a name.
+fn value(metrics: &str, name: &str) -> Option<f64> {
+    metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix(name))
+        .find(|rest| rest.starts_with(['{', ' ']))?
+        .rsplit(' ')
+        .next()?
+        .parse()
+        .ok()
+}
