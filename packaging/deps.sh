@@ -11,6 +11,7 @@ build=(
 )
 run=(
     dpdk                    # testpmd, the baseline of the benchmark
+    python3                 # the frame injector of the tests
     iproute2 ethtool iputils-ping traceroute curl
     nginx-light dnsmasq-base bind9-dnsutils iperf3
     coturn                  # a STUN server and turnutils_natdiscovery (RFC 5780)

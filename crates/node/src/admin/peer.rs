@@ -1,0 +1,64 @@
+//! Who is at the other end of the socket, and what they may do.
+
+use axum::extract::Request;
+use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::serve::IncomingStream;
+use tokio::net::UnixListener;
+
+use super::problem::Refused;
+
+/// The peer's user, from SO_PEERCRED when it connected. `None`: the kernel did not say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    uid: Option<u32>,
+}
+
+impl Connected<IncomingStream<'_, UnixListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
+        Self { uid: stream.io().peer_cred().ok().map(|credentials| credentials.uid()) }
+    }
+}
+
+/// Reading is for everyone the socket file lets in, changing for root.
+fn may(peer: Peer, method: &Method) -> bool {
+    method == Method::GET || method == Method::HEAD || peer.uid == Some(0)
+}
+
+/// Refuses what the peer may not do, and logs the changes it makes.
+pub(super) async fn guard(
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if !may(peer, request.method()) {
+        return Refused::new(StatusCode::FORBIDDEN, "only root may change state").into_response();
+    }
+    if request.method() != Method::GET {
+        let path = request.uri().path();
+        tracing::info!(event = "admin-change", method = %request.method(), path, "state changed");
+    }
+    next.run(request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_root_changes_state() {
+        let root = Peer { uid: Some(0) };
+        let operator = Peer { uid: Some(1000) };
+        let unknown = Peer { uid: None };
+        for peer in [root, operator, unknown] {
+            assert!(may(peer, &Method::GET));
+        }
+        for method in [Method::POST, Method::DELETE, Method::PUT, Method::PATCH] {
+            assert!(may(root, &method));
+            assert!(!may(operator, &method));
+            assert!(!may(unknown, &method));
+        }
+    }
+}

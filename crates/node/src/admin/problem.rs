@@ -1,0 +1,33 @@
+//! A refused request: a status code and one sentence as JSON.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use crate::api::Problem;
+use crate::request::AskError;
+
+/// What a handler returns instead of an answer.
+#[derive(Debug)]
+pub(super) struct Refused {
+    code: StatusCode,
+    error: String,
+}
+
+impl Refused {
+    pub(super) fn new(code: StatusCode, error: impl Into<String>) -> Self {
+        Self { code, error: error.into() }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.code, Json(Problem { error: self.error })).into_response()
+    }
+}
+
+impl From<AskError> for Refused {
+    fn from(error: AskError) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    }
+}

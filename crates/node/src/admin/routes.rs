@@ -1,0 +1,57 @@
+//! The routes of the admin API and its server.
+
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::routing::{get, post};
+use axum::{Json, Router, middleware};
+
+use super::peer::{Peer, guard};
+use super::problem::Refused;
+use super::{capture_route, metrics_server, sessions_route, subscriber_route};
+use crate::api::{DropCount, ShardStatus, Status};
+use crate::node::Node;
+
+/// Serves until the task is dropped.
+///
+/// # Errors
+/// When the runtime cannot take the socket.
+pub(crate) async fn serve(listener: UnixListener, node: Arc<Node>) -> io::Result<()> {
+    let listener = tokio::net::UnixListener::from_std(listener)?;
+    let service = router(node).into_make_service_with_connect_info::<Peer>();
+    axum::serve(listener, service).await
+}
+
+fn router(node: Arc<Node>) -> Router {
+    Router::new()
+        .route("/status", get(status))
+        .route("/shards", get(shards))
+        .route("/drops", get(drops))
+        .route("/sessions", get(sessions_route::sessions))
+        .route("/subscriber/{address}", get(subscriber_route::show))
+        .route("/subscriber/{address}/flush", post(subscriber_route::flush))
+        .route("/capture", get(capture_route::capture))
+        .merge(metrics_server::router())
+        .fallback(unknown)
+        .layer(middleware::from_fn(guard))
+        .with_state(node)
+}
+
+async fn status(State(node): State<Arc<Node>>) -> Json<Status> {
+    Json(node.status())
+}
+
+async fn shards(State(node): State<Arc<Node>>) -> Json<Vec<ShardStatus>> {
+    Json(node.shards())
+}
+
+async fn drops(State(node): State<Arc<Node>>) -> Json<Vec<DropCount>> {
+    Json(node.drops())
+}
+
+async fn unknown(uri: Uri) -> Refused {
+    Refused::new(StatusCode::NOT_FOUND, format!("no such path: {}", uri.path()))
+}

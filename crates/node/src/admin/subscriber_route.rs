@@ -1,0 +1,68 @@
+//! `/subscriber/ADDRESS`: what a home holds, and ending all of it.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use weir_nat::SubscriberView;
+
+use super::problem::Refused;
+use crate::api::{Block, Flushed, SubscriberStatus};
+use crate::node::Node;
+use crate::request::Request;
+
+pub(super) async fn show(
+    State(node): State<Arc<Node>>,
+    Path(address): Path<String>,
+) -> Result<Json<Vec<SubscriberStatus>>, Refused> {
+    let outer = u32::from(parse(&address)?);
+    let mut found = Vec::new();
+    for worker in &node.workers {
+        let views = worker.requester.ask(|reply| Request::Subscriber { outer, reply }).await?;
+        found.extend(views.into_iter().map(|view| subscriber(worker.worker, view)));
+    }
+    if found.is_empty() {
+        let error = format!("{address} holds nothing: no packet of it was translated lately");
+        return Err(Refused::new(StatusCode::NOT_FOUND, error));
+    }
+    Ok(Json(found))
+}
+
+pub(super) async fn flush(
+    State(node): State<Arc<Node>>,
+    Path(address): Path<String>,
+) -> Result<Json<Flushed>, Refused> {
+    let outer = u32::from(parse(&address)?);
+    let mut mappings = 0;
+    for worker in &node.workers {
+        mappings += worker.requester.ask(|reply| Request::Flush { outer, reply }).await?;
+    }
+    Ok(Json(Flushed { mappings }))
+}
+
+fn parse(address: &str) -> Result<Ipv4Addr, Refused> {
+    address.parse().map_err(|_| {
+        Refused::new(StatusCode::BAD_REQUEST, format!("'{address}' is not an IPv4 address"))
+    })
+}
+
+fn subscriber(worker: usize, view: SubscriberView) -> SubscriberStatus {
+    let blocks = view.blocks.iter().map(|block| Block {
+        public_address: Ipv4Addr::from(block.public_address),
+        port_first: block.port_first,
+        port_last: block.port_last,
+    });
+    SubscriberStatus {
+        worker,
+        shard: view.shard.0,
+        subscriber: Ipv4Addr::from(view.outer),
+        gre_key: view.gre_key,
+        public_address: view.public_address.map(Ipv4Addr::from),
+        blocks: blocks.collect(),
+        ports_used: view.ports_used,
+        mappings: view.mappings,
+        flows: view.flows,
+    }
+}

@@ -1,0 +1,216 @@
+//! The admin API over a real socket, with a thread in the worker's place that answers what its mailbox brings.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use weir_engine::{Direction, Side};
+use weir_nat::{BlockView, Endpoint, Protocol, SessionView, ShardId, SubscriberView};
+
+use super::{AdminSocket, serve};
+use crate::api::{Flushed, Session, ShardStatus, Status, SubscriberStatus, Verdict};
+use crate::capture::{Tally, Tap};
+use crate::client::{Client, ClientError};
+use crate::request::{Mailbox, Request};
+use crate::sample_node::sample_node;
+
+const HOME: u32 = 0x0ac8_0001; // 10.200.0.1
+const SESSIONS: u16 = 2500;
+
+/// A serving node; ends with the test.
+struct Serving {
+    client: Client,
+    is_over: Arc<AtomicBool>,
+    worker: Option<JoinHandle<()>>,
+    folder: tempfile::TempDir,
+}
+
+impl Serving {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("n1.sock");
+        let (node, mailbox) = sample_node();
+        let socket = AdminSocket::claim(&path, None).unwrap();
+        let listener = socket.listener().unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let worker = std::thread::spawn({
+            let is_over = Arc::clone(&is_over);
+            move || answer(mailbox, &is_over)
+        });
+        std::thread::spawn(move || {
+            let _socket = socket;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(serve(listener, node))
+        });
+        Self { client: Client::new(path), is_over, worker: Some(worker), folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.worker.take().unwrap().join().unwrap();
+    }
+}
+
+/// A worker that knows one home with many sessions and sees one frame per turn while it is captured.
+fn answer(mut mailbox: Mailbox, is_over: &AtomicBool) {
+    let mut captures: Option<Box<Tap>> = None;
+    let mut listed = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        if captures.as_ref().is_some_and(|tap| tap.is_closed()) {
+            captures = None;
+        }
+        if let Some(tap) = &mut captures {
+            let at = std::time::Duration::from_secs(1);
+            tap.copy(Side::Access, Direction::Receive, at, [&[0; 60][..]].into_iter());
+        }
+        match mailbox.take() {
+            None => std::thread::yield_now(),
+            Some(Request::Sessions { mut page, reply, .. }) => {
+                let room = (page.sessions.capacity() as u16).min(SESSIONS - listed);
+                page.sessions.extend((listed..listed + room).map(session));
+                listed += room;
+                page.has_more = listed < SESSIONS;
+                reply.send(page).unwrap();
+            }
+            Some(Request::Subscriber { outer, reply }) => {
+                let views = if outer == HOME { vec![subscriber()] } else { Vec::new() };
+                reply.send(views).unwrap();
+            }
+            Some(Request::Flush { reply, .. }) => reply.send(12).unwrap(),
+            Some(Request::Capture { tap, reply }) => {
+                let is_free = captures.is_none();
+                if is_free {
+                    captures = Some(tap);
+                }
+                reply.send(is_free).unwrap();
+            }
+        }
+    }
+}
+
+fn session(number: u16) -> SessionView {
+    SessionView {
+        shard: ShardId(7),
+        outer: HOME,
+        gre_key: None,
+        protocol: Protocol::Udp,
+        inside: Endpoint::new(0xc0a8_0102, number),
+        public: Endpoint::new(0xcb00_7101, number),
+        remote: Endpoint::new(0x0101_0101, 53),
+        state: "stream",
+        age_sec: 2,
+        idle_sec: 1,
+        timeout_sec: 300,
+    }
+}
+
+fn subscriber() -> SubscriberView {
+    SubscriberView {
+        shard: ShardId(7),
+        outer: HOME,
+        gre_key: None,
+        public_address: Some(0xcb00_7101),
+        blocks: vec![BlockView { public_address: 0xcb00_7101, port_first: 1024, port_last: 1279 }],
+        ports_used: 3,
+        mappings: 2,
+        flows: 4,
+    }
+}
+
+#[test]
+fn status_shards_and_metrics_are_answered_without_the_worker() {
+    let serving = Serving::start();
+    let status: Status = serving.client.get("/status").unwrap();
+    assert_eq!((status.verdict, status.node.as_str()), (Verdict::Down, "n1"));
+    assert_eq!(status.reasons[0], "worker 0: access gateway 10.1.0.2 does not answer ARP");
+    let shards: Vec<ShardStatus> = serving.client.get("/shards").unwrap();
+    assert_eq!((shards[0].shard, shards[0].blocks_free), (7, 60));
+    assert!(serving.client.get_text("/metrics").unwrap().contains("weir_flows{worker=\"0\"} 3"));
+}
+
+#[test]
+fn sessions_come_page_by_page_up_to_the_limit() {
+    let serving = Serving::start();
+    let mut text = Vec::new();
+    let collect = |bytes: &[u8]| {
+        text.extend_from_slice(bytes);
+        Ok(ControlFlow::Continue(()))
+    };
+    serving.client.stream("/sessions?limit=2000&subscriber=10.200.0.1", collect).unwrap();
+    let lines: Vec<Session> = text
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 2000);
+    assert_eq!(lines[1999].inside.to_string(), "192.168.1.2:1999");
+    assert_eq!(lines[0].subscriber.to_string(), "10.200.0.1");
+}
+
+#[test]
+fn subscribers_are_shown_and_flushed() {
+    let serving = Serving::start();
+    let found: Vec<SubscriberStatus> = serving.client.get("/subscriber/10.200.0.1").unwrap();
+    assert_eq!(found[0].blocks[0].port_last, 1279);
+    // The tests' user decides: root may, anyone else is told why not.
+    let flushed = serving.client.post::<Flushed>("/subscriber/10.200.0.1/flush");
+    if nix::unistd::geteuid().is_root() {
+        assert_eq!(flushed.unwrap().mappings, 12);
+    } else {
+        assert!(matches!(flushed, Err(ClientError::Refused { code: 403, .. })));
+    }
+}
+
+#[test]
+fn wrong_requests_are_refused_with_a_sentence() {
+    let serving = Serving::start();
+    let cases = [
+        ("/subscriber/10.9.9.9", 404),
+        ("/subscriber/nobody", 400),
+        ("/sessions?public=1.2.3.4", 400),
+        ("/sessions?colour=red", 400),
+        ("/capture?filter=prot%2053", 400),
+        ("/capture?side=left", 400),
+        ("/capture?worker=9", 404),
+        ("/nothing", 404),
+    ];
+    for (path, expected) in cases {
+        match serving.client.get_text(path) {
+            Err(ClientError::Refused { code, error }) => {
+                assert_eq!(code, expected, "{path}: {error}");
+                assert!(!error.is_empty(), "{path}");
+            }
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+    let gone = Client::new(serving.path("gone.sock")).get_text("/status");
+    assert!(matches!(gone, Err(ClientError::Connect { .. })));
+}
+
+#[test]
+fn a_capture_ends_by_count_and_frees_the_worker() {
+    let serving = Serving::start();
+    for _ in 0..3 {
+        let mut tally = Tally::default();
+        // The worker notices the end of the last capture in its own time.
+        let result = loop {
+            let result = serving.client.stream("/capture?count=10", |bytes| {
+                tally.add(bytes);
+                Ok(ControlFlow::Continue(()))
+            });
+            if !matches!(result, Err(ClientError::Refused { code: 409, .. })) {
+                break result;
+            }
+        };
+        result.unwrap();
+        assert_eq!(tally.packets(), 10);
+    }
+}

@@ -1,0 +1,91 @@
+//! What a worker shows of itself: numbers with one writer, read by anyone at any time.
+//!
+//! Other threads never look into a worker's tables. The worker copies its gauges here a few times a second, one
+//! shard per turn, so a thousand shards cost no more per turn than one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use weir_engine::{Counter, Counters};
+
+/// A value with one writer.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicU64);
+
+impl Gauge {
+    #[inline]
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// One worker's numbers.
+#[derive(Debug)]
+pub(crate) struct Board {
+    /// Counted by the engine.
+    pub engine: Arc<Counters>,
+    /// Monotonic milliseconds when the worker last went round its loop.
+    pub seen_ms: Gauge,
+    /// Timestamp-counter cycles spent in loops that received packets.
+    pub busy_cycles: Counter,
+    /// Packets received in those loops.
+    pub busy_packets: Counter,
+    /// Share of the last second spent on packets, in millionths.
+    pub busy_ppm: Gauge,
+    /// Frames the device did not take, by side.
+    pub tx_dropped: [Gauge; 2],
+    /// Frames a running capture had no room for.
+    pub capture_dropped: Counter,
+    pub flows: Gauge,
+    pub flows_max: Gauge,
+    pub flow_creates: Gauge,
+    pub flow_expired: Gauge,
+    pub subscribers: Gauge,
+    pub quarantined: Gauge,
+    pub memory_bytes: Gauge,
+    /// Block events lost inside the NAT because nobody took them in time.
+    pub block_events_lost: Gauge,
+    /// In the order of the worker's shards.
+    pub shards: Vec<ShardBoard>,
+}
+
+/// One shard's numbers.
+#[derive(Debug, Default)]
+pub(crate) struct ShardBoard {
+    pub subscribers: Gauge,
+    pub ports_used: Gauge,
+    pub blocks_free: Gauge,
+    pub blocks_total: Gauge,
+}
+
+impl Board {
+    pub(crate) fn new(engine: Arc<Counters>, shards: usize) -> Self {
+        Self {
+            engine,
+            seen_ms: Gauge::default(),
+            busy_cycles: Counter::default(),
+            busy_packets: Counter::default(),
+            busy_ppm: Gauge::default(),
+            tx_dropped: Default::default(),
+            capture_dropped: Counter::default(),
+            flows: Gauge::default(),
+            flows_max: Gauge::default(),
+            flow_creates: Gauge::default(),
+            flow_expired: Gauge::default(),
+            subscribers: Gauge::default(),
+            quarantined: Gauge::default(),
+            memory_bytes: Gauge::default(),
+            block_events_lost: Gauge::default(),
+            shards: (0..shards).map(|_| ShardBoard::default()).collect(),
+        }
+    }
+    /// Share of the last second spent on packets, 0 to 1.
+    pub(crate) fn busy_ratio(&self) -> f64 {
+        self.busy_ppm.get() as f64 / 1e6
+    }
+}

@@ -1,0 +1,19 @@
+//! Capturing frames of any DPDK device, which tcpdump cannot see.
+//!
+//! ```text
+//!   worker: tap (copy, ring) ==> control thread: inner -> filter -> pcapng ==> HTTP body ==> weir capture -w F
+//! ```
+//!
+//! Off, it costs the worker one local branch per burst. On, the worker copies frames into a bounded ring and never
+//! waits: what finds the ring full is counted. Filtering and writing happen on a control core.
+
+mod filter;
+mod inner;
+mod pcapng;
+mod recorder;
+mod tally;
+mod tap;
+
+pub(crate) use recorder::{Options, Recorder};
+pub use tally::Tally;
+pub(crate) use tap::{Tap, tap};

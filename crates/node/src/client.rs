@@ -1,0 +1,205 @@
+//! The asking side of the admin API, for the commands: one request per connection on the Unix socket.
+
+use std::future::Future;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Request, Response, StatusCode, Uri, header};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use crate::api::Problem;
+
+/// Where admin sockets are when none is named.
+pub const SOCKET_FOLDER: &str = "/run/weir";
+
+/// Speaks to one node.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("no node runs on this machine: {folder} has no socket (name one with --socket)")]
+    NoSocket { folder: PathBuf },
+    #[error("several nodes run on this machine, choose one with --socket: {found}")]
+    SeveralSockets { found: String },
+    #[error("{socket}: no weir process answers ({source})")]
+    Connect { socket: PathBuf, source: io::Error },
+    #[error("{socket}: {source} (you must be root or in the socket's group)")]
+    NotAllowed { socket: PathBuf, source: io::Error },
+    /// The node's own words.
+    #[error("{error}")]
+    Refused { code: u16, error: String },
+    #[error("the connection to the node broke: {0}")]
+    Broken(String),
+    #[error("the node's answer is not understood: {0}")]
+    Answer(#[from] serde_json::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Client {
+    pub fn new(socket: PathBuf) -> Self {
+        Self { socket }
+    }
+
+    /// The one socket in `folder`.
+    ///
+    /// # Errors
+    /// When there is none, or more than one.
+    pub fn find(folder: &Path) -> Result<Self, ClientError> {
+        let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
+            .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+            .unwrap_or_default();
+        found.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
+        found.sort();
+        match found.len() {
+            0 => Err(ClientError::NoSocket { folder: folder.into() }),
+            1 => Ok(Self::new(found.remove(0))),
+            _ => {
+                let names: Vec<String> =
+                    found.iter().map(|path| path.display().to_string()).collect();
+                Err(ClientError::SeveralSockets { found: names.join(", ") })
+            }
+        }
+    }
+
+    /// # Errors
+    /// When the node does not answer with 200 and a `T`.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.whole(Method::GET, path).and_then(|body| Ok(serde_json::from_slice(&body)?))
+    }
+
+    /// # Errors
+    /// When the node does not answer with 200 and a `T`.
+    pub fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.whole(Method::POST, path).and_then(|body| Ok(serde_json::from_slice(&body)?))
+    }
+
+    /// # Errors
+    /// When the node does not answer with 200 and text.
+    pub fn get_text(&self, path: &str) -> Result<String, ClientError> {
+        let body = self.whole(Method::GET, path)?;
+        String::from_utf8(body).map_err(|error| ClientError::Broken(error.to_string()))
+    }
+
+    /// Hands over the answer piece by piece, until it ends, `take` breaks or SIGINT comes.
+    ///
+    /// # Errors
+    /// When the node does not answer with 200, or the connection breaks.
+    pub fn stream(
+        &self,
+        path: &str,
+        mut take: impl FnMut(&[u8]) -> io::Result<ControlFlow<()>>,
+    ) -> Result<(), ClientError> {
+        block_on(async {
+            let mut response = self.send(Method::GET, path).await?;
+            loop {
+                let frame = tokio::select! {
+                    frame = response.frame() => frame,
+                    _ = tokio::signal::ctrl_c() => return Ok(()),
+                };
+                let Some(frame) = frame else { return Ok(()) };
+                let frame = frame.map_err(|error| ClientError::Broken(error.to_string()))?;
+                if let Some(bytes) = frame.data_ref() {
+                    if take(bytes)?.is_break() {
+                        return Ok(());
+                    }
+                }
+            }
+        })
+    }
+
+    fn whole(&self, method: Method, path: &str) -> Result<Vec<u8>, ClientError> {
+        block_on(async {
+            let response = self.send(method, path).await?;
+            read_whole(response).await
+        })
+    }
+
+    async fn send(&self, method: Method, path: &str) -> Result<Response<Incoming>, ClientError> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(|source| {
+            let socket = self.socket.clone();
+            match source.kind() {
+                io::ErrorKind::PermissionDenied => ClientError::NotAllowed { socket, source },
+                _ => ClientError::Connect { socket, source },
+            }
+        })?;
+        let broken = |error: hyper::Error| ClientError::Broken(error.to_string());
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        tokio::spawn(connection);
+        let uri: Uri = path.parse().map_err(|_| ClientError::Broken(format!("bad path {path}")))?;
+        let request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(header::HOST, "weir")
+            .body(Empty::<Bytes>::new())
+            .map_err(|error| ClientError::Broken(error.to_string()))?;
+        let response = sender.send_request(request).await.map_err(broken)?;
+        let code = response.status();
+        if code == StatusCode::OK {
+            return Ok(response);
+        }
+        let body = read_whole(response).await?;
+        let error = serde_json::from_slice::<Problem>(&body)
+            .map_or_else(|_| String::from_utf8_lossy(&body).into_owned(), |problem| problem.error);
+        Err(ClientError::Refused { code: code.as_u16(), error })
+    }
+}
+
+async fn read_whole(response: Response<Incoming>) -> Result<Vec<u8>, ClientError> {
+    let body = response.into_body().collect().await;
+    let body = body.map_err(|error| ClientError::Broken(error.to_string()))?;
+    Ok(body.to_bytes().to_vec())
+}
+
+fn block_on<T>(future: impl Future<Output = Result<T, ClientError>>) -> Result<T, ClientError> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
+}
+
+/// A value for a query string: what is not unreserved (RFC 3986 section 2.3) as percent and hexadecimal.
+pub fn query_value(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_socket_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let find = || Client::find(folder.path());
+        assert!(matches!(find(), Err(ClientError::NoSocket { .. })));
+        std::fs::write(folder.path().join("n1.sock"), "").unwrap();
+        std::fs::write(folder.path().join("notes.txt"), "").unwrap();
+        assert!(find().unwrap().socket.ends_with("n1.sock"));
+        std::fs::write(folder.path().join("n2.sock"), "").unwrap();
+        assert!(matches!(find(), Err(ClientError::SeveralSockets { .. })));
+        assert!(matches!(
+            Client::find(Path::new("/nonexistent")),
+            Err(ClientError::NoSocket { .. })
+        ));
+    }
+
+    #[test]
+    fn query_values_are_escaped() {
+        assert_eq!(query_value("udp port 53&x"), "udp%20port%2053%26x");
+    }
+}

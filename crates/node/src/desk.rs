@@ -1,0 +1,198 @@
+//! Where a worker answers requests: a bounded piece of one per turn, so that no dump ever stalls it.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use weir_nat::{Nat, SessionFilter, Tick};
+
+use crate::capture::Tap;
+use crate::request::{Mailbox, Page, Request};
+
+/// Table slots looked at per turn for a dump: some microseconds.
+const SLOTS_PER_TURN: usize = 256;
+
+/// The worker's open work besides packets.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    mailbox: Mailbox,
+    dump: Option<Dump>,
+    tap: Option<Box<Tap>>,
+}
+
+/// A page being filled.
+#[derive(Debug)]
+struct Dump {
+    page: Page,
+    filter: SessionFilter,
+    reply: oneshot::Sender<Page>,
+}
+
+impl Desk {
+    pub(crate) fn new(mailbox: Mailbox) -> Self {
+        Self { mailbox, dump: None, tap: None }
+    }
+
+    /// The running capture, if there is one.
+    #[inline]
+    pub(crate) fn tap(&mut self) -> Option<&mut Tap> {
+        self.tap.as_deref_mut()
+    }
+
+    /// Call once per turn. True while there is more to do.
+    #[inline]
+    pub(crate) fn serve(&mut self, nat: &mut Nat, now: Duration) -> bool {
+        if self.tap.as_ref().is_some_and(|tap| tap.is_closed()) {
+            self.tap = None;
+        }
+        if self.dump.is_some() {
+            self.go_on(nat);
+            return true;
+        }
+        match self.mailbox.take() {
+            None => false,
+            Some(request) => {
+                self.begin(request, nat, now);
+                true
+            }
+        }
+    }
+
+    #[cold]
+    fn begin(&mut self, request: Request, nat: &mut Nat, now: Duration) {
+        // Whoever asked may have gone: an answer that nobody takes is dropped.
+        match request {
+            Request::Sessions { page, filter, reply } => {
+                self.dump = Some(Dump { page, filter, reply });
+            }
+            Request::Subscriber { outer, reply } => {
+                let _ = reply.send(nat.subscriber(outer));
+            }
+            Request::Flush { outer, reply } => {
+                let _ = reply.send(nat.flush_subscriber(outer, Tick(now.as_secs() as u32)));
+            }
+            Request::Capture { tap, reply } => {
+                let is_free = self.tap.is_none();
+                if is_free {
+                    self.tap = Some(tap);
+                }
+                let _ = reply.send(is_free);
+            }
+        }
+    }
+
+    #[cold]
+    fn go_on(&mut self, nat: &Nat) {
+        let Some(mut dump) = self.dump.take() else { return };
+        if dump.reply.is_closed() {
+            return;
+        }
+        let page = &mut dump.page;
+        page.has_more =
+            nat.sessions(&mut page.cursor, SLOTS_PER_TURN, &dump.filter, &mut page.sessions);
+        let is_full = page.sessions.len() + SLOTS_PER_TURN > page.sessions.capacity();
+        if page.has_more && !is_full {
+            self.dump = Some(dump);
+        } else {
+            let _ = dump.reply.send(dump.page);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_nat::{
+        Endpoint, Home, NatConfig, Outbound, PageCursor, Protocol, ShardConfig, ShardId, ShardIndex,
+    };
+
+    use super::*;
+    use crate::request::mailbox;
+
+    const SESSIONS: u16 = 3000;
+
+    fn nat_with_sessions() -> Nat {
+        let shard = ShardConfig {
+            id: ShardId(7),
+            public: vec!["203.0.113.0/30".parse().unwrap()],
+            subscribers_max: 16,
+        };
+        let mut nat = Nat::new(NatConfig {
+            flows_max: 10_000,
+            ports_per_subscriber: 8192,
+            subscribers: vec!["10.200.0.0/16".parse().unwrap()],
+            shards: vec![shard],
+            ..NatConfig::default()
+        })
+        .unwrap();
+        for port in 0..SESSIONS {
+            let outbound = Outbound {
+                home: Home { shard: ShardIndex(0), outer: 0x0ac8_0001, gre_key: None },
+                inside: Endpoint::new(0xc0a8_0102, 1024 + port),
+                remote: Endpoint::new(0x0101_0101, 53),
+                protocol: Protocol::Udp,
+                tcp_flags: 0,
+            };
+            let hash = nat.outbound_hash(&outbound.home, outbound.inside, outbound.protocol);
+            nat.outbound(hash, &outbound, Tick(5)).unwrap();
+        }
+        nat
+    }
+
+    /// Turns of the loop until the request is answered.
+    fn turns(desk: &mut Desk, nat: &mut Nat) -> usize {
+        let mut turns = 1;
+        while desk.serve(nat, Duration::from_secs(5)) {
+            turns += 1;
+        }
+        turns
+    }
+
+    #[test]
+    fn a_dump_takes_many_short_turns_and_misses_nothing() {
+        let mut nat = nat_with_sessions();
+        let (requester, mailbox) = mailbox();
+        let mut desk = Desk::new(mailbox);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut ports = Vec::new();
+        let mut cursor = PageCursor::default();
+        loop {
+            let page = Page { cursor, sessions: Vec::with_capacity(1024), has_more: true };
+            let filter = SessionFilter::default();
+            let page = runtime.block_on(async {
+                let asked = requester.ask(|reply| Request::Sessions { page, filter, reply });
+                let served = async {
+                    tokio::task::yield_now().await;
+                    assert!(turns(&mut desk, &mut nat) > 2);
+                };
+                tokio::join!(asked, served).0.unwrap()
+            });
+            assert_eq!(page.sessions.capacity(), 1024, "the worker must not allocate");
+            ports.extend(page.sessions.iter().map(|session| session.inside.port));
+            cursor = page.cursor;
+            if !page.has_more {
+                break;
+            }
+        }
+        ports.sort_unstable();
+        assert_eq!(ports, (1024..1024 + SESSIONS).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_dump_nobody_waits_for_is_dropped() {
+        let mut nat = nat_with_sessions();
+        let (_requester, mailbox) = mailbox();
+        let mut desk = Desk::new(mailbox);
+        let (reply, answer) = oneshot::channel();
+        let page = Page {
+            cursor: PageCursor::default(),
+            sessions: Vec::with_capacity(4096),
+            has_more: true,
+        };
+        desk.begin(
+            Request::Sessions { page, filter: SessionFilter::default(), reply },
+            &mut nat,
+            Duration::from_secs(5),
+        );
+        drop(answer);
+        assert_eq!(turns(&mut desk, &mut nat), 2);
+    }
+}

@@ -1,0 +1,131 @@
+//! From the configuration file to what one worker's engine is told.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use weir_config::{Config, Interface, Shard};
+use weir_engine::{AccessMode, EngineConfig, FragmentLimits, MssClamp, ShardConfig, SideConfig};
+use weir_nat::{Filtering, NatConfig, Pooling, ShardId, Timeouts};
+use weir_wire::ethernet::Mac;
+
+/// The configuration of the engine of worker `worker`; its shards in file order. `macs`: access, internet.
+///
+/// # Errors
+/// When the system has no randomness.
+pub(crate) fn engine_config(
+    config: &Config,
+    worker: usize,
+    macs: [Mac; 2],
+) -> io::Result<EngineConfig> {
+    let interfaces = &config.workers[worker];
+    let shards: Vec<&Shard> = shards_of(config, worker).collect();
+    Ok(EngineConfig {
+        mode: match config.access.mode {
+            weir_config::AccessMode::Gre => AccessMode::Gre,
+            weir_config::AccessMode::Plain => AccessMode::Plain,
+        },
+        access: side(&interfaces.access, macs[0]),
+        internet: side(&interfaces.internet, macs[1]),
+        mss_clamp: match config.nat.mss_clamp {
+            weir_config::MssClamp::Off => MssClamp::Off,
+            weir_config::MssClamp::Auto => MssClamp::Auto,
+            weir_config::MssClamp::Max(bytes) => MssClamp::Max(bytes),
+        },
+        shards: shards.iter().map(|shard| shard_config(shard)).collect(),
+        nat: nat(config, &shards, seed()?),
+        fragments: FragmentLimits {
+            datagrams_max: config.fragments.datagrams_max as usize,
+            held_max: config.fragments.held_max as usize,
+            held_per_datagram_max: config.fragments.held_per_datagram_max as usize,
+            timeout_ms: u64::from(config.fragments.timeout_sec) * 1000,
+        },
+    })
+}
+
+/// The shards of a worker, in file order.
+pub(crate) fn shards_of(config: &Config, worker: usize) -> impl Iterator<Item = &Shard> {
+    config.shards.iter().filter(move |shard| shard.worker == worker)
+}
+
+fn side(interface: &Interface, mac: Mac) -> SideConfig {
+    SideConfig {
+        mac,
+        address: interface.address,
+        gateways: interface.gateways.clone(),
+        vlan: interface.vlan,
+        mtu: interface.mtu,
+    }
+}
+
+fn shard_config(shard: &Shard) -> ShardConfig {
+    ShardConfig {
+        id: ShardId(shard.id),
+        endpoint: shard.endpoint.map(u32::from),
+        subscribers: shard.subscribers.clone(),
+    }
+}
+
+fn nat(config: &Config, shards: &[&Shard], seed: [u64; 4]) -> NatConfig {
+    let nat = &config.nat;
+    NatConfig {
+        enabled: nat.enabled,
+        filtering: match nat.filtering {
+            weir_config::Filtering::AddressAndPortDependent => Filtering::AddressAndPortDependent,
+            weir_config::Filtering::AddressDependent => Filtering::AddressDependent,
+            weir_config::Filtering::EndpointIndependent => Filtering::EndpointIndependent,
+        },
+        port_block: nat.port_block,
+        ports_per_subscriber: nat.ports_per_subscriber,
+        flows_max: nat.flows_max,
+        timeouts: timeouts(&config.timeouts),
+        quarantine_sec: nat.quarantine_sec,
+        udp_inbound_refresh: nat.udp_inbound_refresh,
+        inbound_sessions_max: nat.inbound_sessions_max,
+        pooling: match nat.pooling {
+            weir_config::Pooling::Hard => Pooling::Hard,
+            weir_config::Pooling::Soft => Pooling::Soft,
+        },
+        gre_key_identifies_home: config.access.gre_key == weir_config::GreKey::Subscriber,
+        subscribers: config.access.subscribers.clone(),
+        shards: shards.iter().map(|shard| nat_shard(shard, nat.enabled)).collect(),
+        seed,
+        ..NatConfig::default()
+    }
+}
+
+/// Without translation the homes' own addresses stand where public ones would.
+fn nat_shard(shard: &Shard, is_translating: bool) -> weir_nat::ShardConfig {
+    let has_public = is_translating || !shard.public.is_empty();
+    weir_nat::ShardConfig {
+        id: ShardId(shard.id),
+        public: if has_public { shard.public.clone() } else { shard.subscribers.clone() },
+        subscribers_max: shard.subscribers_max,
+    }
+}
+
+fn timeouts(seconds: &weir_config::Timeouts) -> Timeouts {
+    Timeouts {
+        tcp_syn_sent: seconds.tcp_syn_sent_sec,
+        tcp_syn_received: seconds.tcp_syn_received_sec,
+        tcp_established: seconds.tcp_established_sec,
+        tcp_fin_wait: seconds.tcp_fin_wait_sec,
+        tcp_close_wait: seconds.tcp_close_wait_sec,
+        tcp_last_ack: seconds.tcp_last_ack_sec,
+        tcp_time_wait: seconds.tcp_time_wait_sec,
+        tcp_close: seconds.tcp_close_sec,
+        udp: seconds.udp_sec,
+        udp_stream: seconds.udp_stream_sec,
+        icmp: seconds.icmp_sec,
+    }
+}
+
+/// Fresh randomness for hashes and ports, so that neither can be guessed from outside (RFC 6056 section 3.1).
+fn seed() -> io::Result<[u64; 4]> {
+    let mut bytes = [0; 32];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    let mut seed = [0; 4];
+    for (word, bytes) in seed.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    }
+    Ok(seed)
+}

@@ -1,0 +1,55 @@
+//! Threads, admin API, metrics and the life cycle of one weir process.
+//!
+//! ```text
+//!   control cores                                    worker cores, one thread each
+//!   -------------                                    -----------------------------
+//!   main thread: tokio                               rx -> engine -> tx
+//!     admin API  ---- requests (bounded queue) ---->   desk (a piece per turn)
+//!     metrics, status <---- board (relaxed numbers) -- publisher
+//!     capture    <---- tap (ring of copies) ----------
+//!     signals    ---- stop flag --------------------->
+//!   block log thread <---- ring of block events ------
+//! ```
+//!
+//! A worker never waits for the control side. The control side never reads a worker's tables.
+//! [`run`] is the whole process; [`client`] is how commands talk to it; [`api`] is what they say.
+
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod client;
+
+mod admin;
+mod back_off;
+mod block_events;
+mod board;
+mod capture;
+mod clock;
+mod control;
+mod cores;
+mod desk;
+mod engine_config;
+mod failure;
+mod life_cycle;
+mod log;
+mod log_loss;
+mod log_rate;
+mod memory;
+mod metrics;
+mod node;
+mod notice_log;
+mod panic_place;
+mod ports;
+mod publisher;
+mod request;
+#[cfg(test)]
+mod sample_node;
+mod status;
+mod watch;
+mod worker;
+mod worker_thread;
+
+pub use capture::Tally;
+pub use failure::{EXIT_CODES, Failure};
+pub use life_cycle::run;
+pub use log::EVENTS;

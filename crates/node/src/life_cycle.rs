@@ -1,0 +1,244 @@
+//! A node from start to end. Each step needs the ones before it; a step that fails undoes them all by being dropped.
+//!
+//! ```text
+//!   cores -> admin socket, metrics address -> EAL without devices -> block log -> per worker: pool, ports, thread
+//!   with its tables -> all workers go -> ready -> (signal or panic) -> workers stop -> ports close -> block log is
+//!   written out -> socket file goes
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use weir_config::{Config, HugePages, Node as NodeConfig};
+use weir_dpdk::{Eal, EalConfig, Error as DpdkError, MbufPool, socket_of_core};
+use weir_engine::Side;
+use weir_records::{BlockLog, BlockLogSender};
+
+use crate::admin::{AdminSocket, ClaimError, MetricsServer};
+use crate::clock::Clock;
+use crate::control::{Signals, control};
+use crate::engine_config::{engine_config, shards_of};
+use crate::failure::Failure;
+use crate::log::{self, LogLimit};
+use crate::memory::{frame_max, pool_size, total_mb};
+use crate::node::{Node, NodeBlockLog, ShardHandle, WorkerHandle};
+use crate::worker_thread::{Ended, Parts, WorkerThread};
+use crate::{cores, panic_place, ports};
+
+/// Runs a node until SIGTERM or SIGINT.
+///
+/// # Errors
+/// Why it did not start, or ended by itself; already written to the log.
+pub fn run(config: &Config) -> Result<(), Failure> {
+    let log_limit = log::to_stderr(config.node.log_level, config.node.log_format);
+    panic_place::install();
+    let name = config.node.name.as_str();
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(event = "node-starting", node = name, version, "starting");
+    let result = start_and_control(config, log_limit);
+    match &result {
+        Ok(()) => tracing::info!(event = "node-stopped", "stopped"),
+        Err(Failure::WorkerPanic { .. }) => {
+            tracing::error!(event = "node-stopped", "stopped after a worker's panic");
+        }
+        Err(failure) => {
+            let exit_code = failure.exit_code();
+            tracing::error!(event = "start-failed", exit_code, "{failure}");
+        }
+    }
+    result
+}
+
+fn start_and_control(config: &Config, log_limit: LogLimit) -> Result<(), Failure> {
+    let control_cores = check_cores(config)?;
+    let socket = claim_socket(&config.node)?;
+    let metrics = bind_metrics(&config.node)?;
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Control)?;
+    let signals = listen(&runtime)?;
+    let eal = start_eal(config, control_cores)?;
+    let (block_log, mut senders) = start_block_log(config)?;
+    let (ended_in, ended) = unbounded_channel();
+    let start = Start {
+        config,
+        eal: &eal,
+        clock: Clock::start(),
+        is_stopping: Arc::new(AtomicBool::new(false)),
+        ended: ended_in,
+    };
+    let mut handles = Vec::new();
+    let mut threads = Vec::new();
+    for worker in 0..config.workers.len() {
+        let sender = if senders.is_empty() { None } else { Some(senders.remove(0)) };
+        let (thread, handle) = start.worker(worker, sender)?;
+        threads.push(thread);
+        handles.push(handle);
+    }
+    let node = Arc::new(Node {
+        name: config.node.name.clone(),
+        clock: start.clock,
+        has_huge_pages: eal.uses_huge_pages(),
+        workers: handles,
+        block_log,
+        log_limit,
+        frame_max: frame_max(config),
+        has_been_ready: AtomicBool::new(false),
+        is_block_log_failing: AtomicBool::new(false),
+    });
+    let listener =
+        socket.listener().map_err(|error| socket_failure(&config.node, &error.into()))?;
+    threads.iter_mut().for_each(WorkerThread::go);
+    let result = runtime.block_on(control(Arc::clone(&node), listener, metrics, signals, ended));
+    // The order of the end: workers, tasks (which hold the node), the log of what the workers did last, ports, socket.
+    drop(threads);
+    drop(runtime);
+    if let Some(log) = &node.block_log {
+        log.stop();
+    }
+    drop(node);
+    drop(socket);
+    result
+}
+
+/// Every core exists; returns those of the control threads.
+fn check_cores(config: &Config) -> Result<Vec<usize>, Failure> {
+    let online = cores::online().map_err(Failure::Control)?;
+    let listed = || online.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let workers: Vec<usize> = config.workers.iter().map(|worker| worker.core).collect();
+    for (worker, core) in workers.iter().copied().enumerate() {
+        if !online.contains(&core) {
+            return Err(Failure::CoreMissing { worker, core, online: listed() });
+        }
+    }
+    let control = cores::control(config.node.control_cores.as_deref(), &online, &workers);
+    match control.iter().find(|core| !online.contains(core)) {
+        Some(&core) => Err(Failure::ControlCoreMissing { core, online: listed() }),
+        None => Ok(control),
+    }
+}
+
+fn claim_socket(node: &NodeConfig) -> Result<AdminSocket, Failure> {
+    AdminSocket::claim(&node.admin_socket, node.admin_group.as_deref())
+        .map_err(|error| socket_failure(node, &error))
+}
+
+fn socket_failure(node: &NodeConfig, error: &ClaimError) -> Failure {
+    let path = node.admin_socket.clone();
+    match error {
+        ClaimError::AlreadyRunning => Failure::AlreadyRunning(path),
+        other => Failure::AdminSocket { path, reason: other.to_string() },
+    }
+}
+
+fn bind_metrics(node: &NodeConfig) -> Result<Option<MetricsServer>, Failure> {
+    let bind = |address| {
+        MetricsServer::bind(address).map_err(|reason| Failure::Metrics { address, reason })
+    };
+    node.metrics.map(bind).transpose()
+}
+
+fn listen(runtime: &Runtime) -> Result<Signals, Failure> {
+    let _context = runtime.enter();
+    Signals::listen().map_err(Failure::Control)
+}
+
+fn start_eal(config: &Config, control_cores: Vec<usize>) -> Result<Eal, Failure> {
+    let node = &config.node;
+    let file_name = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+    let eal = Eal::init(EalConfig {
+        file_prefix: format!("weir-{}", node.name.chars().map(file_name).collect::<String>()),
+        control_cores,
+        memory_mb: node.memory_mb.map_or_else(|| total_mb(config), |mb| mb as usize),
+        hugepages: match node.hugepages {
+            HugePages::Auto => weir_dpdk::HugePages::Auto,
+            HugePages::Never => weir_dpdk::HugePages::Never,
+        },
+        extra: node.eal.clone(),
+    })
+    .map_err(dpdk_failure)?;
+    tracing::info!(event = "dpdk-started", memory = eal.memory(), "DPDK started");
+    Ok(eal)
+}
+
+fn dpdk_failure(error: DpdkError) -> Failure {
+    match error {
+        DpdkError::Memory { .. } => Failure::Memory(error.to_string()),
+        other => Failure::Eal(other.to_string()),
+    }
+}
+
+/// The log and one sender per worker; without a log no senders.
+fn start_block_log(
+    config: &Config,
+) -> Result<(Option<NodeBlockLog>, Vec<BlockLogSender>), Failure> {
+    let Some(path) = &config.node.block_log else { return Ok((None, Vec::new())) };
+    let clock = Box::new(SystemTime::now);
+    let (senders, handle) =
+        BlockLog::start(path, &config.node.name, config.workers.len(), clock)
+            .map_err(|error| Failure::BlockLog { path: path.clone(), reason: error.to_string() })?;
+    let log = NodeBlockLog { path: path.clone(), handle: Some(handle).into() };
+    Ok((Some(log), senders))
+}
+
+/// What every worker's start shares.
+struct Start<'a> {
+    config: &'a Config,
+    eal: &'a Eal,
+    clock: Clock,
+    is_stopping: Arc<AtomicBool>,
+    ended: UnboundedSender<Ended>,
+}
+
+impl Start<'_> {
+    fn worker(
+        &self,
+        worker: usize,
+        block_log: Option<BlockLogSender>,
+    ) -> Result<(WorkerThread, WorkerHandle), Failure> {
+        let config = &self.config.workers[worker];
+        let size = pool_size(config, self.config.fragments.held_max);
+        let socket = socket_of_core(config.core);
+        let name = format!("weir-worker-{worker}");
+        let pool =
+            MbufPool::new(&name, size.buffers, size.data_room, socket).map_err(dpdk_failure)?;
+        let access = ports::attach(self.eal, worker, config, Side::Access, &pool)?;
+        let internet = ports::attach(self.eal, worker, config, Side::Internet, &pool)?;
+        let engine = engine_config(self.config, worker, [access.mac, internet.mac])
+            .map_err(|error| Failure::Engine { worker, reason: error.to_string() })?;
+        let parts = Parts {
+            worker,
+            core: config.core,
+            engine,
+            pool,
+            access: access.queues,
+            internet: internet.queues,
+            block_log,
+            clock: self.clock,
+            poll: self.config.node.poll,
+            is_stopping: Arc::clone(&self.is_stopping),
+        };
+        let thread = WorkerThread::spawn(parts, self.ended.clone())?;
+        let handle = WorkerHandle {
+            worker,
+            core: config.core,
+            board: Arc::clone(&thread.board),
+            requester: thread.requester.clone(),
+            ports: [access.handle, internet.handle],
+            shards: self.shard_handles(worker),
+        };
+        Ok((thread, handle))
+    }
+
+    fn shard_handles(&self, worker: usize) -> Vec<ShardHandle> {
+        shards_of(self.config, worker)
+            .map(|shard| ShardHandle {
+                id: shard.id,
+                endpoint: shard.endpoint,
+                public: shard.public.iter().map(ToString::to_string).collect(),
+                subscribers_max: u64::from(shard.subscribers_max),
+            })
+            .collect()
+    }
+}

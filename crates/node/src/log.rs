@@ -1,0 +1,190 @@
+//! The operational log: lines on stderr, text or JSON, each with an `event` field that names its kind.
+//!
+//! The names are stable, operators alert on them; they are listed in [`EVENTS`]. Each kind is rate-limited alone.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::{Context, Filter, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use weir_config::{LogFormat, LogLevel};
+
+use crate::log_rate::LogRate;
+
+/// Every kind of event and what it means.
+pub const EVENTS: &[(&str, &str)] = &[
+    ("admin-change", "Someone changed state through the admin API."),
+    ("block-log-failing", "The block log loses records or cannot be written."),
+    ("block-log-reopened", "SIGHUP: the block log was closed and opened again."),
+    ("capture-started", "Someone captures packets."),
+    ("capture-stopped", "A capture ended."),
+    ("dpdk-started", "DPDK runs; says whether huge pages are used."),
+    ("gateway-down", "No gateway of a side answers ARP any more."),
+    (
+        "gateway-silent",
+        "No gateway of a side has answered ARP since start; the worker keeps asking.",
+    ),
+    ("gateway-up", "A gateway of a side answers ARP."),
+    ("link-down", "A port lost its link."),
+    ("link-up", "A port has its link."),
+    ("node-ready", "All ports are up and all gateways answer."),
+    ("node-starting", "The process starts."),
+    ("node-stopped", "The process ends."),
+    ("panic", "A control thread hit a broken invariant."),
+    ("port-warning", "A device works less well than asked."),
+    ("start-failed", "The process cannot start; the exit code says why."),
+    ("stop-requested", "A signal asked the process to end."),
+    ("tables-built", "A worker has its tables; says how large and on which pages."),
+    ("worker-hung", "A worker does not go round its loop."),
+    ("worker-panic", "A worker hit a broken invariant; the process ends."),
+    ("worker-resumed", "A worker that hung goes round its loop again."),
+];
+
+/// Where the number of lines kept back is read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LogLimit(Arc<Mutex<LogRate>>);
+
+impl LogLimit {
+    /// Lines kept back since start.
+    pub(crate) fn suppressed(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).suppressed()
+    }
+
+    fn admit(&self, kind: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(kind, Instant::now())
+    }
+}
+
+/// Sends the log of the whole process to stderr. Only the first call of a process has an effect.
+pub(crate) fn to_stderr(level: LogLevel, format: LogFormat) -> LogLimit {
+    let limit = LogLimit::default();
+    let subscriber = subscriber(level, format, limit.clone(), std::io::stderr);
+    // Fails only when a log is already set, which then stays.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+    limit
+}
+
+fn subscriber<W>(
+    level: LogLevel,
+    format: LogFormat,
+    limit: LogLimit,
+    writer: W,
+) -> impl Subscriber + Send + Sync
+where
+    W: for<'w> fmt::MakeWriter<'w> + Send + Sync + 'static,
+{
+    let level = match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    let lines = fmt::layer().with_writer(writer).with_target(false).with_ansi(false);
+    let lines = match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_current_span(false).boxed(),
+    };
+    tracing_subscriber::registry().with(lines.with_filter(Limited { limit, level }))
+}
+
+/// Lets only weir's own events through, up to a level and within their rate.
+#[derive(Debug)]
+struct Limited {
+    limit: LogLimit,
+    level: LevelFilter,
+}
+
+impl<S: Subscriber + for<'s> LookupSpan<'s>> Filter<S> for Limited {
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        *metadata.level() <= self.level && metadata.target().starts_with("weir")
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        let mut kind = Kind(event.metadata().name().to_owned());
+        event.record(&mut kind);
+        self.limit.admit(&kind.0)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.level)
+    }
+}
+
+/// Reads the `event` field; without one, the place in the code is the kind.
+struct Kind(String);
+
+impl Visit for Kind {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "event" {
+            value.clone_into(&mut self.0);
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(format: LogFormat, write: impl FnOnce()) -> (String, LogLimit) {
+        let lines = Lines::default();
+        let limit = LogLimit::default();
+        let sink = lines.clone();
+        let subscriber = subscriber(LogLevel::Info, format, limit.clone(), move || sink.clone());
+        tracing::subscriber::with_default(subscriber, write);
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        (text, limit)
+    }
+
+    #[test]
+    fn json_lines_carry_their_kind() {
+        let (text, _) = logged(LogFormat::Json, || {
+            tracing::warn!(event = "gateway-down", worker = 1, "no answer");
+            tracing::debug!(event = "node-ready", "not at this level");
+        });
+        let line: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
+        assert_eq!(line["event"], "gateway-down");
+        assert_eq!(line["worker"], 1);
+        assert_eq!(line["message"], "no answer");
+        assert_eq!(line["level"], "WARN");
+    }
+
+    #[test]
+    fn a_flood_of_one_kind_leaves_room_for_others() {
+        let (text, limit) = logged(LogFormat::Text, || {
+            for _ in 0..500 {
+                tracing::warn!(event = "gateway-down", "no answer");
+            }
+            tracing::warn!(event = "link-down", "no light");
+        });
+        assert!(text.lines().count() < 50, "{text}");
+        assert!(text.lines().last().unwrap().contains("link-down"));
+        assert!(limit.suppressed() > 400);
+    }
+
+    #[test]
+    fn event_names_are_sorted_and_unique() {
+        assert!(EVENTS.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+}

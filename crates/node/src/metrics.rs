@@ -1,0 +1,300 @@
+//! The node's numbers as OpenMetrics text. Never a series per subscriber; every series exists from the start, at 0.
+
+use std::fmt::Error;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeMetric, LabelSetEncoder,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use weir_engine::{Direction, DropReason, Side};
+
+use crate::board::{Board, ShardBoard};
+use crate::node::{Node, WorkerHandle};
+
+/// What the text is, for the HTTP header.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All metrics at this moment.
+pub(crate) fn text(node: &Arc<Node>) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Scrape(Arc::clone(node))));
+    let mut text = String::new();
+    // Writing into a string does not fail.
+    let _ = encode(&mut text, &registry);
+    text
+}
+
+#[derive(Debug)]
+struct Scrape(Arc<Node>);
+
+/// Up to three labels; unused ones have an empty name.
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+struct Labels<'a>([(&'static str, &'a str); 3]);
+
+const NO_LABEL: (&str, &str) = ("", "");
+
+impl EncodeLabelSet for Labels<'_> {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), Error> {
+        self.0.iter().filter(|(name, _)| !name.is_empty()).try_for_each(|label| {
+            prometheus_client::encoding::EncodeLabel::encode(label, encoder.encode_label())
+        })
+    }
+}
+
+/// One metric family while it is written.
+struct Family<'a, 'b> {
+    encoder: &'a mut DescriptorEncoder<'b>,
+}
+
+impl Family<'_, '_> {
+    fn write<'l, M: EncodeMetric>(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        series: impl IntoIterator<Item = (Labels<'l>, M)>,
+    ) -> Result<(), Error> {
+        let mut family = self.encoder.encode_descriptor(name, help, None, kind)?;
+        for (labels, metric) in series {
+            metric.encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn counter<'l>(
+        &mut self,
+        name: &str,
+        help: &str,
+        series: impl IntoIterator<Item = (Labels<'l>, u64)>,
+    ) -> Result<(), Error> {
+        let series = series.into_iter().map(|(labels, value)| (labels, ConstCounter::new(value)));
+        self.write(name, help, MetricType::Counter, series)
+    }
+
+    fn gauge<'l>(
+        &mut self,
+        name: &str,
+        help: &str,
+        series: impl IntoIterator<Item = (Labels<'l>, f64)>,
+    ) -> Result<(), Error> {
+        let series = series.into_iter().map(|(labels, value)| (labels, ConstGauge::new(value)));
+        self.write(name, help, MetricType::Gauge, series)
+    }
+}
+
+/// A worker with its number as a label value.
+type Numbered<'a> = (String, &'a WorkerHandle);
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let node = &self.0;
+        let workers: Vec<Numbered<'_>> =
+            node.workers.iter().map(|worker| (worker.worker.to_string(), worker)).collect();
+        let mut family = Family { encoder: &mut encoder };
+        build_info(&mut family)?;
+        traffic(&mut family, &workers)?;
+        drops(&mut family, &workers)?;
+        tables(&mut family, &workers)?;
+        load(&mut family, &workers)?;
+        ports(&mut family, &workers)?;
+        shards(&mut family, &workers)?;
+        logs(&mut family, node)
+    }
+}
+
+fn build_info(family: &mut Family<'_, '_>) -> Result<(), Error> {
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    let help = "The running program.";
+    let mut encoder =
+        family.encoder.encode_descriptor("weir_build", help, None, MetricType::Info)?;
+    encoder.encode_info(&version)?;
+    Ok(())
+}
+
+fn traffic(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
+    let series = |count: fn(&Board, Side, Direction) -> u64| {
+        let mut series = Vec::new();
+        for (number, worker) in workers {
+            for side in Side::ALL {
+                for (direction, dir) in [(Direction::Receive, "rx"), (Direction::Transmit, "tx")] {
+                    let labels = Labels([("worker", number), ("side", side.name()), ("dir", dir)]);
+                    series.push((labels, count(&worker.board, side, direction)));
+                }
+            }
+        }
+        series
+    };
+    let packets = series(|board, side, direction| board.engine.packets(side, direction));
+    family.counter("weir_packets", "Frames received and sent.", packets)?;
+    let bytes = series(|board, side, direction| board.engine.bytes(side, direction));
+    family.counter("weir_bytes", "Bytes of Ethernet frames received and sent, without FCS.", bytes)
+}
+
+fn drops(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
+    let mut series = Vec::new();
+    for (number, worker) in workers {
+        for reason in DropReason::ALL {
+            let labels = Labels([("worker", number), ("reason", reason.name()), NO_LABEL]);
+            series.push((labels, worker.board.engine.dropped(*reason)));
+        }
+    }
+    family.counter("weir_drops", "Packets dropped, by reason.", series)
+}
+
+fn per_worker<'a, V>(
+    workers: &'a [Numbered<'_>],
+    value: impl Fn(&Board) -> V + 'a,
+) -> impl Iterator<Item = (Labels<'a>, V)> {
+    workers.iter().map(move |(number, worker)| {
+        (Labels([("worker", number.as_str()), NO_LABEL, NO_LABEL]), value(&worker.board))
+    })
+}
+
+fn tables(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
+    let flows = per_worker(workers, |board| board.flows.get() as f64);
+    family.gauge("weir_flows", "Flows in the table.", flows)?;
+    let flows_max = per_worker(workers, |board| board.flows_max.get() as f64);
+    family.gauge("weir_flows_max", "Flows the table can hold.", flows_max)?;
+    let creates = per_worker(workers, |board| board.flow_creates.get());
+    family.counter("weir_flow_creates", "Flows created.", creates)?;
+    let expired = per_worker(workers, |board| board.flow_expired.get());
+    family.counter("weir_flow_expired", "Flows removed because they were idle.", expired)?;
+    let subscribers = per_worker(workers, |board| board.subscribers.get() as f64);
+    family.gauge("weir_subscribers", "Homes that hold a public address.", subscribers)?;
+    let quarantined = per_worker(workers, |board| board.quarantined.get() as f64);
+    family.gauge("weir_quarantined", "Blocks released and not yet usable again.", quarantined)?;
+    let memory = per_worker(workers, |board| board.memory_bytes.get() as f64);
+    family.gauge("weir_memory_bytes", "Memory of the worker's tables.", memory)
+}
+
+fn load(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
+    let ratio = per_worker(workers, Board::busy_ratio);
+    family.gauge("weir_worker_busy_ratio", "Share of the last second spent on packets.", ratio)?;
+    let cycles = per_worker(workers, |board| board.busy_cycles.get());
+    let help = "Timestamp-counter cycles spent in loops that received packets.";
+    family.counter("weir_busy_cycles", help, cycles)?;
+    let packets = per_worker(workers, |board| board.busy_packets.get());
+    family.counter("weir_busy_packets", "Packets received in those loops.", packets)?;
+    let capture = per_worker(workers, |board| board.capture_dropped.get());
+    family.counter("weir_capture_dropped", "Frames a capture had no room for.", capture)
+}
+
+fn per_port<'a, V>(
+    workers: &'a [Numbered<'_>],
+    value: impl Fn(&WorkerHandle, Side) -> V + 'a,
+) -> Vec<(Labels<'a>, V)> {
+    let mut series = Vec::new();
+    for (number, worker) in workers {
+        for side in Side::ALL {
+            let labels = Labels([("worker", number), ("side", side.name()), NO_LABEL]);
+            series.push((labels, value(worker, side)));
+        }
+    }
+    series
+}
+
+fn ports(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
+    let samples = per_port(workers, |worker, side| (worker.ports[side as usize].sample)());
+    let missed = samples.iter().map(|(labels, sample)| (labels.clone(), sample.rx_missed_total));
+    family.counter("weir_rx_missed", "Frames the device had no room for.", missed)?;
+    let links = samples
+        .iter()
+        .map(|(labels, sample)| (labels.clone(), f64::from(u8::from(sample.is_link_up))));
+    family.gauge("weir_link_up", "1 while the port has its link.", links)?;
+    let dropped = per_port(workers, |worker, side| worker.board.tx_dropped[side as usize].get());
+    family.counter("weir_tx_dropped", "Frames the device did not take in time.", dropped)?;
+    let gateways =
+        per_port(workers, |worker, side| f64::from(u8::from(worker.board.engine.gateway_up(side))));
+    family.gauge("weir_gateway_up", "1 while a gateway of the side answers ARP.", gateways)
+}
+
+fn shards(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
+    let ids: Vec<(String, &ShardBoard)> = workers
+        .iter()
+        .flat_map(|(_, worker)| worker.shards.iter().zip(&worker.board.shards))
+        .map(|(shard, board)| (shard.id.to_string(), board))
+        .collect();
+    let series = |value: fn(&ShardBoard) -> u64| {
+        ids.iter().map(move |(id, board)| {
+            (Labels([("shard", id.as_str()), NO_LABEL, NO_LABEL]), value(board) as f64)
+        })
+    };
+    let used = series(|board| board.ports_used.get());
+    family.gauge("weir_ports_used", "Public ports that carry a mapping.", used)?;
+    let free = series(|board| board.blocks_free.get());
+    family.gauge("weir_blocks_free", "Port blocks no home holds.", free)?;
+    let total = series(|board| board.blocks_total.get());
+    family.gauge("weir_blocks", "Port blocks of the shard.", total)?;
+    let subscribers = series(|board| board.subscribers.get());
+    family.gauge("weir_shard_subscribers", "Homes seated in the shard.", subscribers)
+}
+
+fn logs(family: &mut Family<'_, '_>, node: &Node) -> Result<(), Error> {
+    let block_log = node.block_log.as_ref().map(|log| log.counters()).unwrap_or_default();
+    let unseen: u64 = node.workers.iter().map(|w| w.board.block_events_lost.get()).sum();
+    let log = |name| Labels([("log", name), NO_LABEL, NO_LABEL]);
+    let lost = [
+        (log("block"), block_log.lost_total + unseen),
+        (log("operational"), node.log_limit.suppressed()),
+    ];
+    family.counter("weir_log_lines_dropped", "Log lines lost or kept back.", lost)?;
+    let written = [(log("block"), block_log.written_total)];
+    family.counter("weir_log_lines_written", "Log lines written.", written)?;
+    let errors = [(log("block"), block_log.write_errors_total)];
+    family.counter("weir_log_write_errors", "Failed writes, which are tried again.", errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample_node::sample_node;
+
+    #[test]
+    fn names_and_labels_are_those_operators_alert_on() {
+        let (node, _mailbox) = sample_node();
+        let text = text(&node);
+        let version = env!("CARGO_PKG_VERSION");
+        let build = format!("weir_build_info{{version=\"{version}\"}} 1");
+        let expected = [
+            build.as_str(),
+            "weir_packets_total{worker=\"0\",side=\"access\",dir=\"rx\"} 5",
+            "weir_packets_total{worker=\"0\",side=\"internet\",dir=\"tx\"} 0",
+            "weir_bytes_total{worker=\"0\",side=\"access\",dir=\"rx\"} 500",
+            "weir_flows{worker=\"0\"} 3.0",
+            "weir_flows_max{worker=\"0\"} 1000.0",
+            "weir_flow_creates_total{worker=\"0\"} 0",
+            "weir_subscribers{worker=\"0\"} 0.0",
+            "weir_ports_used{shard=\"7\"} 4.0",
+            "weir_blocks_free{shard=\"7\"} 60.0",
+            "weir_worker_busy_ratio{worker=\"0\"} 0.0",
+            "weir_rx_missed_total{worker=\"0\",side=\"access\"} 9",
+            "weir_busy_cycles_total{worker=\"0\"} 0",
+            "weir_busy_packets_total{worker=\"0\"} 0",
+            "weir_gateway_up{worker=\"0\",side=\"access\"} 0.0",
+            "weir_tx_dropped_total{worker=\"0\",side=\"internet\"} 2",
+            "weir_log_lines_dropped_total{log=\"block\"} 0",
+            "weir_log_lines_dropped_total{log=\"operational\"} 0",
+            "weir_memory_bytes{worker=\"0\"} 0.0",
+        ];
+        for line in expected {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn every_drop_reason_is_there_from_the_start() {
+        let (node, _mailbox) = sample_node();
+        let text = text(&node);
+        for reason in DropReason::ALL {
+            let line = format!("weir_drops_total{{worker=\"0\",reason=\"{}\"}} 0", reason.name());
+            assert!(text.lines().any(|found| found == line), "{line}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What the control side knows of the process: its workers, their ports, shards and boards.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use weir_engine::{Direction, DropReason, Side};
+use weir_records::{BlockLogHandle, LogCounters};
+
+use crate::api::{DropCount, ShardStatus, SideStatus, Status, WorkerStatus};
+use crate::board::Board;
+use crate::clock::Clock;
+use crate::log::LogLimit;
+use crate::request::Requester;
+use crate::status::judge;
+
+/// The process as metrics, status and the admin API see it. Reading it never waits for a worker.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub name: String,
+    pub clock: Clock,
+    /// Packet buffers and tables lie on huge pages.
+    pub has_huge_pages: bool,
+    pub workers: Vec<WorkerHandle>,
+    pub block_log: Option<NodeBlockLog>,
+    pub log_limit: LogLimit,
+    /// Bytes of the largest frame of any port.
+    pub frame_max: usize,
+    pub has_been_ready: AtomicBool,
+    pub is_block_log_failing: AtomicBool,
+}
+
+/// The block log and where it goes.
+#[derive(Debug)]
+pub(crate) struct NodeBlockLog {
+    pub path: PathBuf,
+    /// `None` once it is stopped.
+    pub handle: Mutex<Option<BlockLogHandle>>,
+}
+
+/// One worker from outside.
+#[derive(Debug)]
+pub(crate) struct WorkerHandle {
+    pub worker: usize,
+    pub core: usize,
+    pub board: Arc<Board>,
+    pub requester: Requester,
+    /// Access, then internet.
+    pub ports: [PortHandle; 2],
+    /// In the order of the board's shards.
+    pub shards: Vec<ShardHandle>,
+}
+
+/// One port from outside.
+pub(crate) struct PortHandle {
+    pub device: String,
+    pub mac: String,
+    /// The worker's address with its prefix length.
+    pub address: String,
+    pub gateways: Vec<String>,
+    /// Asks the device; may take microseconds.
+    pub sample: Box<dyn Fn() -> PortSample + Send + Sync>,
+}
+
+/// What a device says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PortSample {
+    pub is_link_up: bool,
+    /// Frames the device had no room for.
+    pub rx_missed_total: u64,
+}
+
+/// One shard's fixed part.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardHandle {
+    pub id: u32,
+    pub endpoint: Option<Ipv4Addr>,
+    pub public: Vec<String>,
+    pub subscribers_max: u64,
+}
+
+impl std::fmt::Debug for PortHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PortHandle").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+impl NodeBlockLog {
+    pub(crate) fn counters(&self) -> LogCounters {
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        handle.as_ref().map(BlockLogHandle::counters).unwrap_or_default()
+    }
+
+    /// Closes the file and opens its path again, after a rotation.
+    pub(crate) fn reopen(&self) {
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = handle.as_ref() {
+            handle.reopen();
+        }
+    }
+
+    /// Writes what is left. Later calls do nothing.
+    pub(crate) fn stop(&self) {
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(handle) = handle {
+            let _totals = handle.stop();
+        }
+    }
+}
+
+impl Node {
+    /// Everything at this moment, with the verdict.
+    pub(crate) fn status(&self) -> Status {
+        let workers = self.worker_statuses();
+        let is_failing = self.is_block_log_failing.load(Relaxed);
+        let (verdict, reasons) = judge(&workers, &self.shards(), is_failing);
+        Status {
+            verdict,
+            reasons,
+            node: self.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            has_been_ready: self.has_been_ready.load(Relaxed),
+            uptime_sec: self.clock.now().as_secs() - 1,
+            has_huge_pages: self.has_huge_pages,
+            block_log: self.block_log.as_ref().map(|log| log.path.display().to_string()),
+            workers,
+        }
+    }
+
+    pub(crate) fn worker_statuses(&self) -> Vec<WorkerStatus> {
+        let now_ms = self.now_ms();
+        self.workers.iter().map(|worker| worker.status(now_ms)).collect()
+    }
+
+    pub(crate) fn shards(&self) -> Vec<ShardStatus> {
+        self.workers.iter().flat_map(WorkerHandle::shards).collect()
+    }
+
+    /// Every reason of every worker, also those at 0.
+    pub(crate) fn drops(&self) -> Vec<DropCount> {
+        let mut counts = Vec::new();
+        for worker in &self.workers {
+            counts.extend(DropReason::ALL.iter().map(|reason| DropCount {
+                worker: worker.worker,
+                reason: reason.name().into(),
+                help: reason.help().into(),
+                packets_total: worker.board.engine.dropped(*reason),
+            }));
+        }
+        counts
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.clock.now().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl WorkerHandle {
+    fn status(&self, now_ms: u64) -> WorkerStatus {
+        let board = &self.board;
+        WorkerStatus {
+            worker: self.worker,
+            core: self.core,
+            silent_ms: now_ms.saturating_sub(board.seen_ms.get()),
+            busy_ratio: board.busy_ratio(),
+            flows: board.flows.get(),
+            flows_max: board.flows_max.get(),
+            subscribers: board.subscribers.get(),
+            memory_bytes: board.memory_bytes.get(),
+            access: self.side_status(Side::Access),
+            internet: self.side_status(Side::Internet),
+        }
+    }
+
+    fn side_status(&self, side: Side) -> SideStatus {
+        let port = &self.ports[side as usize];
+        let sample = (port.sample)();
+        let counters = &self.board.engine;
+        SideStatus {
+            device: port.device.clone(),
+            mac: port.mac.clone(),
+            address: port.address.clone(),
+            gateways: port.gateways.clone(),
+            is_link_up: sample.is_link_up,
+            is_gateway_up: counters.gateway_up(side),
+            rx_packets_total: counters.packets(side, Direction::Receive),
+            tx_packets_total: counters.packets(side, Direction::Transmit),
+            rx_missed_total: sample.rx_missed_total,
+            tx_dropped_total: self.board.tx_dropped[side as usize].get(),
+        }
+    }
+
+    fn shards(&self) -> Vec<ShardStatus> {
+        let pairs = self.shards.iter().zip(&self.board.shards);
+        pairs
+            .map(|(shard, board)| ShardStatus {
+                shard: shard.id,
+                worker: self.worker,
+                endpoint: shard.endpoint,
+                public: shard.public.clone(),
+                subscribers: board.subscribers.get(),
+                subscribers_max: shard.subscribers_max,
+                ports_used: board.ports_used.get(),
+                blocks_free: board.blocks_free.get(),
+                blocks_total: board.blocks_total.get(),
+            })
+            .collect()
+    }
+}

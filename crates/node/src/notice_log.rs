@@ -1,0 +1,43 @@
+//! One log line per notice.
+
+use crate::watch::{Notice, Place};
+
+/// Writes it with its event name.
+pub(crate) fn log_notice(notice: &Notice) {
+    match notice {
+        Notice::Ready => tracing::info!(event = "node-ready", "ready"),
+        Notice::WorkerHung { worker, silent_ms } => {
+            tracing::error!(event = "worker-hung", worker, silent_ms, "worker hangs");
+        }
+        Notice::WorkerResumed { worker } => {
+            tracing::warn!(event = "worker-resumed", worker, "worker goes on");
+        }
+        Notice::LinkUp(Place { worker, side, device, .. }) => {
+            tracing::info!(event = "link-up", worker, side, device, "link is up");
+        }
+        Notice::LinkDown(Place { worker, side, device, .. }) => {
+            tracing::warn!(event = "link-down", worker, side, device, "link is down");
+        }
+        Notice::GatewayUp(Place { worker, side, gateways, .. }) => {
+            tracing::info!(event = "gateway-up", worker, side, gateways, "gateway answers");
+        }
+        Notice::GatewayDown(Place { worker, side, gateways, .. }) => {
+            tracing::warn!(
+                event = "gateway-down",
+                worker,
+                side,
+                gateways,
+                "gateway does not answer"
+            );
+        }
+        Notice::GatewaySilent(Place { worker, side, gateways, .. }) => {
+            tracing::warn!(
+                event = "gateway-silent",
+                worker,
+                side,
+                gateways,
+                "gateway has not answered ARP yet; asking on"
+            );
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Copies a worker's gauges onto its board a few times a second, a bounded number of them per turn.
+
+use std::time::Duration;
+
+use weir_engine::Engine;
+use weir_nat::ShardIndex;
+use weir_wire::frame::Frame;
+
+use crate::board::Board;
+
+/// Between two copies of the same gauge.
+const PERIOD: Duration = Duration::from_millis(100);
+/// Over this long the busy ratio is averaged.
+const RATIO_PERIOD: Duration = Duration::from_secs(1);
+
+/// When what was copied.
+#[derive(Debug, Default)]
+pub(crate) struct Publisher {
+    published: Duration,
+    /// The shard to copy in the next turn; equal to their number between two rounds.
+    shard: usize,
+    ratio_since: Duration,
+    ratio_cycles: u64,
+    ratio_busy: u64,
+}
+
+impl Publisher {
+    /// Call once per turn. `cycles`: the timestamp counter at the turn's begin.
+    #[inline]
+    pub(crate) fn publish<F: Frame>(
+        &mut self,
+        now: Duration,
+        cycles: u64,
+        engine: &Engine<F>,
+        board: &Board,
+    ) {
+        let now_ms = now.as_secs() * 1000 + u64::from(now.subsec_millis());
+        board.seen_ms.set(now_ms);
+        if self.shard < board.shards.len() {
+            publish_shard(self.shard, engine, board);
+            self.shard += 1;
+        }
+        if now.saturating_sub(self.published) >= PERIOD {
+            self.published = now;
+            self.shard = 0;
+            publish_worker(engine, board);
+            self.publish_ratio(now, cycles, board);
+        }
+    }
+
+    /// Everything at once, at the end.
+    pub(crate) fn publish_all<F: Frame>(&mut self, engine: &Engine<F>, board: &Board) {
+        publish_worker(engine, board);
+        for shard in 0..board.shards.len() {
+            publish_shard(shard, engine, board);
+        }
+    }
+
+    fn publish_ratio(&mut self, now: Duration, cycles: u64, board: &Board) {
+        if now.saturating_sub(self.ratio_since) < RATIO_PERIOD {
+            return;
+        }
+        let busy = board.busy_cycles.get();
+        board.busy_ppm.set(busy_ppm(
+            busy.wrapping_sub(self.ratio_busy),
+            cycles.wrapping_sub(self.ratio_cycles),
+        ));
+        (self.ratio_since, self.ratio_cycles, self.ratio_busy) = (now, cycles, busy);
+    }
+}
+
+/// `busy` of `elapsed` cycles in millionths, at most 1,000,000.
+fn busy_ppm(busy: u64, elapsed: u64) -> u64 {
+    let ppm = u128::from(busy) * 1_000_000 / u128::from(elapsed.max(1));
+    u64::try_from(ppm).unwrap_or(u64::MAX).min(1_000_000)
+}
+
+fn publish_worker<F: Frame>(engine: &Engine<F>, board: &Board) {
+    let gauges = engine.nat().gauges();
+    board.flows.set(gauges.flows.into());
+    board.flows_max.set(gauges.flows_max.into());
+    board.flow_creates.set(gauges.flow_creates_total);
+    board.flow_expired.set(gauges.flow_expired_total);
+    board.subscribers.set(gauges.subscribers.into());
+    board.quarantined.set(gauges.quarantined.into());
+    board.memory_bytes.set(gauges.memory_bytes as u64);
+    board.block_events_lost.set(engine.nat().events_lost());
+}
+
+fn publish_shard<F: Frame>(shard: usize, engine: &Engine<F>, board: &Board) {
+    let Ok(index) = u16::try_from(shard) else { return };
+    let gauges = engine.nat().shard_gauges(ShardIndex(index));
+    let board = &board.shards[shard];
+    board.subscribers.set(gauges.subscribers.into());
+    board.ports_used.set(gauges.ports_used.into());
+    board.blocks_free.set(gauges.blocks_free.into());
+    board.blocks_total.set(gauges.blocks_total.into());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ratio_is_between_nothing_and_all() {
+        assert_eq!(busy_ppm(0, 1000), 0);
+        assert_eq!(busy_ppm(250, 1000), 250_000);
+        assert_eq!(busy_ppm(2000, 1000), 1_000_000);
+        assert_eq!(busy_ppm(5, 0), 1_000_000);
+        assert_eq!(busy_ppm(u64::MAX, u64::MAX), 1_000_000);
+    }
+}

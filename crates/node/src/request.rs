@@ -1,0 +1,176 @@
+//! Questions to a worker and the way they travel.
+//!
+//! ```text
+//!   admin task --SyncSender--> [bounded queue] --> worker, one look per loop
+//!        ^        + "pending" flag                      |
+//!        +-------------- oneshot <----------------------+
+//! ```
+//!
+//! The worker only looks at the flag, a relaxed load, as long as nobody asks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use weir_nat::{PageCursor, SessionFilter, SessionView, SubscriberView};
+
+use crate::capture::Tap;
+
+/// Requests that wait for one worker at once.
+const QUEUE: usize = 16;
+/// After this long a worker counts as not answering.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A page of a session dump.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub cursor: PageCursor,
+    pub sessions: Vec<SessionView>,
+    pub has_more: bool,
+}
+
+/// What one can ask of a worker.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// Fills `page` up to the capacity of its vector, going on from its cursor.
+    Sessions {
+        page: Page,
+        filter: SessionFilter,
+        reply: oneshot::Sender<Page>,
+    },
+    Subscriber {
+        outer: u32,
+        reply: oneshot::Sender<Vec<SubscriberView>>,
+    },
+    /// Answers how many mappings were removed.
+    Flush {
+        outer: u32,
+        reply: oneshot::Sender<usize>,
+    },
+    /// Copies frames into the tap until its reader goes away; false when a capture already runs.
+    Capture {
+        tap: Box<Tap>,
+        reply: oneshot::Sender<bool>,
+    },
+}
+
+/// Why a worker did not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AskError {
+    #[error("the worker has too many requests waiting")]
+    QueueFull,
+    #[error("the worker did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
+    Timeout,
+    #[error("the worker has stopped")]
+    Stopped,
+}
+
+/// The asking end.
+#[derive(Clone, Debug)]
+pub(crate) struct Requester {
+    queue: SyncSender<Request>,
+    is_pending: Arc<AtomicBool>,
+}
+
+/// The worker's end.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    queue: Receiver<Request>,
+    is_pending: Arc<AtomicBool>,
+}
+
+/// Both ends of a worker's queue.
+pub(crate) fn mailbox() -> (Requester, Mailbox) {
+    let (sender, receiver) = sync_channel(QUEUE);
+    let is_pending = Arc::new(AtomicBool::new(false));
+    let requester = Requester { queue: sender, is_pending: Arc::clone(&is_pending) };
+    (requester, Mailbox { queue: receiver, is_pending })
+}
+
+impl Requester {
+    /// Sends the request that `make` builds around the reply channel, and waits for the answer.
+    ///
+    /// # Errors
+    /// When the worker's queue is full, the worker is gone, or it does not answer in time.
+    pub(crate) async fn ask<T>(
+        &self,
+        make: impl FnOnce(oneshot::Sender<T>) -> Request,
+    ) -> Result<T, AskError> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.try_send(make(reply)).map_err(|error| match error {
+            TrySendError::Full(_) => AskError::QueueFull,
+            TrySendError::Disconnected(_) => AskError::Stopped,
+        })?;
+        self.is_pending.store(true, Ordering::Release);
+        match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(_)) => Err(AskError::Stopped),
+            Err(_) => Err(AskError::Timeout),
+        }
+    }
+}
+
+impl Mailbox {
+    /// The next request, if there is one. Never blocks.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Request> {
+        if !self.is_pending.load(Ordering::Relaxed) {
+            return None;
+        }
+        // Lowered before looking, so that a request sent meanwhile raises it again.
+        self.is_pending.swap(false, Ordering::AcqRel);
+        let request = self.queue.try_recv().ok()?;
+        self.is_pending.store(true, Ordering::Release);
+        Some(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn every_request_is_answered_by_a_worker_that_polls() {
+        let (requester, mut mailbox) = mailbox();
+        let worker = std::thread::spawn(move || {
+            let mut answered = 0;
+            while answered < 100 {
+                if let Some(Request::Flush { outer, reply }) = mailbox.take() {
+                    reply.send(outer as usize + 1).unwrap();
+                    answered += 1;
+                }
+                std::thread::yield_now();
+            }
+        });
+        runtime().block_on(async {
+            for outer in 0..100 {
+                let answer = requester.ask(|reply| Request::Flush { outer, reply }).await;
+                assert_eq!(answer, Ok(outer as usize + 1));
+            }
+        });
+        worker.join().unwrap();
+    }
+
+    #[test]
+    fn a_stopped_worker_is_told_from_a_full_queue() {
+        let (requester, mailbox) = mailbox();
+        runtime().block_on(async {
+            let (replies, _answers): (Vec<_>, Vec<_>) =
+                (0..QUEUE).map(|_| oneshot::channel::<usize>()).unzip();
+            for reply in replies {
+                requester.queue.try_send(Request::Flush { outer: 1, reply }).unwrap();
+            }
+            let answer = requester.ask(|reply| Request::Flush { outer: 1, reply }).await;
+            assert_eq!(answer, Err(AskError::QueueFull));
+            drop(mailbox);
+            let answer = requester.ask(|reply| Request::Flush { outer: 1, reply }).await;
+            assert_eq!(answer, Err(AskError::Stopped));
+        });
+    }
+}

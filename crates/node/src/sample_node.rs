@@ -1,0 +1,64 @@
+//! A node without DPDK for tests: real boards and mailboxes, a thread of the test in the worker's place.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use weir_engine::{Counters, Direction, Side};
+
+use crate::board::Board;
+use crate::clock::Clock;
+use crate::log::LogLimit;
+use crate::node::{Node, PortHandle, PortSample, ShardHandle, WorkerHandle};
+use crate::request::{Mailbox, mailbox};
+
+/// One worker, one shard, some traffic; the mailbox is for the test.
+pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
+    let clock = Clock::start();
+    let counters = Arc::new(Counters::default());
+    counters.count(Side::Access, Direction::Receive, 5, 500);
+    let board = Board::new(counters, 1);
+    board.seen_ms.set(u64::try_from(clock.now().as_millis()).unwrap());
+    board.flows.set(3);
+    board.flows_max.set(1000);
+    board.shards[0].ports_used.set(4);
+    board.shards[0].blocks_free.set(60);
+    board.shards[0].blocks_total.set(64);
+    board.tx_dropped[Side::Internet as usize].set(2);
+    let (requester, mailbox) = mailbox();
+    let worker = WorkerHandle {
+        worker: 0,
+        core: 1,
+        board: Arc::new(board),
+        requester,
+        ports: [port("net_null0"), port("net_null1")],
+        shards: vec![ShardHandle {
+            id: 7,
+            endpoint: Some(Ipv4Addr::new(10, 100, 0, 1)),
+            public: vec!["203.0.113.0/28".into()],
+            subscribers_max: 256,
+        }],
+    };
+    let node = Node {
+        name: "n1".into(),
+        clock,
+        has_huge_pages: false,
+        workers: vec![worker],
+        block_log: None,
+        log_limit: LogLimit::default(),
+        frame_max: 1518,
+        has_been_ready: AtomicBool::new(false),
+        is_block_log_failing: AtomicBool::new(false),
+    };
+    (Arc::new(node), mailbox)
+}
+
+fn port(device: &str) -> PortHandle {
+    PortHandle {
+        device: device.into(),
+        mac: "02:00:00:00:00:01".into(),
+        address: "10.1.0.1/24".into(),
+        gateways: vec!["10.1.0.2".into()],
+        sample: Box::new(|| PortSample { is_link_up: true, rx_missed_total: 9 }),
+    }
+}

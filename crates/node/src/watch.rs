@@ -1,0 +1,194 @@
+//! Notices what changes on a node: gateways, links, workers, readiness. Pure: statuses in, notices out.
+
+use crate::api::{SideStatus, WorkerStatus};
+use crate::status::{HUNG_MS, is_side_up};
+
+/// A gateway that has not answered for this long since start is reported, and again after each such time.
+const SILENT_REPORT_MS: u64 = 5000;
+
+/// A change worth a log line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// Everything is up for the first time.
+    Ready,
+    WorkerHung {
+        worker: usize,
+        silent_ms: u64,
+    },
+    WorkerResumed {
+        worker: usize,
+    },
+    LinkUp(Place),
+    LinkDown(Place),
+    GatewayUp(Place),
+    GatewayDown(Place),
+    /// It has never answered; the worker keeps asking.
+    GatewaySilent(Place),
+}
+
+/// A side of a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub worker: usize,
+    pub side: &'static str,
+    pub device: String,
+    pub gateways: String,
+}
+
+/// What was seen last.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    workers: Vec<Seen>,
+    is_ready: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    is_hung: bool,
+    sides: [SeenSide; 2],
+}
+
+#[derive(Clone, Debug, Default)]
+struct SeenSide {
+    /// `None` before the first look.
+    is_link_up: Option<bool>,
+    is_gateway_up: bool,
+    has_answered: bool,
+    reported_ms: u64,
+}
+
+impl Watch {
+    /// `now_ms`: monotonic, since start. Call a few times a second.
+    pub(crate) fn observe(&mut self, now_ms: u64, workers: &[WorkerStatus]) -> Vec<Notice> {
+        self.workers.resize(workers.len(), Seen::default());
+        let mut notices = Vec::new();
+        for (seen, worker) in self.workers.iter_mut().zip(workers) {
+            seen.observe(now_ms, worker, &mut notices);
+        }
+        let is_up = |worker: &WorkerStatus| {
+            worker.silent_ms < HUNG_MS && is_side_up(&worker.access) && is_side_up(&worker.internet)
+        };
+        if !self.is_ready && !workers.is_empty() && workers.iter().all(is_up) {
+            self.is_ready = true;
+            notices.push(Notice::Ready);
+        }
+        notices
+    }
+}
+
+impl Seen {
+    fn observe(&mut self, now_ms: u64, status: &WorkerStatus, notices: &mut Vec<Notice>) {
+        let worker = status.worker;
+        let is_hung = status.silent_ms >= HUNG_MS;
+        match (self.is_hung, is_hung) {
+            (false, true) => {
+                notices.push(Notice::WorkerHung { worker, silent_ms: status.silent_ms });
+            }
+            (true, false) => notices.push(Notice::WorkerResumed { worker }),
+            _ => {}
+        }
+        self.is_hung = is_hung;
+        let sides = [("access", &status.access), ("internet", &status.internet)];
+        for (seen, (name, side)) in self.sides.iter_mut().zip(sides) {
+            seen.observe(now_ms, worker, name, side, notices);
+        }
+    }
+}
+
+impl SeenSide {
+    fn observe(
+        &mut self,
+        now_ms: u64,
+        worker: usize,
+        name: &'static str,
+        side: &SideStatus,
+        notices: &mut Vec<Notice>,
+    ) {
+        let place = || Place {
+            worker,
+            side: name,
+            device: side.device.clone(),
+            gateways: side.gateways.join(","),
+        };
+        match (self.is_link_up, side.is_link_up) {
+            (None | Some(true), false) => notices.push(Notice::LinkDown(place())),
+            (Some(false), true) => notices.push(Notice::LinkUp(place())),
+            _ => {}
+        }
+        self.is_link_up = Some(side.is_link_up);
+        match (self.is_gateway_up, side.is_gateway_up) {
+            (false, true) => notices.push(Notice::GatewayUp(place())),
+            (true, false) => notices.push(Notice::GatewayDown(place())),
+            _ => {}
+        }
+        self.is_gateway_up = side.is_gateway_up;
+        self.has_answered |= side.is_gateway_up;
+        if !self.has_answered && now_ms >= self.reported_ms + SILENT_REPORT_MS {
+            self.reported_ms = now_ms;
+            notices.push(Notice::GatewaySilent(place()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::tests::worker;
+
+    fn place() -> Place {
+        Place { worker: 0, side: "access", device: "net_null0".into(), gateways: "10.1.0.2".into() }
+    }
+
+    #[test]
+    fn ready_is_said_once_when_everything_is_up() {
+        let mut watch = Watch::default();
+        let mut status = worker(0);
+        status.access.is_gateway_up = false;
+        assert!(!watch.observe(100, &[status.clone()]).contains(&Notice::Ready));
+        status.access.is_gateway_up = true;
+        let notices = watch.observe(200, &[status.clone()]);
+        assert_eq!(notices, [Notice::GatewayUp(place()), Notice::Ready]);
+        assert!(watch.observe(300, &[status]).is_empty());
+    }
+
+    #[test]
+    fn a_gateway_that_never_answers_is_reported_again_and_again() {
+        let mut watch = Watch::default();
+        let mut status = worker(0);
+        status.access.is_gateway_up = false;
+        let silent = (0..200)
+            .flat_map(|tick| watch.observe(tick * 100, &[status.clone()]))
+            .filter(|notice| *notice == Notice::GatewaySilent(place()))
+            .count();
+        assert_eq!(silent, 3);
+    }
+
+    #[test]
+    fn changes_are_told_once_each_way() {
+        let mut watch = Watch::default();
+        watch.observe(0, &[worker(0)]);
+        let mut broken = worker(0);
+        broken.silent_ms = 1500;
+        broken.access.is_link_up = false;
+        broken.access.is_gateway_up = false;
+        let notices = watch.observe(100, &[broken.clone()]);
+        assert_eq!(
+            notices,
+            [
+                Notice::WorkerHung { worker: 0, silent_ms: 1500 },
+                Notice::LinkDown(place()),
+                Notice::GatewayDown(place())
+            ]
+        );
+        assert!(watch.observe(200, &[broken]).is_empty());
+        let notices = watch.observe(300, &[worker(0)]);
+        assert_eq!(
+            notices,
+            [
+                Notice::WorkerResumed { worker: 0 },
+                Notice::LinkUp(place()),
+                Notice::GatewayUp(place())
+            ]
+        );
+    }
+}

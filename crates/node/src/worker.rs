@@ -1,0 +1,182 @@
+//! The worker's loop. Hot: no allocation, lock, system call or log line per packet.
+//!
+//! ```text
+//!   now -> rx access -> engine -> rx internet -> engine -> tick -> tx both -> request -> events -> board -> rest
+//! ```
+//!
+//! The clock is read once per turn. Everything besides packets has a budget per turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, SystemTime};
+
+use weir_config::Poll;
+use weir_dpdk::{Mbuf, MbufPool, RxQueue, TxQueue, tsc};
+use weir_engine::{BURST_MAX, Direction, Engine, Now, Output, Side};
+use weir_records::BlockLogSender;
+use weir_wire::frame::Frame;
+
+use crate::back_off::{Rest, rest};
+use crate::block_events::to_log;
+use crate::board::Board;
+use crate::capture::Tap;
+use crate::clock::Clock;
+use crate::desk::Desk;
+use crate::publisher::Publisher;
+
+/// Block events handed to the log per turn.
+const EVENTS_PER_TURN: usize = 64;
+
+/// One side's port in the worker's hands.
+#[derive(Debug)]
+pub(crate) struct PortQueues {
+    pub rx: RxQueue,
+    pub tx: TxQueue,
+}
+
+/// Everything one worker owns.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub engine: Engine<Mbuf>,
+    pub pool: MbufPool,
+    pub access: PortQueues,
+    pub internet: PortQueues,
+    pub board: Arc<Board>,
+    pub desk: Desk,
+    pub publisher: Publisher,
+    pub block_log: Option<BlockLogSender>,
+    pub clock: Clock,
+    pub poll: Poll,
+    pub is_stopping: Arc<AtomicBool>,
+}
+
+/// What a turn did.
+struct Turn {
+    packets: usize,
+    /// Something else than packets wants the next turn soon.
+    is_busy_elsewhere: bool,
+}
+
+impl Worker {
+    /// Forwards until the node stops.
+    pub(crate) fn run(mut self) {
+        let mut frames = Vec::with_capacity(BURST_MAX);
+        let mut out = Output::new();
+        let now = self.clock.now();
+        self.engine.start(engine_now(now), &mut self.pool, &mut out);
+        self.send(now, &mut out);
+        let mut idle_polls = 0_u32;
+        while !self.is_stopping.load(Relaxed) {
+            let turn = self.turn(&mut frames, &mut out);
+            if turn.packets > 0 || turn.is_busy_elsewhere || self.poll == Poll::Busy {
+                idle_polls = 0;
+                continue;
+            }
+            idle_polls = idle_polls.saturating_add(1);
+            match rest(idle_polls) {
+                Rest::None => {}
+                Rest::Spin => std::hint::spin_loop(),
+                Rest::Sleep(time) => std::thread::sleep(time),
+            }
+        }
+        self.publisher.publish_all(&self.engine, &self.board);
+        self.log_blocks(usize::MAX);
+    }
+
+    fn turn(&mut self, frames: &mut Vec<Mbuf>, out: &mut Output<Mbuf>) -> Turn {
+        let cycles = tsc();
+        let now = self.clock.now();
+        let mut packets = self.receive(Side::Access, now, frames, out);
+        packets += self.receive(Side::Internet, now, frames, out);
+        self.engine.tick(engine_now(now), &mut self.pool, out);
+        self.send(now, out);
+        if packets > 0 {
+            self.board.busy_packets.add(packets as u64);
+            self.board.busy_cycles.add(tsc().wrapping_sub(cycles));
+        }
+        let is_busy_elsewhere = self.desk.serve(self.engine.nat_mut(), now);
+        self.log_blocks(EVENTS_PER_TURN);
+        self.publisher.publish(now, cycles, &self.engine, &self.board);
+        Turn { packets, is_busy_elsewhere }
+    }
+
+    fn receive(
+        &mut self,
+        side: Side,
+        now: Duration,
+        frames: &mut Vec<Mbuf>,
+        out: &mut Output<Mbuf>,
+    ) -> usize {
+        let port = match side {
+            Side::Access => &mut self.access,
+            Side::Internet => &mut self.internet,
+        };
+        let packets = port.rx.burst(frames, BURST_MAX);
+        if packets == 0 {
+            return 0;
+        }
+        if let Some(tap) = self.desk.tap() {
+            copy(tap, side, Direction::Receive, now, frames, &self.board);
+        }
+        self.engine.receive(side, engine_now(now), frames, &mut self.pool, out);
+        packets
+    }
+
+    fn send(&mut self, now: Duration, out: &mut Output<Mbuf>) {
+        for side in Side::ALL {
+            let (port, frames) = match side {
+                Side::Access => (&mut self.access, &mut out.access),
+                Side::Internet => (&mut self.internet, &mut out.internet),
+            };
+            if frames.is_empty() {
+                continue;
+            }
+            if let Some(tap) = self.desk.tap() {
+                copy(tap, side, Direction::Transmit, now, frames, &self.board);
+            }
+            let offered = frames.len() as u64;
+            let bytes: u64 = frames.iter().map(|frame| frame.data().len() as u64).sum();
+            let sent = port.tx.burst(frames) as u64;
+            // What the device did not take is freed already; its bytes are taken as average.
+            self.board.engine.count(side, Direction::Transmit, sent, bytes * sent / offered);
+            self.board.tx_dropped[side as usize].set(port.tx.dropped());
+        }
+    }
+
+    /// Hands block events to the log's own thread; without a log they are only taken out of the NAT's ring.
+    fn log_blocks(&mut self, events_max: usize) {
+        let Some(first) = self.engine.next_event() else { return };
+        let at = SystemTime::now();
+        let mut next = Some(first);
+        let mut events = 0;
+        while let Some(event) = next {
+            if let Some(log) = &mut self.block_log {
+                // A full ring is counted by the log itself.
+                let _ = log.push(to_log(&event), at);
+            }
+            events += 1;
+            next = if events < events_max { self.engine.next_event() } else { None };
+        }
+    }
+}
+
+#[inline]
+fn engine_now(now: Duration) -> Now {
+    Now { ms: now.as_secs() * 1000 + u64::from(now.subsec_millis()) }
+}
+
+/// Off the straight path: only while a capture runs.
+#[cold]
+fn copy(
+    tap: &mut Tap,
+    side: Side,
+    direction: Direction,
+    now: Duration,
+    frames: &[Mbuf],
+    board: &Board,
+) {
+    let lost = tap.copy(side, direction, now, frames.iter().map(Frame::data));
+    if lost > 0 {
+        board.capture_dropped.add(lost);
+    }
+}

@@ -1,0 +1,220 @@
+//! A worker's thread from start to end: pinned, known to DPDK, its tables on its own memory, its panics reported.
+//!
+//! ```text
+//!   node:    spawn ---------------- wait for all -- go ------------- stop -- join
+//!   thread:  pin, register, build tables -- built --- run ... run ... --- end (panic?)
+//! ```
+//!
+//! The tables are built in the thread, so that the memory first touched lies on the core's own NUMA node.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use tokio::sync::mpsc::UnboundedSender;
+use weir_config::Poll;
+use weir_dpdk::{Mbuf, MbufPool, pin_current_thread, register_worker_thread};
+use weir_engine::{Engine, EngineConfig, EngineError};
+use weir_nat::NatError;
+use weir_records::BlockLogSender;
+
+use crate::board::Board;
+use crate::clock::Clock;
+use crate::desk::Desk;
+use crate::failure::Failure;
+use crate::panic_place::{self, Panic};
+use crate::publisher::Publisher;
+use crate::request::{Mailbox, Requester, mailbox};
+use crate::worker::{PortQueues, Worker};
+
+/// What a worker thread is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub worker: usize,
+    pub core: usize,
+    pub engine: EngineConfig,
+    pub pool: MbufPool,
+    pub access: PortQueues,
+    pub internet: PortQueues,
+    pub block_log: Option<BlockLogSender>,
+    pub clock: Clock,
+    pub poll: Poll,
+    pub is_stopping: Arc<AtomicBool>,
+}
+
+/// A worker that ended by a panic.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub worker: usize,
+    pub panic: Panic,
+}
+
+/// A worker whose tables are built and that waits for [`WorkerThread::go`]. Dropping it stops the thread and waits for its end.
+#[derive(Debug)]
+pub(crate) struct WorkerThread {
+    pub requester: Requester,
+    pub board: Arc<Board>,
+    go: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    is_stopping: Arc<AtomicBool>,
+}
+
+/// What the thread needs besides its parts.
+struct Wiring {
+    mailbox: Mailbox,
+    built: Sender<Result<Arc<Board>, Failure>>,
+    go: Receiver<()>,
+    ended: UnboundedSender<Ended>,
+}
+
+impl WorkerThread {
+    /// Starts the thread and waits until its tables are built.
+    ///
+    /// # Errors
+    /// When the thread cannot be started or pinned, or the tables cannot be built.
+    pub(crate) fn spawn(parts: Parts, ended: UnboundedSender<Ended>) -> Result<Self, Failure> {
+        let (worker, is_stopping) = (parts.worker, Arc::clone(&parts.is_stopping));
+        let (requester, mailbox) = mailbox();
+        let (built, built_out) = channel();
+        let (go_in, go) = channel();
+        let wiring = Wiring { mailbox, built, go, ended };
+        let thread = std::thread::Builder::new()
+            .name(format!("weir-worker-{worker}"))
+            .spawn(move || thread_main(parts, wiring))
+            .map_err(|error| Failure::Thread { worker, reason: error.to_string() })?;
+        match built_out.recv() {
+            Ok(Ok(board)) => {
+                Ok(Self { requester, board, go: Some(go_in), thread: Some(thread), is_stopping })
+            }
+            Ok(Err(failure)) => {
+                let _ = thread.join();
+                Err(failure)
+            }
+            Err(_) => {
+                let _ = thread.join();
+                Err(Failure::Thread { worker, reason: "ended while it built its tables".into() })
+            }
+        }
+    }
+
+    /// Lets it forward.
+    pub(crate) fn go(&mut self) {
+        // Dropping the sender without a message would end the thread instead.
+        if let Some(go) = self.go.take() {
+            let _ = go.send(());
+        }
+    }
+}
+
+impl Drop for WorkerThread {
+    fn drop(&mut self) {
+        self.is_stopping.store(true, Relaxed);
+        self.go = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn thread_main(parts: Parts, wiring: Wiring) {
+    let ended = wiring.ended.clone();
+    report_panic(parts.worker, &ended, || build_and_run(parts, wiring));
+}
+
+/// Runs a worker's whole life; the node learns of its panic.
+fn report_panic(worker: usize, ended: &UnboundedSender<Ended>, life: impl FnOnce()) {
+    if let Err(panic) = panic_place::catch(life) {
+        // Nobody listens when the node is stopping already.
+        let _ = ended.send(Ended { worker, panic });
+    }
+}
+
+fn build_and_run(parts: Parts, wiring: Wiring) {
+    let Wiring { mailbox, built, go, ended: _ended } = wiring;
+    let worker = parts.worker;
+    let thread_failure =
+        |error: weir_dpdk::Error| Failure::Thread { worker, reason: error.to_string() };
+    let registered = pin_current_thread(parts.core).and_then(|()| register_worker_thread());
+    let _registration = match registered.map_err(thread_failure) {
+        Ok(registration) => registration,
+        Err(failure) => return send(&built, Err(failure)),
+    };
+    let shards = parts.engine.shards.len();
+    let engine = match Engine::new(parts.engine) {
+        Ok(engine) => engine,
+        Err(error) => return send(&built, Err(engine_failure(worker, &error))),
+    };
+    log_tables(worker, parts.core, &engine);
+    let board = Arc::new(Board::new(engine.counters(), shards));
+    let mut publisher = Publisher::default();
+    publisher.publish_all(&engine, &board);
+    board.seen_ms.set(u64::try_from(parts.clock.now().as_millis()).unwrap_or(u64::MAX));
+    send(&built, Ok(Arc::clone(&board)));
+    if go.recv().is_err() {
+        return;
+    }
+    Worker {
+        engine,
+        pool: parts.pool,
+        access: parts.access,
+        internet: parts.internet,
+        board,
+        desk: Desk::new(mailbox),
+        publisher,
+        block_log: parts.block_log,
+        clock: parts.clock,
+        poll: parts.poll,
+        is_stopping: parts.is_stopping,
+    }
+    .run();
+}
+
+fn log_tables(worker: usize, core: usize, engine: &Engine<Mbuf>) {
+    let gauges = engine.nat().gauges();
+    tracing::info!(
+        event = "tables-built",
+        worker,
+        core,
+        flows_max = gauges.flows_max,
+        memory_mb = gauges.memory_bytes >> 20,
+        huge_pages = gauges.huge_pages,
+        "tables are built"
+    );
+}
+
+fn engine_failure(worker: usize, error: &EngineError) -> Failure {
+    match error {
+        EngineError::Nat(NatError::OutOfMemory(_)) => {
+            Failure::Memory(format!("worker {worker}: {error}"))
+        }
+        _ => Failure::Engine { worker, reason: error.to_string() },
+    }
+}
+
+/// To a node that waits; when it has gone, the thread ends by itself.
+fn send(built: &Sender<Result<Arc<Board>, Failure>>, result: Result<Arc<Board>, Failure>) {
+    let _ = built.send(result);
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+
+    #[test]
+    fn the_node_learns_of_a_panic_and_of_nothing_else() {
+        panic_place::install();
+        let (ended_in, mut ended) = unbounded_channel();
+        report_panic(2, &ended_in, || {});
+        assert!(ended.try_recv().is_err());
+        let thread = std::thread::spawn(move || {
+            report_panic(3, &ended_in, || panic!("bucket {} is missing", 5));
+        });
+        thread.join().unwrap();
+        let Ended { worker, panic } = ended.try_recv().unwrap();
+        assert_eq!((worker, panic.message.as_str()), (3, "bucket 5 is missing"));
+        assert!(panic.place.contains("worker_thread.rs:"), "{}", panic.place);
+    }
+}

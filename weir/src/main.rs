@@ -1,0 +1,128 @@
+//! The `weir` program: parses arguments and calls the command. One file per command.
+
+mod capture;
+mod check;
+mod cpe;
+mod drops;
+mod metrics;
+mod node_socket;
+mod run;
+mod sessions;
+mod shards;
+mod status;
+mod subscriber;
+mod table;
+mod traffic;
+mod r#where;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A software NAT and stateful firewall for Internet providers, on DPDK.
+///
+/// A node runs with `weir run`; every other command asks a running node through its admin socket, reads a file, or
+/// plays a home gateway. Reading needs membership in the socket's group, changing needs root.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, propagate_version = true, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Args),
+    Check(check::Args),
+    Status(status::Args),
+    Shards(shards::Args),
+    Subscriber(subscriber::Args),
+    Sessions(sessions::Args),
+    Drops(drops::Args),
+    Where(r#where::Args),
+    Capture(capture::Args),
+    Metrics(metrics::Args),
+    Traffic(traffic::Args),
+    Cpe(cpe::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Run(args) => return run::run(&args),
+        Command::Check(args) => return check::run(&args),
+        Command::Status(args) => return status::run(&args),
+        Command::Shards(args) => shards::run(&args),
+        Command::Subscriber(args) => subscriber::run(&args),
+        Command::Sessions(args) => sessions::run(&args),
+        Command::Drops(args) => drops::run(&args),
+        Command::Where(args) => r#where::run(&args),
+        Command::Capture(args) => capture::run(&args),
+        Command::Metrics(args) => metrics::run(&args),
+        Command::Traffic(args) => traffic::run(args),
+        Command::Cpe(args) => cpe::run(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weir: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The reader of our output has seen enough (`weir sessions | head`).
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_help_with_an_example() {
+        for command in Arguments::command().get_subcommands_mut() {
+            let help = command.render_long_help().to_string();
+            assert!(help.contains(&format!("weir {}", command.get_name())), "{help}");
+        }
+    }
+
+    #[test]
+    fn the_commands_of_the_manual_are_understood() {
+        let lines = [
+            "run --config /etc/weir/weir.toml",
+            "check /etc/weir/weir.toml",
+            "status",
+            "status --json --socket /run/weir/n1.sock",
+            "shards --json",
+            "subscriber show 10.200.0.1",
+            "subscriber flush 10.200.0.1",
+            "sessions --subscriber 10.200.0.1 --public 203.0.113.1:4000 --remote 1.1.1.1:53 --limit 5",
+            "drops --watch",
+            "where 203.0.113.1:4000 --at 2026-03-01T12:00:00Z --log a.log --log b.log",
+            "capture --worker 0 --side access --inner --filter udp -c 5 -w out.pcapng",
+            "metrics",
+        ];
+        for line in lines {
+            let words = std::iter::once("weir").chain(line.split(' '));
+            Arguments::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
+        for line in ["", "run", "capture", "where 203.0.113.1", "sessions --public 1.2.3.4"] {
+            let words =
+                std::iter::once("weir").chain(line.split(' ').filter(|word| !word.is_empty()));
+            assert!(Arguments::try_parse_from(words).is_err(), "{line}");
+        }
+    }
+}

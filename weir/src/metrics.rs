@@ -1,0 +1,20 @@
+//! `weir metrics`: what Prometheus would read.
+
+use std::io::{self, Write};
+
+use crate::node_socket::NodeSocket;
+
+/// Print the metrics as OpenMetrics text, as `/metrics` serves them when `[node] metrics` is set.
+///
+///   weir metrics | grep weir_drops_total
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    node: NodeSocket,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let text = args.node.client()?.get_text("/metrics")?;
+    Ok(io::stdout().write_all(text.as_bytes())?)
+}

@@ -1,0 +1,53 @@
+//! `weir run`: the node itself.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Run a node in the foreground until SIGTERM or SIGINT.
+///
+/// Logs to stderr, one line per event; prints `ready` on stdout when all ports are up and all gateways answer ARP. SIGHUP
+/// reopens the block log after a rotation.
+///
+///   weir run --config /etc/weir/weir.toml
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment, after_long_help = exit_codes())]
+pub(crate) struct Args {
+    /// The configuration file; check it first with `weir check`.
+    #[arg(long, short, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// Returns when the node has ended.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let name = args.config.display().to_string();
+    let text = match std::fs::read_to_string(&args.config) {
+        Ok(text) => text,
+        Err(error) => {
+            eprintln!("weir: {name}: {error}");
+            return ExitCode::from(10);
+        }
+    };
+    let config = match weir_config::parse(&text, &name) {
+        Ok((config, warnings)) => {
+            warnings.iter().for_each(|warning| eprintln!("weir: warning: {warning}"));
+            config
+        }
+        Err(errors) => {
+            errors.iter().for_each(|error| eprintln!("weir: {error}"));
+            return ExitCode::from(11);
+        }
+    };
+    match weir_node::run(&config) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The node has logged it.
+        Err(failure) => ExitCode::from(failure.exit_code()),
+    }
+}
+
+fn exit_codes() -> String {
+    let mut text = String::from("Exit codes:\n");
+    for (code, meaning) in weir_node::EXIT_CODES {
+        text.push_str(&format!("  {code:>3}  {meaning}\n"));
+    }
+    text
+}

@@ -1,0 +1,135 @@
+//! `weir status`: one verdict on the node.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use weir_node::api::{SideStatus, Status, Verdict, WorkerStatus};
+use weir_node::client::ClientError;
+
+use crate::node_socket::NodeSocket;
+use crate::table::{Align, Table};
+
+/// Say in one word how the node is, and why.
+///
+/// OK: everything forwards. DEGRADED: packets are forwarded, something needs a look. DOWN: nothing forwards, or no node
+/// runs. The exit code is 0, 1 or 2 accordingly.
+///
+///   weir status
+///   weir status --json | jq .workers[0].flows
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    node: NodeSocket,
+    /// Everything as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let status = args.node.client().and_then(|client| client.get::<Status>("/status"));
+    let printed = match &status {
+        Ok(status) if args.json => print_json(status),
+        Ok(status) => print(status),
+        Err(error) => return unreachable(error, args.json),
+    };
+    match (printed, status.map(|status| status.verdict)) {
+        (Ok(()), Ok(verdict)) => ExitCode::from(verdict as u8),
+        _ => ExitCode::from(Verdict::Down as u8),
+    }
+}
+
+/// Without an answer the node is down, as far as this command can know.
+fn unreachable(error: &ClientError, json: bool) -> ExitCode {
+    if json {
+        let answer = serde_json::json!({"verdict": Verdict::Down, "reasons": [error.to_string()]});
+        println!("{answer}");
+    } else {
+        println!("{}  {error}", Verdict::Down.name());
+    }
+    ExitCode::from(Verdict::Down as u8)
+}
+
+fn print_json(status: &Status) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(status)?;
+    writeln!(io::stdout(), "{text}")
+}
+
+fn print(status: &Status) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}  {}", status.verdict.name(), headline(status))?;
+    for reason in &status.reasons {
+        writeln!(out, "  - {reason}")?;
+    }
+    writeln!(out)?;
+    let mut table = Table::new(&[
+        ("worker", Align::Right),
+        ("core", Align::Right),
+        ("busy", Align::Right),
+        ("flows", Align::Right),
+        ("of", Align::Right),
+        ("subscribers", Align::Right),
+        ("memory", Align::Right),
+    ]);
+    for worker in &status.workers {
+        table.row(worker_row(worker));
+    }
+    table.print(&mut out)?;
+    writeln!(out)?;
+    let mut table = Table::new(&[
+        ("worker", Align::Right),
+        ("side", Align::Left),
+        ("address", Align::Left),
+        ("mac", Align::Left),
+        ("link", Align::Left),
+        ("gateway", Align::Left),
+        ("rx packets", Align::Right),
+        ("tx packets", Align::Right),
+        ("missed", Align::Right),
+        ("unsent", Align::Right),
+        ("device", Align::Left),
+    ]);
+    for worker in &status.workers {
+        table.row(side_row(worker.worker, "access", &worker.access));
+        table.row(side_row(worker.worker, "internet", &worker.internet));
+    }
+    table.print(&mut out)
+}
+
+fn headline(status: &Status) -> String {
+    let memory = if status.has_huge_pages { "huge pages" } else { "ordinary pages" };
+    let ready = if status.has_been_ready { "" } else { ", not ready yet" };
+    format!(
+        "node {}, weir {}, up {} s, {memory}{ready}",
+        status.node, status.version, status.uptime_sec
+    )
+}
+
+fn worker_row(worker: &WorkerStatus) -> Vec<String> {
+    vec![
+        worker.worker.to_string(),
+        worker.core.to_string(),
+        format!("{:.1} %", worker.busy_ratio * 100.0),
+        worker.flows.to_string(),
+        worker.flows_max.to_string(),
+        worker.subscribers.to_string(),
+        format!("{} MiB", worker.memory_bytes >> 20),
+    ]
+}
+
+fn side_row(worker: usize, name: &str, side: &SideStatus) -> Vec<String> {
+    let up = |is_up: bool| if is_up { "up" } else { "DOWN" };
+    vec![
+        worker.to_string(),
+        name.into(),
+        side.address.clone(),
+        side.mac.clone(),
+        up(side.is_link_up).into(),
+        format!("{} {}", up(side.is_gateway_up), side.gateways.join(",")),
+        side.rx_packets_total.to_string(),
+        side.tx_packets_total.to_string(),
+        side.rx_missed_total.to_string(),
+        side.tx_dropped_total.to_string(),
+        side.device.clone(),
+    ]
+}

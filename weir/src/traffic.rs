@@ -1,0 +1,248 @@
+//! `weir traffic`: the generator and the benchmark.
+
+use std::io::{self, Read, Write};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use weir_traffic::bench::{self, BenchPlan};
+use weir_traffic::generator::{Flood, FloodPlan};
+use weir_traffic::ledger::Account;
+use weir_traffic::run::{self as generator, Event, RunPlan, SidePlan};
+use weir_traffic::scenario::Scenario;
+use weir_traffic::table::Device;
+
+/// Draws the order in which flows are flooded: any number, but always the same one, so that rounds are alike.
+const SEED: u64 = 1;
+/// Huge pages of 2 MiB a benchmark likes to have: packet memory of two processes and the tables of a million flows.
+const BENCH_HUGE_PAGES: u64 = 1024;
+
+/// Generate traffic and measure a NAT with it.
+///
+///   weir traffic bench --short
+///   weir traffic flood --access net_memif0,socket=/run/a.sock --internet net_memif1,socket=/run/b.sock
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Bench(Bench),
+    Flood(FloodArgs),
+}
+
+/// Measure weir beside raw DPDK forwarding (testpmd) over the same pair of memif ports, in alternating rounds.
+///
+/// Needs two cores, root for huge pages (it also runs without), and dpdk-testpmd (Debian package dpdk-dev). Everything else on
+/// the machine should be quiet. Exit code 1 when a packet came back wrong, or when no round counts.
+///
+///   weir traffic bench
+///   weir traffic bench --short --flows 10000
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+struct Bench {
+    /// Fewer and shorter rounds: 3 of 2 s instead of 5 of 5 s.
+    #[arg(long)]
+    short: bool,
+
+    /// Numbers of flows to measure with.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [10_000, 1_000_000])]
+    flows: Vec<u32>,
+
+    /// Flows of each home.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    flows_per_subscriber: u32,
+
+    /// Core of the generator.
+    #[arg(long, value_name = "CORE", default_value_t = 0)]
+    generator_core: usize,
+
+    /// Core of the device under test.
+    #[arg(long, value_name = "CORE", default_value_t = 1)]
+    device_core: usize,
+
+    /// Leave the machine's huge pages as they are, instead of reserving 2 GiB for the time of the benchmark.
+    #[arg(long)]
+    keep_huge_pages: bool,
+
+    /// Folder for report.md and report.json.
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    output: PathBuf,
+}
+
+/// Flood a device through two ports and say what came back: right, wrong, lost.
+///
+/// Plays the homes behind the gateway of the access side and the hosts behind the gateway of the internet side. First one packet
+/// of each flow goes up, and what comes out tells its public endpoint; then both directions are flooded. The device must route
+/// homes (10.128.0.0/9) to the access gateway and everything else to the internet gateway, serve the tunnel endpoints 10.64.0.1,
+/// 10.64.0.2, ... (256 homes each), and be reachable before this starts.
+///
+///   weir traffic flood --access 0000:01:00.0 --internet 0000:02:00.0 --flows 100000 --seconds 10
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+struct FloodArgs {
+    /// Port of the access side: DPDK device arguments or a PCI address.
+    #[arg(long, value_name = "DEVICE")]
+    access: String,
+
+    /// Port of the internet side.
+    #[arg(long, value_name = "DEVICE")]
+    internet: String,
+
+    /// The device's address on the access side.
+    #[arg(long, value_name = "A", default_value = "10.1.0.1")]
+    access_address: Ipv4Addr,
+
+    /// The gateway played on the access side.
+    #[arg(long, value_name = "A", default_value = "10.1.0.2")]
+    access_gateway: Ipv4Addr,
+
+    /// The device's address on the internet side.
+    #[arg(long, value_name = "A", default_value = "10.2.0.1")]
+    internet_address: Ipv4Addr,
+
+    /// The gateway played on the internet side.
+    #[arg(long, value_name = "A", default_value = "10.2.0.2")]
+    internet_gateway: Ipv4Addr,
+
+    /// Number of flows.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    flows: u32,
+
+    /// Flows of each home.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    flows_per_subscriber: u32,
+
+    /// Seconds of the flood that are measured.
+    #[arg(long, value_name = "S", default_value_t = 5.0)]
+    seconds: f64,
+
+    /// Seconds of flood before that.
+    #[arg(long, value_name = "S", default_value_t = 0.5)]
+    warm_up: f64,
+
+    /// Core of the generator.
+    #[arg(long, default_value_t = 0)]
+    core: usize,
+
+    /// The device hands packets through unchanged, as testpmd does.
+    #[arg(long)]
+    pass_through: bool,
+
+    /// One JSON object per phase, the result last; the ports stay up until standard input ends.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    match args.command {
+        Command::Bench(bench) => run_bench(&bench),
+        Command::Flood(flood) => run_flood(flood),
+    }
+}
+
+fn run_bench(args: &Bench) -> anyhow::Result<()> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    let scenarios: Result<Vec<_>, _> =
+        args.flows.iter().map(|&flows| Scenario::new(flows, args.flows_per_subscriber, SEED)).collect();
+    let (pairs, seconds) = if args.short { (3, 2.0) } else { (5, 5.0) };
+    let plan = BenchPlan {
+        scenarios: scenarios?,
+        pairs,
+        flood: flood_plan(0.5, seconds),
+        generator_core: args.generator_core,
+        device_core: args.device_core,
+        weir: std::env::current_exe().context("the weir binary")?,
+        huge_pages: if args.keep_huge_pages { 0 } else { BENCH_HUGE_PAGES },
+        interrupted,
+    };
+    let report = bench::bench(&plan, |line| eprintln!("{line}"))?;
+    report.write(&args.output)?;
+    println!("\n{}\nDetails: {}", report.table(), args.output.join("report.md").display());
+    ensure!(report.wrong() == 0, "{} packets came back wrong", report.wrong());
+    ensure!(report.is_conclusive(), "no round counts: the machine changed its speed all the time");
+    Ok(())
+}
+
+fn run_flood(args: FloodArgs) -> anyhow::Result<()> {
+    let side = |device, gateway: Ipv4Addr, address: Ipv4Addr| SidePlan {
+        device,
+        gateway: gateway.to_bits(),
+        device_address: address.to_bits(),
+    };
+    let plan = RunPlan {
+        access: side(args.access, args.access_gateway, args.access_address),
+        internet: side(args.internet, args.internet_gateway, args.internet_address),
+        scenario: Scenario::new(args.flows, args.flows_per_subscriber, SEED)?,
+        device: if args.pass_through { Device::PassesThrough } else { Device::Translates },
+        flood: flood_plan(args.warm_up, args.seconds),
+        core: args.core,
+        file_prefix: format!("weir-traffic-{}", std::process::id()),
+    };
+    let show = if args.json { show_json } else { show_text };
+    let mut shown = Ok(());
+    generator::run(&plan, |event| {
+        if shown.is_ok() {
+            shown = show(&event);
+        }
+    })?;
+    Ok(shown?)
+}
+
+fn flood_plan(warm_up_sec: f64, measured_sec: f64) -> FloodPlan {
+    FloodPlan { warm_up: Duration::from_secs_f64(warm_up_sec), measured: Duration::from_secs_f64(measured_sec) }
+}
+
+fn show_json(event: &Event) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    serde_json::to_writer(&mut output, event)?;
+    writeln!(output)?;
+    output.flush()?;
+    if matches!(event, Event::Finished(_)) {
+        io::stdin().lock().read_to_end(&mut Vec::new())?;
+    }
+    Ok(())
+}
+
+fn show_text(event: &Event) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    match event {
+        Event::Started { huge_pages: true } => writeln!(output, "ports up, huge pages"),
+        Event::Started { huge_pages: false } => writeln!(output, "ports up, no huge pages"),
+        Event::Learned { sent, wrong } => writeln!(output, "all flows established, {sent} packets sent, {wrong} wrong"),
+        Event::Finished(flood) => write!(output, "{}", table(flood)),
+    }
+}
+
+fn table(flood: &Flood) -> String {
+    let line = |name, account: &Account, right_in_window: u64| {
+        format!(
+            "{name:<11} {:>8.2} {:>12} {:>12} {:>10} {:>13} {:>12} {:>10}\n",
+            right_in_window as f64 / flood.seconds / 1e6,
+            account.sent,
+            account.right,
+            account.lost(),
+            account.wrong_address,
+            account.bad_checksum,
+            account.duplicate,
+        )
+    };
+    let mut text = format!(
+        "{:<11} {:>8} {:>12} {:>12} {:>10} {:>13} {:>12} {:>10}\n",
+        "", "Mpps", "sent", "right", "lost", "wrong address", "bad checksum", "duplicate"
+    );
+    text.push_str(&line("upstream", &flood.upstream, flood.right_upstream));
+    text.push_str(&line("downstream", &flood.downstream, flood.right_downstream));
+    text.push_str(&format!("both        {:>8.2} Mpps right, {} foreign frames\n", flood.rate_mpps(), flood.foreign));
+    text
+}
