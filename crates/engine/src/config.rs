@@ -28,6 +28,7 @@ pub enum MssClamp {
 /// One side (port) of a worker.
 #[derive(Clone, Debug)]
 pub struct SideConfig {
+    /// The port's address; [`crate::Engine::set_mac`] when it is known only later.
     pub mac: Mac,
     /// The worker's own address with the length of its subnet.
     pub address: Ipv4Net,

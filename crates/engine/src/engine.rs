@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_nat::{BlockEvent, Nat, Tick};
+use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 
 use crate::config::{EngineConfig, EngineError};
@@ -91,6 +92,11 @@ impl<F: Frame> Engine<F> {
             downstream: Vec::with_capacity(BURST_MAX),
             swept_ms: 0,
         })
+    }
+
+    /// The MAC address of a port that was attached after the tables were built.
+    pub fn set_mac(&mut self, side: Side, mac: Mac) {
+        self.link_mut(side).mac = mac;
     }
 
     /// Announces the worker on both sides and asks for its gateways. Call once, when the ports are up.

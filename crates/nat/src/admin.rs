@@ -1,9 +1,9 @@
 //! What an operator asks of a running worker. Listings look at a bounded number of slots per call;
 //! nothing here is on a packet's path.
 
-use weir_flow::{RecordId, SlabId};
+use weir_flow::SlabId;
 
-use crate::endpoint::{Endpoint, Protocol, Tick};
+use crate::endpoint::{Endpoint, Protocol};
 use crate::mapping::{Kind, Mapping, Remote};
 use crate::nat::Nat;
 use crate::port_block::{BlockId, LANES};
@@ -170,45 +170,6 @@ impl Nat {
             public_address: self.ports.public_address(self.ports.address_of(block)),
             port_first,
             port_last,
-        }
-    }
-
-    /// Ends all mappings of the homes with this outer address and returns their number. Their ports
-    /// go through the quarantine. The time it takes grows with the home's flows; without
-    /// translation, with those of its shard.
-    pub fn flush_subscriber(&mut self, outer: u32, now: Tick) -> usize {
-        let mut ids = Vec::new();
-        for slot in self.subscribers.with_outer(outer) {
-            if self.policy.enabled {
-                self.mappings_by_ports(slot, &mut ids);
-            } else {
-                let shard = self.subscribers.get(slot).shard;
-                let slab = SlabId(u32::from(shard.0) * LANES);
-                self.mappings.walk_slab(slab, 0, usize::MAX, |id, mapping| {
-                    if mapping.kind == Kind::Live && mapping.subscriber == slot {
-                        ids.push(id);
-                    }
-                });
-            }
-        }
-        for &id in &ids {
-            while self.mappings.get(id).sessions > 0 {
-                self.end_session(self.mappings.get(id).sessions_head);
-            }
-            self.end_mapping(id, now);
-        }
-        ids.len()
-    }
-
-    /// The live mappings of a subscriber, through the taken ports of its blocks.
-    fn mappings_by_ports(&self, slot: u32, ids: &mut Vec<RecordId>) {
-        for &block in self.subscribers.blocks(slot) {
-            for protocol in Protocol::ALL {
-                self.ports.each_taken(block, protocol, |public| {
-                    let hash = self.inbound_hash(public, protocol);
-                    ids.extend(self.find_inbound(hash, public, protocol));
-                });
-            }
         }
     }
 }

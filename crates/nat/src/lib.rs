@@ -30,6 +30,7 @@ mod config_check;
 mod endpoint;
 mod expire;
 mod filtering;
+mod flush;
 mod gauges;
 mod inbound;
 mod mapping;
@@ -62,6 +63,7 @@ pub use config_check::{
     FLOWS_MAX, NatError, PORT_BLOCK_MAX, PORT_BLOCK_MIN, PUBLIC_ADDRESSES_MAX, SHARDS_MAX,
 };
 pub use endpoint::{Endpoint, Home, Protocol, ShardId, ShardIndex, Tick};
+pub use flush::Flush;
 pub use gauges::{Gauges, ShardGauges};
 pub use nat::Nat;
 pub use packet::{Delivery, Inbound, Outbound, Refusal};

@@ -26,7 +26,7 @@ pub(crate) struct Subscriber {
     pub(crate) outer: u32,
     pub(crate) gre_key: Option<u32>,
     pub(crate) shard: ShardIndex,
-    is_live: bool,
+    pub(crate) is_live: bool,
     /// Position in the pool of the public address it is seated on.
     pub(crate) seat: u32,
     /// Blocks it holds.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use weir_nat::{Nat, SessionFilter, Tick};
+use weir_nat::{Flush, Nat, SessionFilter, Tick};
 
 use crate::capture::Tap;
 use crate::request::{Mailbox, Page, Request};
@@ -16,6 +16,7 @@ const SLOTS_PER_TURN: usize = 256;
 pub(crate) struct Desk {
     mailbox: Mailbox,
     dump: Option<Dump>,
+    flushing: Option<Flushing>,
     tap: Option<Box<Tap>>,
 }
 
@@ -27,9 +28,16 @@ struct Dump {
     reply: oneshot::Sender<Page>,
 }
 
+/// A flush being done.
+#[derive(Debug)]
+struct Flushing {
+    flush: Flush,
+    reply: oneshot::Sender<usize>,
+}
+
 impl Desk {
     pub(crate) fn new(mailbox: Mailbox) -> Self {
-        Self { mailbox, dump: None, tap: None }
+        Self { mailbox, dump: None, flushing: None, tap: None }
     }
 
     /// The running capture, if there is one.
@@ -48,17 +56,24 @@ impl Desk {
             self.go_on(nat);
             return true;
         }
+        if let Some(flushing) = &mut self.flushing {
+            let has_more = nat.flush(&mut flushing.flush, Tick(now.as_secs() as u32));
+            if !has_more {
+                self.end_flush();
+            }
+            return true;
+        }
         match self.mailbox.take() {
             None => false,
             Some(request) => {
-                self.begin(request, nat, now);
+                self.begin(request, nat);
                 true
             }
         }
     }
 
     #[cold]
-    fn begin(&mut self, request: Request, nat: &mut Nat, now: Duration) {
+    fn begin(&mut self, request: Request, nat: &Nat) {
         // Whoever asked may have gone: an answer that nobody takes is dropped.
         match request {
             Request::Sessions { page, filter, reply } => {
@@ -68,7 +83,7 @@ impl Desk {
                 let _ = reply.send(nat.subscriber(outer));
             }
             Request::Flush { outer, reply } => {
-                let _ = reply.send(nat.flush_subscriber(outer, Tick(now.as_secs() as u32)));
+                self.flushing = Some(Flushing { flush: nat.begin_flush(outer), reply });
             }
             Request::Capture { tap, reply } => {
                 let is_free = self.tap.is_none();
@@ -77,6 +92,13 @@ impl Desk {
                 }
                 let _ = reply.send(is_free);
             }
+        }
+    }
+
+    #[cold]
+    fn end_flush(&mut self) {
+        if let Some(Flushing { flush, reply }) = self.flushing.take() {
+            let _ = reply.send(flush.ended());
         }
     }
 
@@ -177,6 +199,18 @@ mod tests {
     }
 
     #[test]
+    fn a_flush_takes_many_short_turns() {
+        let mut nat = nat_with_sessions();
+        let (_requester, mailbox) = mailbox();
+        let mut desk = Desk::new(mailbox);
+        let (reply, mut answer) = oneshot::channel();
+        desk.begin(Request::Flush { outer: 0x0ac8_0001, reply }, &nat);
+        assert!(turns(&mut desk, &mut nat) > 12, "a block and a protocol at a time");
+        assert_eq!(answer.try_recv(), Ok(usize::from(SESSIONS)));
+        assert_eq!(nat.gauges().flows, 0);
+    }
+
+    #[test]
     fn a_dump_nobody_waits_for_is_dropped() {
         let mut nat = nat_with_sessions();
         let (_requester, mailbox) = mailbox();
@@ -187,11 +221,7 @@ mod tests {
             sessions: Vec::with_capacity(4096),
             has_more: true,
         };
-        desk.begin(
-            Request::Sessions { page, filter: SessionFilter::default(), reply },
-            &mut nat,
-            Duration::from_secs(5),
-        );
+        desk.begin(Request::Sessions { page, filter: SessionFilter::default(), reply }, &nat);
         drop(answer);
         assert_eq!(turns(&mut desk, &mut nat), 2);
     }

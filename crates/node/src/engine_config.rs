@@ -8,15 +8,12 @@ use weir_engine::{AccessMode, EngineConfig, FragmentLimits, MssClamp, ShardConfi
 use weir_nat::{Filtering, NatConfig, Pooling, ShardId, Timeouts};
 use weir_wire::ethernet::Mac;
 
-/// The configuration of the engine of worker `worker`; its shards in file order. `macs`: access, internet.
+/// The configuration of the engine of worker `worker`; its shards in file order. The MACs are known only
+/// when the ports are attached, after the tables are built.
 ///
 /// # Errors
 /// When the system has no randomness.
-pub(crate) fn engine_config(
-    config: &Config,
-    worker: usize,
-    macs: [Mac; 2],
-) -> io::Result<EngineConfig> {
+pub(crate) fn engine_config(config: &Config, worker: usize) -> io::Result<EngineConfig> {
     let interfaces = &config.workers[worker];
     let shards: Vec<&Shard> = shards_of(config, worker).collect();
     Ok(EngineConfig {
@@ -24,8 +21,8 @@ pub(crate) fn engine_config(
             weir_config::AccessMode::Gre => AccessMode::Gre,
             weir_config::AccessMode::Plain => AccessMode::Plain,
         },
-        access: side(&interfaces.access, macs[0]),
-        internet: side(&interfaces.internet, macs[1]),
+        access: side(&interfaces.access),
+        internet: side(&interfaces.internet),
         mss_clamp: match config.nat.mss_clamp {
             weir_config::MssClamp::Off => MssClamp::Off,
             weir_config::MssClamp::Auto => MssClamp::Auto,
@@ -47,9 +44,9 @@ pub(crate) fn shards_of(config: &Config, worker: usize) -> impl Iterator<Item = 
     config.shards.iter().filter(move |shard| shard.worker == worker)
 }
 
-fn side(interface: &Interface, mac: Mac) -> SideConfig {
+fn side(interface: &Interface) -> SideConfig {
     SideConfig {
-        mac,
+        mac: Mac::ZERO,
         address: interface.address,
         gateways: interface.gateways.clone(),
         vlan: interface.vlan,
@@ -77,6 +74,7 @@ fn nat(config: &Config, shards: &[&Shard], seed: [u64; 4]) -> NatConfig {
         port_block: nat.port_block,
         ports_per_subscriber: nat.ports_per_subscriber,
         flows_max: nat.flows_max,
+        flows_per_subscriber: nat.flows_per_subscriber.unwrap_or(u32::MAX),
         timeouts: timeouts(&config.timeouts),
         quarantine_sec: nat.quarantine_sec,
         udp_inbound_refresh: nat.udp_inbound_refresh,

@@ -1,8 +1,8 @@
 //! A node from start to end. Each step needs the ones before it; a step that fails undoes them all by being dropped.
 //!
 //! ```text
-//!   cores -> admin socket, metrics address -> EAL without devices -> block log -> per worker: pool, ports, thread
-//!   with its tables -> all workers go -> ready -> (signal or panic) -> workers stop -> ports close -> block log is
+//!   cores -> admin socket, metrics address -> EAL without devices -> block log -> per worker: pool, thread with its
+//!   tables, ports -> all workers go -> ready -> (signal or panic) -> workers stop -> ports close -> block log is
 //!   written out -> socket file goes
 //! ```
 
@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::log::{self, LogLimit};
 use crate::memory::{frame_max, pool_size, total_mb};
 use crate::node::{Node, NodeBlockLog, ShardHandle, WorkerHandle};
-use crate::worker_thread::{Ended, Parts, WorkerThread};
+use crate::worker_thread::{Ended, Parts, WorkerPorts, WorkerThread};
 use crate::{cores, panic_place, ports};
 
 /// Runs a node until SIGTERM or SIGINT.
@@ -72,8 +72,8 @@ fn start_and_control(config: &Config, log_limit: LogLimit) -> Result<(), Failure
     let mut threads = Vec::new();
     for worker in 0..config.workers.len() {
         let sender = if senders.is_empty() { None } else { Some(senders.remove(0)) };
-        let (thread, handle) = start.worker(worker, sender)?;
-        threads.push(thread);
+        let (thread, ports, handle) = start.worker(worker, sender)?;
+        threads.push((thread, ports));
         handles.push(handle);
     }
     let node = Arc::new(Node {
@@ -89,7 +89,13 @@ fn start_and_control(config: &Config, log_limit: LogLimit) -> Result<(), Failure
     });
     let listener =
         socket.listener().map_err(|error| socket_failure(&config.node, &error.into()))?;
-    threads.iter_mut().for_each(WorkerThread::go);
+    let threads: Vec<_> = threads
+        .into_iter()
+        .map(|(mut thread, ports)| {
+            thread.go(ports);
+            thread
+        })
+        .collect();
     let result = runtime.block_on(control(Arc::clone(&node), listener, metrics, signals, ended));
     // The order of the end: workers, tasks (which hold the node), the log of what the workers did last, ports, socket.
     drop(threads);
@@ -196,30 +202,33 @@ impl Start<'_> {
         &self,
         worker: usize,
         block_log: Option<BlockLogSender>,
-    ) -> Result<(WorkerThread, WorkerHandle), Failure> {
+    ) -> Result<(WorkerThread, WorkerPorts, WorkerHandle), Failure> {
         let config = &self.config.workers[worker];
         let size = pool_size(config, self.config.fragments.held_max);
         let socket = socket_of_core(config.core);
         let name = format!("weir-worker-{worker}");
         let pool =
             MbufPool::new(&name, size.buffers, size.data_room, socket).map_err(dpdk_failure)?;
-        let access = ports::attach(self.eal, worker, config, Side::Access, &pool)?;
-        let internet = ports::attach(self.eal, worker, config, Side::Internet, &pool)?;
-        let engine = engine_config(self.config, worker, [access.mac, internet.mac])
+        let engine = engine_config(self.config, worker)
             .map_err(|error| Failure::Engine { worker, reason: error.to_string() })?;
         let parts = Parts {
             worker,
             core: config.core,
             engine,
-            pool,
-            access: access.queues,
-            internet: internet.queues,
+            pool: pool.clone(),
             block_log,
             clock: self.clock,
             poll: self.config.node.poll,
             is_stopping: Arc::clone(&self.is_stopping),
         };
         let thread = WorkerThread::spawn(parts, self.ended.clone())?;
+        let access = ports::attach(self.eal, worker, config, Side::Access, &pool)?;
+        let internet = ports::attach(self.eal, worker, config, Side::Internet, &pool)?;
+        let ports = WorkerPorts {
+            access: access.queues,
+            internet: internet.queues,
+            macs: [access.mac, internet.mac],
+        };
         let handle = WorkerHandle {
             worker,
             core: config.core,
@@ -228,7 +237,7 @@ impl Start<'_> {
             ports: [access.handle, internet.handle],
             shards: self.shard_handles(worker),
         };
-        Ok((thread, handle))
+        Ok((thread, ports, handle))
     }
 
     fn shard_handles(&self, worker: usize) -> Vec<ShardHandle> {

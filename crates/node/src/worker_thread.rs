@@ -1,7 +1,7 @@
 //! A worker's thread from start to end: pinned, known to DPDK, its tables on its own memory, its panics reported.
 //!
 //! ```text
-//!   node:    spawn ---------------- wait for all -- go ------------- stop -- join
+//!   node:    spawn ----------------- attach ports -- go(ports) ------ stop -- join
 //!   thread:  pin, register, build tables -- built --- run ... run ... --- end (panic?)
 //! ```
 //!
@@ -15,9 +15,10 @@ use std::thread::JoinHandle;
 use tokio::sync::mpsc::UnboundedSender;
 use weir_config::Poll;
 use weir_dpdk::{Mbuf, MbufPool, pin_current_thread, register_worker_thread};
-use weir_engine::{Engine, EngineConfig, EngineError};
+use weir_engine::{Engine, EngineConfig, EngineError, Side};
 use weir_nat::NatError;
 use weir_records::BlockLogSender;
+use weir_wire::ethernet::Mac;
 
 use crate::board::Board;
 use crate::clock::Clock;
@@ -35,12 +36,19 @@ pub(crate) struct Parts {
     pub core: usize,
     pub engine: EngineConfig,
     pub pool: MbufPool,
-    pub access: PortQueues,
-    pub internet: PortQueues,
     pub block_log: Option<BlockLogSender>,
     pub clock: Clock,
     pub poll: Poll,
     pub is_stopping: Arc<AtomicBool>,
+}
+
+/// The ports of a worker, attached once its tables are there.
+#[derive(Debug)]
+pub(crate) struct WorkerPorts {
+    pub access: PortQueues,
+    pub internet: PortQueues,
+    /// Access, internet.
+    pub macs: [Mac; 2],
 }
 
 /// A worker that ended by a panic.
@@ -55,7 +63,7 @@ pub(crate) struct Ended {
 pub(crate) struct WorkerThread {
     pub requester: Requester,
     pub board: Arc<Board>,
-    go: Option<Sender<()>>,
+    go: Option<Sender<WorkerPorts>>,
     thread: Option<JoinHandle<()>>,
     is_stopping: Arc<AtomicBool>,
 }
@@ -64,7 +72,7 @@ pub(crate) struct WorkerThread {
 struct Wiring {
     mailbox: Mailbox,
     built: Sender<Result<Arc<Board>, Failure>>,
-    go: Receiver<()>,
+    go: Receiver<WorkerPorts>,
     ended: UnboundedSender<Ended>,
 }
 
@@ -98,11 +106,11 @@ impl WorkerThread {
         }
     }
 
-    /// Lets it forward.
-    pub(crate) fn go(&mut self) {
+    /// Gives it its ports and lets it forward.
+    pub(crate) fn go(&mut self, ports: WorkerPorts) {
         // Dropping the sender without a message would end the thread instead.
         if let Some(go) = self.go.take() {
-            let _ = go.send(());
+            let _ = go.send(ports);
         }
     }
 }
@@ -141,7 +149,7 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
         Err(failure) => return send(&built, Err(failure)),
     };
     let shards = parts.engine.shards.len();
-    let engine = match Engine::new(parts.engine) {
+    let mut engine = match Engine::new(parts.engine) {
         Ok(engine) => engine,
         Err(error) => return send(&built, Err(engine_failure(worker, &error))),
     };
@@ -151,14 +159,15 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
     publisher.publish_all(&engine, &board);
     board.seen_ms.set(u64::try_from(parts.clock.now().as_millis()).unwrap_or(u64::MAX));
     send(&built, Ok(Arc::clone(&board)));
-    if go.recv().is_err() {
-        return;
+    let Ok(ports) = go.recv() else { return };
+    for (side, mac) in Side::ALL.into_iter().zip(ports.macs) {
+        engine.set_mac(side, mac);
     }
     Worker {
         engine,
         pool: parts.pool,
-        access: parts.access,
-        internet: parts.internet,
+        access: ports.access,
+        internet: ports.internet,
         board,
         desk: Desk::new(mailbox),
         publisher,

@@ -37,7 +37,8 @@ impl Writer {
         let mut file = PcapNgWriter::new(Vec::new())?;
         let linktype = match layer {
             Layer::Ethernet => DataLink::ETHERNET,
-            Layer::Ip => DataLink::RAW,
+            // Not RAW: libpcap reads 101 back as another number for the second interface and refuses the file.
+            Layer::Ip => DataLink::IPV4,
         };
         for worker in workers {
             for side in Side::ALL {
