@@ -253,13 +253,21 @@ fn each_failure_to_start_has_its_line_and_exit_code() {
     let line = log.lines().find(|line| line.contains("start-failed")).unwrap();
     assert!(line.contains("no-such-if0") && line.contains("exit_code=20"), "{line}");
 
-    let config = lab.configure("core", null().0, null().1, "control_cores = [4095]");
+    let config = lab.configure("core", null().0, null().1, "control_cores = [1023]");
     let (code, log) = fail(&config);
-    assert!(code == Some(12) || code == Some(11), "{code:?} {log}");
+    assert_eq!(code, Some(12), "{log}");
 
     let config = lab.configure("memory", null().0, null().1, "memory_mb = 1_000_000");
     let (code, log) = fail(&config);
-    assert!(code == Some(18) || code == Some(11), "{code:?} {log}");
+    assert_eq!(code, Some(18), "{log}");
+    assert!(log.contains("MiB free"), "{log}");
+
+    let config = lab.configure("flows", null().0, null().1, "");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("flows_max = 10_000", "flows_max = 200_000_000")).unwrap();
+    let (code, log) = fail(&config);
+    assert_eq!(code, Some(18), "{log}");
+    assert!(log.contains("lower nat.flows_max"), "{log}");
 
     let config = lab.configure("log", null().0, null().1, "");
     fs::remove_file(lab.path("blocks.jsonl")).unwrap();

@@ -125,7 +125,7 @@ pub(crate) const KEYS: &[Key] = &[
         "Quota of a home, opened block by block on its public address; a multiple of `port_block`."),
     key("nat", "flows_max", Integer(1024, 200_000_000), "sessions", Value("4_000_000"), "Sessions of each worker."),
     key("nat", "flows_per_subscriber", Integer(16, 200_000_000), "sessions", Absent("no limit"), "Sessions of one home (RFC 6888 REQ-5)."),
-    key("nat", "quarantine_sec", Integer(0, 86_400), "s", Value("120"), "How long a released port block stays unused (RFC 6888 REQ-8)."),
+    key("nat", "quarantine_sec", Integer(0, 86_400), "s", Value("120"), "How long a released port stays unused (RFC 6888 REQ-8); 0 gives it back at once."),
     key("nat", "pooling", Choice(&["hard", "soft"]), "", Value("\"hard\""),
         "When the public address of a home has no block left: `hard` refuses the flow, `soft` uses another address (RFC 7857 section 4)."),
     key("nat", "udp_inbound_refresh", Boolean, "", Value("false"), "Whether inbound packets keep UDP and ICMP sessions alive (RFC 4787 REQ-6)."),

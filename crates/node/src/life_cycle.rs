@@ -23,7 +23,7 @@ use crate::control::{Signals, control};
 use crate::engine_config::{engine_config, shards_of};
 use crate::failure::Failure;
 use crate::log::{self, LogLimit};
-use crate::memory::{frame_max, pool_size, total_mb};
+use crate::memory::{self, frame_max, pool_size, total_mb};
 use crate::node::{Node, NodeBlockLog, ShardHandle, WorkerHandle};
 use crate::worker_thread::{Ended, Parts, WorkerPorts, WorkerThread};
 use crate::{cores, panic_place, ports};
@@ -54,6 +54,7 @@ pub fn run(config: &Config) -> Result<(), Failure> {
 
 fn start_and_control(config: &Config, log_limit: LogLimit) -> Result<(), Failure> {
     let control_cores = check_cores(config)?;
+    memory::check(config).map_err(Failure::Memory)?;
     let socket = claim_socket(&config.node)?;
     let metrics = bind_metrics(&config.node)?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Control)?;

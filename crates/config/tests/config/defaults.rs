@@ -164,9 +164,9 @@ fn shards_go_round_the_workers_unless_one_is_named() {
 #[test]
 fn memory_grows_with_flows_and_workers() {
     let config = valid(MINIMAL);
-    let estimate = config.memory_bytes_estimate();
+    let estimate = config.table_bytes_estimate();
     assert!((4_000_000 * 64..4_000_000 * 160).contains(&estimate), "{estimate}");
     let mut two = config.clone();
     two.workers.push(config.workers[0].clone());
-    assert!(two.memory_bytes_estimate() > estimate * 3 / 2);
+    assert!(two.table_bytes_estimate() > estimate * 3 / 2);
 }

@@ -22,7 +22,7 @@ fn every_example_is_valid() {
     assert!(names.len() >= 4, "{names:?}");
     for name in names {
         let (config, _) = example(&name);
-        assert!(config.memory_bytes_estimate() < 2 << 30, "{name} runs on a small machine");
+        assert!(config.table_bytes_estimate() < 2 << 30, "{name} runs on a small machine");
     }
 }
 
