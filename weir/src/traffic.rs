@@ -18,6 +18,8 @@ use weir_traffic::table::Device;
 
 /// Draws the order in which flows are flooded: any number, but always the same one, so that rounds are alike.
 const SEED: u64 = 1;
+/// Flood before the measured part of a round.
+const WARM_UP: Duration = Duration::from_millis(500);
 /// Huge pages of 2 MiB a benchmark likes to have: packet memory of two processes and the tables of a million flows.
 const BENCH_HUGE_PAGES: u64 = 1024;
 
@@ -27,7 +29,7 @@ const BENCH_HUGE_PAGES: u64 = 1024;
 ///   weir traffic flood --access net_memif0,socket=/run/a.sock --internet net_memif1,socket=/run/b.sock
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -38,10 +40,11 @@ enum Command {
     Flood(FloodArgs),
 }
 
-/// Measure weir beside raw DPDK forwarding (testpmd) over the same pair of memif ports, in alternating rounds.
+/// Measure weir beside raw DPDK forwarding over the same pair of memif ports, in alternating rounds.
 ///
-/// Needs two cores, root for huge pages (it also runs without), and dpdk-testpmd (Debian package dpdk-dev). Everything else on
-/// the machine should be quiet. Exit code 1 when a packet came back wrong, or when no round counts.
+/// Raw is testpmd in io mode (Debian package dpdk-dev). Needs two cores that nobody else uses, and
+/// root for huge pages (it also runs without). Exit code 1 when a packet came back wrong, or when
+/// no round counts because the machine changed its speed.
 ///
 ///   weir traffic bench
 ///   weir traffic bench --short --flows 10000
@@ -68,7 +71,7 @@ struct Bench {
     #[arg(long, value_name = "CORE", default_value_t = 1)]
     device_core: usize,
 
-    /// Leave the machine's huge pages as they are, instead of reserving 2 GiB for the time of the benchmark.
+    /// Leave the machine's huge pages as they are, instead of reserving 2 GiB while it runs.
     #[arg(long)]
     keep_huge_pages: bool,
 
@@ -79,10 +82,10 @@ struct Bench {
 
 /// Flood a device through two ports and say what came back: right, wrong, lost.
 ///
-/// Plays the homes behind the gateway of the access side and the hosts behind the gateway of the internet side. First one packet
-/// of each flow goes up, and what comes out tells its public endpoint; then both directions are flooded. The device must route
-/// homes (10.128.0.0/9) to the access gateway and everything else to the internet gateway, serve the tunnel endpoints 10.64.0.1,
-/// 10.64.0.2, ... (256 homes each), and be reachable before this starts.
+/// Plays the homes behind the gateway of the access side and the hosts behind the gateway of the
+/// internet side. First one packet of each flow goes up, and what comes out tells its public
+/// endpoint; then both directions are flooded. The device must serve the homes 10.128.0.0/9 through
+/// the tunnel endpoints 10.64.0.1, 10.64.0.2, ... (256 homes each), and run before this starts.
 ///
 ///   weir traffic flood --access 0000:01:00.0 --internet 0000:02:00.0 --flows 100000 --seconds 10
 #[derive(Debug, clap::Args)]
@@ -121,12 +124,12 @@ struct FloodArgs {
     flows_per_subscriber: u32,
 
     /// Seconds of the flood that are measured.
-    #[arg(long, value_name = "S", default_value_t = 5.0)]
-    seconds: f64,
+    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
+    seconds: Duration,
 
     /// Seconds of flood before that.
-    #[arg(long, value_name = "S", default_value_t = 0.5)]
-    warm_up: f64,
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
+    warm_up: Duration,
 
     /// Core of the generator.
     #[arg(long, default_value_t = 0)]
@@ -141,7 +144,7 @@ struct FloodArgs {
     json: bool,
 }
 
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Bench(bench) => run_bench(&bench),
         Command::Flood(flood) => run_flood(flood),
@@ -153,13 +156,17 @@ fn run_bench(args: &Bench) -> anyhow::Result<()> {
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
-    let scenarios: Result<Vec<_>, _> =
-        args.flows.iter().map(|&flows| Scenario::new(flows, args.flows_per_subscriber, SEED)).collect();
-    let (pairs, seconds) = if args.short { (3, 2.0) } else { (5, 5.0) };
+    let scenarios: Result<Vec<_>, _> = args
+        .flows
+        .iter()
+        .map(|&flows| Scenario::new(flows, args.flows_per_subscriber, SEED))
+        .collect();
+    let (pairs, measured) =
+        if args.short { (3, Duration::from_secs(2)) } else { (5, Duration::from_secs(5)) };
     let plan = BenchPlan {
         scenarios: scenarios?,
         pairs,
-        flood: flood_plan(0.5, seconds),
+        flood: FloodPlan { warm_up: WARM_UP, measured },
         generator_core: args.generator_core,
         device_core: args.device_core,
         weir: std::env::current_exe().context("the weir binary")?,
@@ -185,7 +192,7 @@ fn run_flood(args: FloodArgs) -> anyhow::Result<()> {
         internet: side(args.internet, args.internet_gateway, args.internet_address),
         scenario: Scenario::new(args.flows, args.flows_per_subscriber, SEED)?,
         device: if args.pass_through { Device::PassesThrough } else { Device::Translates },
-        flood: flood_plan(args.warm_up, args.seconds),
+        flood: FloodPlan { warm_up: args.warm_up, measured: args.seconds },
         core: args.core,
         file_prefix: format!("weir-traffic-{}", std::process::id()),
     };
@@ -199,8 +206,12 @@ fn run_flood(args: FloodArgs) -> anyhow::Result<()> {
     Ok(shown?)
 }
 
-fn flood_plan(warm_up_sec: f64, measured_sec: f64) -> FloodPlan {
-    FloodPlan { warm_up: Duration::from_secs_f64(warm_up_sec), measured: Duration::from_secs_f64(measured_sec) }
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if !(0.0..=86_400.0).contains(&seconds) {
+        return Err("not within a day".into());
+    }
+    Ok(Duration::from_secs_f64(seconds))
 }
 
 fn show_json(event: &Event) -> io::Result<()> {
@@ -219,7 +230,9 @@ fn show_text(event: &Event) -> io::Result<()> {
     match event {
         Event::Started { huge_pages: true } => writeln!(output, "ports up, huge pages"),
         Event::Started { huge_pages: false } => writeln!(output, "ports up, no huge pages"),
-        Event::Learned { sent, wrong } => writeln!(output, "all flows established, {sent} packets sent, {wrong} wrong"),
+        Event::Learned { sent, wrong } => {
+            writeln!(output, "all flows established, {sent} packets sent, {wrong} wrong")
+        }
         Event::Finished(flood) => write!(output, "{}", table(flood)),
     }
 }
@@ -243,6 +256,10 @@ fn table(flood: &Flood) -> String {
     );
     text.push_str(&line("upstream", &flood.upstream, flood.right_upstream));
     text.push_str(&line("downstream", &flood.downstream, flood.right_downstream));
-    text.push_str(&format!("both        {:>8.2} Mpps right, {} foreign frames\n", flood.rate_mpps(), flood.foreign));
+    text.push_str(&format!(
+        "both        {:>8.2} Mpps right, {} foreign frames\n",
+        flood.rate_mpps(),
+        flood.foreign
+    ));
     text
 }

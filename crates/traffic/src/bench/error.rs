@@ -1,0 +1,30 @@
+//! Why there is no figure.
+
+use std::io;
+use std::time::Duration;
+
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    #[error("{what}")]
+    Io { what: String, source: io::Error },
+    #[error(
+        "core {core} is needed and this machine has {count}: a benchmark takes two cores, one for the generator and one for the device"
+    )]
+    Cores { core: usize, count: usize },
+    #[error("{name} ended early ({status}). The end of its output:\n{tail}")]
+    Ended { name: String, status: String, tail: String },
+    #[error("{name} was not ready after {} s. The end of its output:\n{tail}", patience.as_secs())]
+    NotReady { name: String, patience: Duration, tail: String },
+    #[error("{name} did not say {what}. The end of its output:\n{tail}")]
+    Silent { name: String, what: &'static str, tail: String },
+    #[error("{program} is not installed: it is the raw baseline (Debian package dpdk-dev)")]
+    NoBaseline { program: &'static str },
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl BenchError {
+    pub(crate) fn io(what: impl Into<String>, source: io::Error) -> Self {
+        BenchError::Io { what: what.into(), source }
+    }
+}

@@ -1,0 +1,58 @@
+//! What it ran on, for the report.
+
+use std::fs;
+use std::thread::available_parallelism;
+
+use serde::Serialize;
+
+use super::{BenchError, BenchPlan};
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Machine {
+    pub(super) cpu: String,
+    pub(super) cores: usize,
+    pub(super) kernel: String,
+    /// Mean number of busy threads in the minute before, all processes together.
+    pub(super) load: f64,
+}
+
+/// With more load than this the rounds share their cores with somebody.
+const QUIET_LOAD_MAX: f64 = 0.5;
+
+impl Machine {
+    /// Refuses a machine without the cores of the plan: two busy loops on one core measure the scheduler.
+    pub(super) fn look(plan: &BenchPlan) -> Result<Self, BenchError> {
+        let cores = available_parallelism().map_or(1, usize::from);
+        let core = plan.generator_core.max(plan.device_core);
+        if core >= cores || plan.generator_core == plan.device_core {
+            return Err(BenchError::Cores { core, count: cores });
+        }
+        Ok(Machine {
+            cpu: first_line("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown CPU".into()),
+            cores,
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
+            load: load().unwrap_or_default(),
+        })
+    }
+
+    /// A benchmark wants the machine for itself.
+    pub(super) fn warning(&self) -> Option<String> {
+        (self.load > QUIET_LOAD_MAX).then(|| {
+            format!("the machine was not quiet (load {:.2}): figures may be too low", self.load)
+        })
+    }
+}
+
+fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
+/// The value of `key` in a file of `key : value` lines.
+fn first_line(path: &str, key: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(key))?;
+    line.split_once(':').map(|(_, value)| value.trim().to_owned())
+}

@@ -1,0 +1,89 @@
+//! The baseline: DPDK's testpmd hands packets from one memif port to the other and does nothing else.
+
+use std::env;
+use std::process::Command;
+
+use super::process::{Process, tail};
+use super::{BenchError, Place, START_PATIENCE};
+
+const PROGRAM: &str = "dpdk-testpmd";
+/// Packet memory without huge pages, MB.
+const MEMORY_MB: u32 = 256;
+/// Printed when the ports are started and forwarding begins.
+const FORWARDS: &str = "packets/burst=";
+const BUFFERS: u32 = 16_384;
+
+#[derive(Debug)]
+pub(super) struct Testpmd {
+    process: Process,
+}
+
+/// Whether the baseline can run at all.
+pub(super) fn check_installed() -> Result<(), BenchError> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let is_installed = env::split_paths(&path).any(|folder| folder.join(PROGRAM).is_file());
+    if is_installed { Ok(()) } else { Err(BenchError::NoBaseline { program: PROGRAM }) }
+}
+
+impl Testpmd {
+    pub(super) fn start(place: &Place<'_>) -> Result<Self, BenchError> {
+        let (main, device) = (place.plan.generator_core, place.plan.device_core);
+        // stdbuf: line by line, or the word that it forwards would stay in a buffer.
+        let mut command = Command::new("stdbuf");
+        command.args(["-oL", PROGRAM]);
+        // What it leaves behind there goes with the folder.
+        command.env("RUNTIME_DIRECTORY", place.folder);
+        command.args([
+            "-l",
+            &format!("{main},{device}"),
+            "--main-lcore",
+            &main.to_string(),
+            "--no-pci",
+        ]);
+        command.args(["--file-prefix", &place.file_prefix("testpmd")]);
+        if weir_dpdk::free_huge_pages_mb() >= MEMORY_MB as usize {
+            // No mounted hugetlbfs is needed this way.
+            command.arg("--in-memory");
+        } else {
+            command.args(["--no-huge", "-m", &MEMORY_MB.to_string()]);
+        }
+        command.args(["--vdev", &place.server(0, &place.access_socket())]);
+        command.args(["--vdev", &place.server(1, &place.internet_socket())]);
+        // Without a terminal testpmd ends at once, unless it has statistics to print.
+        command.args(["--", "--forward-mode=io", "--stats-period=3600", "--record-core-cycles"]);
+        command.args(["--total-num-mbufs", &BUFFERS.to_string()]);
+        let mut process = Process::start(PROGRAM, command, place.folder.join("testpmd.log"))?;
+        process.wait_until(place.plan, START_PATIENCE, |process| {
+            process.printed().contains(FORWARDS)
+        })?;
+        Ok(Testpmd { process })
+    }
+
+    /// Ends it; returns its busy TSC cycles per packet, which count the polls that brought packets.
+    pub(super) fn stop(&mut self) -> Result<f64, BenchError> {
+        let printed = self.process.stop();
+        cycles_per_packet(&printed).ok_or_else(|| BenchError::Silent {
+            name: PROGRAM.into(),
+            what: "how many cycles a packet took",
+            tail: tail(&printed),
+        })
+    }
+}
+
+/// From `CPU cycles/packet=70.52 (total cycles=...`.
+fn cycles_per_packet(printed: &str) -> Option<f64> {
+    let (_, rest) = printed.rsplit_once("CPU cycles/packet=")?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cycles_are_read_from_the_last_statistics() {
+        let printed = "x\n  CPU cycles/packet=1.5 (total\n  CPU cycles/packet=70.52 (total cycles=1 / total RX packets=2)\n";
+        assert_eq!(cycles_per_packet(printed), Some(70.52));
+        assert_eq!(cycles_per_packet("no packets"), None);
+    }
+}

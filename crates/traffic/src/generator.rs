@@ -1,0 +1,125 @@
+//! The run of a generator: find the device, learn the translations, flood. One thread, both sides.
+
+mod flood;
+mod learn;
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use weir_dpdk::{Mbuf, tsc, tsc_hz};
+use weir_wire::ethernet::Mac;
+
+pub use self::flood::{Flood, FloodPlan};
+pub use self::learn::Learned;
+use crate::packet::{Direction, Plain, Tunnel};
+use crate::side::{SPARE_MAX, Side};
+use crate::table::Table;
+
+#[derive(Debug, thiserror::Error)]
+pub enum GeneratorError {
+    #[error("the {side} port has no link")]
+    NoLink { side: &'static str },
+    #[error("the device does not answer ARP for {address} on the {side} side")]
+    NoDevice { side: &'static str, address: Ipv4Addr },
+    #[error(
+        "{missing} of {flows} flows were not translated in {attempts} attempts ({wrong} wrong answers)"
+    )]
+    NotLearned { missing: u32, flows: u32, attempts: u32, wrong: u64 },
+    #[error("{count} flows share a public endpoint with another flow")]
+    SharedEndpoints { count: usize },
+}
+
+#[derive(Debug)]
+pub struct Generator {
+    access: Side,
+    internet: Side,
+    table: Table,
+    /// Buffers between receiving and sending.
+    spare: Vec<Mbuf>,
+    upstream: Tunnel,
+    downstream: Plain,
+}
+
+impl Generator {
+    pub fn new(access: Side, internet: Side, table: Table) -> Self {
+        Generator {
+            upstream: Tunnel::template(access.gateway.mac, Mac::BROADCAST, Direction::Upstream),
+            downstream: Plain::template(
+                internet.gateway.mac,
+                Mac::BROADCAST,
+                Direction::Downstream,
+            ),
+            access,
+            internet,
+            table,
+            spare: Vec::with_capacity(SPARE_MAX),
+        }
+    }
+
+    /// Waits until both ports have a link: what is sent earlier is lost.
+    pub fn connect(&self, patience: Duration) -> Result<(), GeneratorError> {
+        let give_up = Deadline::after(patience);
+        for (side, port) in [("access", &self.access), ("internet", &self.internet)] {
+            while !port.link_up() {
+                if give_up.is_over() {
+                    return Err(GeneratorError::NoLink { side });
+                }
+                // Links come up on a thread of DPDK that may share this core.
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for the device's addresses on both sides until it has answered. Not needed for a device that only passes through.
+    pub fn resolve(&mut self, patience: Duration) -> Result<(), GeneratorError> {
+        let give_up = Deadline::after(patience);
+        let mut next_request = Deadline::after(Duration::ZERO);
+        loop {
+            for side in [&mut self.access, &mut self.internet] {
+                if side.gateway.device_mac.is_none() && next_request.is_over() {
+                    let request = side.gateway.request();
+                    side.send_arp(&request);
+                }
+                side.receive(&mut self.spare, |_| false);
+            }
+            if next_request.is_over() {
+                next_request = Deadline::after(Duration::from_millis(100));
+            }
+            let sides = [("access", &self.access), ("internet", &self.internet)];
+            match sides.iter().find(|(_, side)| side.gateway.device_mac.is_none()) {
+                None => break,
+                Some((name, side)) if give_up.is_over() => {
+                    let address = Ipv4Addr::from_bits(side.gateway.device_address);
+                    return Err(GeneratorError::NoDevice { side: name, address });
+                }
+                Some(_) => {}
+            }
+        }
+        if let (Some(access), Some(internet)) =
+            (self.access.gateway.device_mac, self.internet.gateway.device_mac)
+        {
+            self.upstream = Tunnel::template(self.access.gateway.mac, access, Direction::Upstream);
+            self.downstream =
+                Plain::template(self.internet.gateway.mac, internet, Direction::Downstream);
+        }
+        Ok(())
+    }
+}
+
+/// A point of time on the cycle counter: reading it costs no system call.
+#[derive(Clone, Copy, Debug)]
+struct Deadline {
+    cycle: u64,
+}
+
+impl Deadline {
+    fn after(duration: Duration) -> Self {
+        Deadline { cycle: tsc() + (duration.as_secs_f64() * tsc_hz() as f64) as u64 }
+    }
+
+    #[inline]
+    fn is_over(self) -> bool {
+        tsc() >= self.cycle
+    }
+}

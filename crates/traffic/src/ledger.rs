@@ -1,0 +1,69 @@
+//! The accounts of a flood: every packet sent came back right, came back wrong, or is lost.
+
+use serde::{Deserialize, Serialize};
+
+/// What one received packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Right,
+    /// Upstream: not the public endpoint or the remote of this flow. Downstream: not its home, its tunnel or its inside endpoint.
+    WrongAddress,
+    BadChecksum,
+    /// The same lap of the same flow a second time.
+    Duplicate,
+}
+
+/// Packets of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    pub sent: u64,
+    pub right: u64,
+    pub wrong_address: u64,
+    pub bad_checksum: u64,
+    pub duplicate: u64,
+}
+
+impl Account {
+    #[inline]
+    pub fn enter(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Right => self.right += 1,
+            Verdict::WrongAddress => self.wrong_address += 1,
+            Verdict::BadChecksum => self.bad_checksum += 1,
+            Verdict::Duplicate => self.duplicate += 1,
+        }
+    }
+
+    /// Packets that never came back. Exact once nothing is under way any more; a duplicate makes up for no loss.
+    pub fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.right + self.wrong_address + self.bad_checksum)
+    }
+
+    /// Packets that came back and should not have, as they are.
+    pub fn wrong(&self) -> u64 {
+        self.wrong_address + self.bad_checksum + self.duplicate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sent_packet_is_right_wrong_or_lost() {
+        let mut account = Account { sent: 10, ..Account::default() };
+        for verdict in [Verdict::Right, Verdict::Right, Verdict::WrongAddress, Verdict::BadChecksum]
+        {
+            account.enter(verdict);
+        }
+        assert_eq!((account.right, account.wrong(), account.lost()), (2, 2, 6));
+    }
+
+    #[test]
+    fn a_duplicate_makes_up_for_no_loss() {
+        let mut account = Account { sent: 3, ..Account::default() };
+        account.enter(Verdict::Right);
+        account.enter(Verdict::Duplicate);
+        assert_eq!((account.lost(), account.wrong()), (2, 1));
+    }
+}

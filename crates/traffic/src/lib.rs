@@ -1,0 +1,28 @@
+//! A stateful traffic generator on DPDK ports, and the benchmark that uses it.
+//!
+//! One thread plays everything around the device under test: the homes behind the access gateway and the hosts behind the
+//! internet gateway. It knows every flow, so it can tell a right packet from a wrong translation, a wrong home, a bad checksum,
+//! a duplicate and a loss.
+//!
+//! ```text
+//!            access port                           internet port
+//!   homes ── GRE/IPv4/UDP ──▶ device under test ── IPv4/UDP ──▶ hosts
+//!         ◀─────────────────                    ◀─────────────
+//!
+//!   scenario ─▶ table (one record a flow) ─▶ packet (bytes out, bytes in) ─▶ ledger (what came back)
+//!       └───────── generator: resolve, learn, flood ─────────┘
+//!   bench: weir and testpmd in alternating rounds under the same flood
+//! ```
+//!
+//! Pure parts, testable without DPDK: `scenario`, `permutation`, `packet`, `table`, `ledger`, `gateway`, `bench::rounds`.
+
+pub mod bench;
+pub mod gateway;
+pub mod generator;
+pub mod ledger;
+pub mod packet;
+pub mod permutation;
+pub mod run;
+pub mod scenario;
+pub mod side;
+pub mod table;
