@@ -10,7 +10,7 @@ build=(
     libpcap-dev             # capture filters
 )
 run=(
-    dpdk                    # testpmd, the baseline of the benchmark
+    dpdk-dev                # testpmd, the baseline of the benchmark
     python3                 # the frame injector of the tests
     iproute2 ethtool iputils-ping traceroute curl
     nginx-light dnsmasq-base bind9-dnsutils iperf3

@@ -11,6 +11,8 @@
 //! removes it when it is dropped, when a test panics and when a signal ends the process; what a
 //! killed process left behind goes with the next start. Nothing else on the machine is touched.
 
+#![forbid(unsafe_code)]
+
 pub mod clients;
 pub mod condition;
 pub mod echo;

@@ -1,5 +1,7 @@
 //! The `weir` program: parses arguments and calls the command. One file per command.
 
+#![forbid(unsafe_code)]
+
 mod capture;
 mod check;
 mod cpe;

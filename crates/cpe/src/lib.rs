@@ -11,6 +11,8 @@
 //! sockets to send less, before a packet gets here. Nothing here translates addresses: that is
 //! weir's work at the other end.
 
+#![forbid(unsafe_code)]
+
 mod gateway;
 pub mod tunnel;
 

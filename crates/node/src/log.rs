@@ -20,6 +20,11 @@ use crate::log_rate::LogRate;
 pub const EVENTS: &[(&str, &str)] = &[
     ("admin-change", "Someone changed state through the admin API."),
     ("block-log-failing", "The block log loses records or cannot be written."),
+    ("block-log-recovered", "The block log is written again."),
+    (
+        "block-log-reopen-failed",
+        "SIGHUP: the block log's path cannot be opened; the old file goes on.",
+    ),
     ("block-log-reopened", "SIGHUP: the block log was closed and opened again."),
     ("capture-started", "Someone captures packets."),
     ("capture-stopped", "A capture ended."),

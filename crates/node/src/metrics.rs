@@ -168,7 +168,11 @@ fn tables(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
     let subscribers = per_worker(workers, |board| board.subscribers.get() as f64);
     family.gauge("weir_subscribers", "Homes that hold a public address.", subscribers)?;
     let quarantined = per_worker(workers, |board| board.quarantined.get() as f64);
-    family.gauge("weir_quarantined", "Blocks released and not yet usable again.", quarantined)?;
+    family.gauge(
+        "weir_quarantined",
+        "Ended mappings whose port is not yet given again.",
+        quarantined,
+    )?;
     let memory = per_worker(workers, |board| board.memory_bytes.get() as f64);
     family.gauge("weir_memory_bytes", "Memory of the worker's tables.", memory)
 }

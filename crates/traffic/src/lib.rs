@@ -16,6 +16,8 @@
 //!
 //! Pure parts, testable without DPDK: `scenario`, `permutation`, `packet`, `table`, `ledger`, `gateway`, `bench::rounds`.
 
+#![forbid(unsafe_code)]
+
 pub mod bench;
 pub mod gateway;
 pub mod generator;
