@@ -180,3 +180,7 @@ fn copy(
         board.capture_dropped.add(lost);
     }
 }
+
+#[cfg(test)]
+#[path = "worker_tests.rs"]
+mod tests;

@@ -1,0 +1,150 @@
+//! The whole loop on real ports, with every allocation counted.
+
+use std::fs;
+use std::path::Path;
+
+use allocation_counter::measure;
+use weir_dpdk::{Eal, EalConfig, HugePages, Port, PortConfig};
+use weir_engine::{
+    AccessMode, DropReason, EngineConfig, FragmentLimits, MssClamp, ShardConfig, SideConfig,
+};
+use weir_nat::{NatConfig, ShardId};
+use weir_wire::arp::Arp;
+use weir_wire::build;
+use weir_wire::ethernet::Mac;
+
+use super::*;
+use crate::request::mailbox;
+
+const WORKER: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
+const GATEWAY: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 11]), Mac([2, 0, 0, 0, 0, 12])];
+const ADDRESSES: [&str; 2] = ["10.1.0.1/24", "10.2.0.1/24"];
+const GATEWAYS: [&str; 2] = ["10.1.0.2", "10.2.0.2"];
+const FLOWS: u16 = 40;
+/// Packets before the measurement: caches of pool and driver are filled, all flows are open.
+const WARM_PACKETS: u64 = 10_000;
+const PACKETS: u64 = 100_000;
+
+/// What a port receives over and over: its gateway's ARP reply, and on the access side packets of some homes.
+fn frames(side: Side) -> Vec<Vec<u8>> {
+    let (worker, gateway) = (WORKER[side as usize], GATEWAY[side as usize]);
+    let bits = |text: &str| text.parse::<std::net::Ipv4Addr>().unwrap().to_bits();
+    let own = bits(ADDRESSES[side as usize].trim_end_matches("/24"));
+    let reply = Arp::reply(gateway, bits(GATEWAYS[side as usize]), worker, own);
+    let mut frames = vec![build::arp(reply)];
+    if side == Side::Access {
+        frames.extend((0..FLOWS).map(|flow| {
+            let inner = build::ipv4("192.168.1.2", "198.51.100.1").udp(5000 + flow, 53, b"query");
+            let home = format!("10.200.0.{}", flow % 8 + 1);
+            let outer = build::ipv4(home.as_str(), "10.100.0.1").gre(build::gre(), inner);
+            build::ethernet(worker, gateway, outer)
+        }));
+    }
+    frames
+}
+
+/// The classic format: 24 bytes of header, 16 before each packet.
+fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
+    let mut file = Vec::new();
+    for field in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1] {
+        file.extend(u32::to_le_bytes(field));
+    }
+    for frame in frames {
+        for field in [0, 0, frame.len() as u32, frame.len() as u32] {
+            file.extend(u32::to_le_bytes(field));
+        }
+        file.extend(frame);
+    }
+    fs::write(path, file).unwrap();
+}
+
+fn engine() -> Engine<Mbuf> {
+    let side = |side: Side| SideConfig {
+        mac: WORKER[side as usize],
+        address: ADDRESSES[side as usize].parse().unwrap(),
+        gateways: vec![GATEWAYS[side as usize].parse().unwrap()],
+        vlan: None,
+        mtu: 1500,
+    };
+    let endpoint = Some(0x0a64_0001);
+    Engine::new(EngineConfig {
+        mode: AccessMode::Gre,
+        access: side(Side::Access),
+        internet: side(Side::Internet),
+        mss_clamp: MssClamp::Auto,
+        shards: vec![ShardConfig { id: ShardId(1), endpoint, subscribers: vec![] }],
+        nat: NatConfig {
+            flows_max: 4096,
+            subscribers: vec!["10.200.0.0/16".parse().unwrap()],
+            shards: vec![weir_nat::ShardConfig {
+                id: ShardId(1),
+                public: vec!["203.0.113.0/29".parse().unwrap()],
+                subscribers_max: 16,
+            }],
+            ..NatConfig::default()
+        },
+        fragments: FragmentLimits::default(),
+    })
+    .unwrap()
+}
+
+#[test]
+fn the_loop_allocates_nothing_per_packet() {
+    let folder = tempfile::tempdir().unwrap();
+    let eal = Eal::init(EalConfig {
+        file_prefix: format!("weir-node-test-{}", std::process::id()),
+        memory_mb: 256,
+        hugepages: HugePages::Never,
+        ..EalConfig::default()
+    })
+    .unwrap();
+    let pool = MbufPool::new("loop", 16_384, MbufPool::data_room_for(1500), 0).unwrap();
+    let attach = |side: Side| {
+        let path = folder.path().join(side.name());
+        write_pcap(&path, &frames(side));
+        let device = format!("net_pcap{},rx_pcap={},infinite_rx=1", side as usize, path.display());
+        let config = PortConfig {
+            rx_descriptors: 256,
+            tx_descriptors: 256,
+            mtu: 1500,
+            mac: None,
+            pool: pool.clone(),
+            socket: 0,
+        };
+        let port = Port::attach(&eal, &device, config).unwrap();
+        let (rx, tx) = port.queues();
+        (port, PortQueues { rx, tx })
+    };
+    let (_access_port, access) = attach(Side::Access);
+    let (_internet_port, internet) = attach(Side::Internet);
+    let engine = engine();
+    let board = Arc::new(Board::new(engine.counters(), 1));
+    let (_requester, mailbox) = mailbox();
+    let mut worker = Worker {
+        engine,
+        pool,
+        access,
+        internet,
+        board: Arc::clone(&board),
+        desk: Desk::new(mailbox),
+        publisher: Publisher::default(),
+        block_log: None,
+        clock: Clock::start(),
+        poll: Poll::Busy,
+        is_stopping: Arc::default(),
+    };
+    let (mut frames, mut out) = (Vec::with_capacity(BURST_MAX), Output::new());
+    while board.busy_packets.get() < WARM_PACKETS {
+        worker.turn(&mut frames, &mut out);
+    }
+    let sent = board.engine.packets(Side::Internet, Direction::Transmit);
+    let allocations = measure(|| {
+        while board.busy_packets.get() < WARM_PACKETS + PACKETS {
+            worker.turn(&mut frames, &mut out);
+        }
+    });
+    assert_eq!(allocations.count_total, 0);
+    let sent = board.engine.packets(Side::Internet, Direction::Transmit) - sent;
+    assert!(sent > PACKETS / 4, "only {sent} packets were translated");
+    assert_eq!(board.engine.dropped(DropReason::NoBuffer), 0);
+}
