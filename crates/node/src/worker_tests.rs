@@ -1,9 +1,10 @@
 //! The whole loop on real ports, with every allocation counted.
 
-use std::fs;
+use std::fs::File;
 use std::path::Path;
 
 use allocation_counter::measure;
+use pcap_file::pcap::{PcapPacket, PcapWriter};
 use weir_dpdk::{Eal, EalConfig, HugePages, Port, PortConfig};
 use weir_engine::{
     AccessMode, DropReason, EngineConfig, FragmentLimits, MssClamp, ShardConfig, SideConfig,
@@ -43,19 +44,12 @@ fn frames(side: Side) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The classic format: 24 bytes of header, 16 before each packet.
 fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
-    let mut file = Vec::new();
-    for field in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1] {
-        file.extend(u32::to_le_bytes(field));
-    }
+    let mut file = PcapWriter::new(File::create(path).unwrap()).unwrap();
     for frame in frames {
-        for field in [0, 0, frame.len() as u32, frame.len() as u32] {
-            file.extend(u32::to_le_bytes(field));
-        }
-        file.extend(frame);
+        let len = frame.len() as u32;
+        file.write_packet(&PcapPacket::new(Duration::ZERO, len, frame)).unwrap();
     }
-    fs::write(path, file).unwrap();
 }
 
 fn engine() -> Engine<Mbuf> {
