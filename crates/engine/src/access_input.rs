@@ -102,11 +102,15 @@ impl<F: Frame> Engine<F> {
         let (header_len, total_length) = ip_header(frame.data())
             .map_err(|error| error.reason(DropReason::InnerMalformed, DropReason::InnerChecksum))?;
         frame.truncate(total_length);
+        let home = Home { shard, outer: source, gre_key: header.key };
         if is_keepalive(frame.data(), header_len, endpoint, source) {
-            return Ok(Step::Keepalive);
+            return match self.nat.is_subscriber(&home) {
+                true => Ok(Step::Keepalive),
+                false => Err(DropReason::NotSubscriber),
+            };
         }
         leave_tunnel(frame, tos)?;
-        self.inner_input(frame, header_len, Home { shard, outer: source, gre_key: header.key })
+        self.inner_input(frame, header_len, home)
     }
 
     /// An IPv4 packet of a home itself: its source says which shard.

@@ -20,10 +20,15 @@ impl<F: Frame> Engine<F> {
             Ok(message) if message.is_valid_ipv4_ethernet() => *message,
             _ => return self.discard(DropReason::ArpMalformed),
         };
+        // RFC 1812 section 3.3.2: a router must not believe an ARP reply that claims a broadcast or multicast MAC. Nor
+        // is a neighbour at our own.
+        if !message.sender_mac.is_unicast() || message.sender_mac == link.mac {
+            return self.discard(DropReason::ArpMalformed);
+        }
         let sender = message.sender_ip.get();
         link.gateways.confirm(sender, message.sender_mac, cx.now.ms);
         let is_for_us = message.is_request() && message.target_ip.get() == link.address;
-        if is_for_us && message.sender_mac.is_unicast() {
+        if is_for_us {
             let reply = Arp::reply(link.mac, link.address, message.sender_mac, sender);
             frame.truncate(0);
             if !link.fill_arp(&mut frame, &reply, message.sender_mac) {

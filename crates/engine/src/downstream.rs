@@ -171,7 +171,7 @@ impl<F: Frame> Engine<F> {
     fn tunnel_mtu(&self, home: &Home) -> usize {
         let mtu = self.link(Side::Access).mtu;
         match self.mode {
-            AccessMode::Gre => mtu - Ipv4::LEN - gre::header_len(home.gre_key),
+            AccessMode::Gre => mtu.saturating_sub(Ipv4::LEN + gre::header_len(home.gre_key)),
             AccessMode::Plain => mtu,
         }
     }
@@ -223,8 +223,8 @@ impl<F: Frame> Engine<F> {
             outer.tos = ecn::encapsulate(tos);
             outer.ttl = OUTER_TTL;
             outer.set_fragment(dont_fragment, false, 0);
-            self.identification = self.identification.wrapping_add(1);
-            outer.identification = self.identification.into();
+            self.outer_identification = self.outer_identification.wrapping_add(1);
+            outer.identification = self.outer_identification.into();
             outer.set_checksum();
             let bytes = frame.data_mut();
             outer.emit(bytes);
@@ -245,23 +245,35 @@ impl<F: Frame> Engine<F> {
             AccessMode::Gre => self.shards.endpoint(home.shard),
             AccessMode::Plain => self.link(Side::Access).address,
         };
-        let now_ms = cx.now.ms;
-        if let Some(error) = self.errors.complain(complaint, from, original, now_ms, cx.pool) {
+        // A spoofed outer source must not aim errors at strangers, nor use up the homes' share of them.
+        if !self.nat.is_subscriber(home) {
+            return;
+        }
+        let (now_ms, mtu) = (cx.now.ms, self.tunnel_mtu(home));
+        if let Some(error) = self.errors.complain(complaint, from, original, mtu, now_ms, cx.pool) {
             self.encapsulate(error, home, 0, cx);
         }
     }
 
-    /// Tells a sender on the internet what became of its packet.
+    /// Tells a sender on the internet, or another home that hairpinned it, what became of its packet.
     fn complain_to_internet<P: Pool<Frame = F>>(
         &mut self,
         complaint: Complaint,
         original: &[u8],
         cx: &mut Context<'_, P>,
     ) {
-        let from = self.link(Side::Internet).address;
+        let (from, mtu) = (self.link(Side::Internet).address, self.link(Side::Internet).mtu);
         let now_ms = cx.now.ms;
-        if let Some(error) = self.errors.complain(complaint, from, original, now_ms, cx.pool) {
-            self.send(Side::Internet, error, 0, cx);
+        let Some(error) = self.errors.complain(complaint, from, original, mtu, now_ms, cx.pool)
+        else {
+            return;
+        };
+        match ipv4::parse(error.data()) {
+            // RFC 5508 REQ-7a: errors hairpin too. No error is sent about this one, so it turns around once.
+            Ok((ip, header_len, _)) if self.nat.is_public(ip.destination.get()) => {
+                self.hairpin(error, header_len, cx);
+            }
+            _ => self.send(Side::Internet, error, 0, cx),
         }
     }
 }

@@ -32,7 +32,7 @@ drop_reasons! {
     NotOurMac "not-our-mac" "Sent to another MAC address.";
     Vlan "vlan" "Tagged with another VLAN, or tagged or untagged against the configuration.";
     EtherType "ethertype" "Neither IPv4 nor ARP.";
-    ArpMalformed "arp-malformed" "ARP that is not IPv4 over Ethernet, or truncated.";
+    ArpMalformed "arp-malformed" "ARP that is not IPv4 over Ethernet, truncated, or from a MAC that no neighbour has.";
     IpMalformed "ip-malformed" "Bad version, header length or total length of the IPv4 header.";
     IpChecksum "ip-checksum" "Wrong IPv4 header checksum.";
     NotLocal "not-local" "Addressed to nobody here: neither a tunnel endpoint, a public prefix nor the worker.";

@@ -56,8 +56,10 @@ pub struct Engine<F: Frame> {
     pub(crate) fragments: FragmentCache<F>,
     pub(crate) errors: ErrorLimiter,
     pub(crate) counters: Arc<Counters>,
-    /// Identification of the next packet that needs a fresh one.
+    /// Identification of the last datagram toward the internet that needed a fresh one.
     pub(crate) identification: u16,
+    /// Identification of the last tunnel packet.
+    pub(crate) outer_identification: u16,
     pub(crate) upstream: Vec<Upstream<F>>,
     pub(crate) downstream: Vec<Downstream<F>>,
     links: [Link; 2],
@@ -83,6 +85,7 @@ impl<F: Frame> Engine<F> {
             shards: Shards::new(&config)?,
             flows_max: u64::from(config.nat.flows_max),
             identification: config.nat.seed[0] as u16,
+            outer_identification: config.nat.seed[1] as u16,
             links: [Link::new(&config.access), Link::new(&config.internet)],
             nat: Nat::new(config.nat)?,
             fragments: FragmentCache::new(config.fragments),

@@ -6,6 +6,10 @@ use weir_wire::{icmp, tcp, udp};
 
 use crate::DropReason;
 
+/// RFC 791: the total length has 16 bits. A fragment that reaches further cannot be part of a datagram; cut again,
+/// its offset would run over and its pieces would land at the front, behind the firewall's back.
+const DATAGRAM_MAX: usize = 65_535;
+
 /// What a packet is to the NAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -47,6 +51,12 @@ impl FlowKey {
     ) -> Result<Self, DropReason> {
         let (ip, _, _) = ipv4::parse(packet).map_err(|_| DropReason::IpMalformed)?;
         let transport = packet.get(header_len..).ok_or(DropReason::IpMalformed)?;
+        if ip.fragment_offset() + packet.len() > DATAGRAM_MAX {
+            return Err(match toward {
+                Toward::Internet => DropReason::InnerMalformed,
+                Toward::Home => DropReason::IpMalformed,
+            });
+        }
         let mut key = Self {
             kind: if ip.is_fragment() { Kind::FirstFragment } else { Kind::Session },
             protocol: protocol(ip.protocol).ok_or(DropReason::Protocol)?,
@@ -106,7 +116,9 @@ impl FlowKey {
         let icmp = icmp::parse(transport).map_err(|_| DropReason::TransportMalformed)?;
         if icmp::is_error(icmp.kind) {
             // An error in fragments quotes more than RFC 1812 allows; nobody sends it.
-            if self.kind == Kind::FirstFragment {
+            // A redirect concerns the sender's own link and names a router that no translation can name (RFC 792);
+            // from the internet it could only lead a home's traffic astray.
+            if self.kind == Kind::FirstFragment || icmp.kind == icmp::REDIRECT {
                 return Err(DropReason::IcmpKind);
             }
             self.kind = Kind::IcmpError;

@@ -13,18 +13,13 @@ use crate::config::FragmentLimits;
 /// Which datagram a fragment belongs to (RFC 791), and from which home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DatagramKey {
-    /// The home that sent it; `None` for datagrams from the internet.
-    pub(crate) home: Option<(u16, u32)>,
+    /// The home that sent it, as [`weir_nat::Nat::identity`] tells it apart: homes may use the same addresses, and
+    /// with keys that identify them the same outer source. `None` for datagrams from the internet.
+    pub(crate) home: Option<Home>,
     pub(crate) source: u32,
     pub(crate) destination: u32,
     pub(crate) identification: u16,
     pub(crate) protocol: u8,
-}
-
-impl DatagramKey {
-    pub(crate) fn home_part(home: &Home) -> Option<(u16, u32)> {
-        Some((home.shard.0, home.outer))
-    }
 }
 
 /// What the first fragment's look-up decided.

@@ -64,12 +64,14 @@ impl ErrorLimiter {
     }
 
     /// Builds the packet (from its IP header on) that complains about `original` to its source; `None` when
-    /// no error may be sent about it, the limit is reached, or there is no buffer.
+    /// no error may be sent about it, the limit is reached, or there is no buffer. `mtu` is that of the way back:
+    /// a tunnel may carry less than the 576 bytes of RFC 1812.
     pub(crate) fn complain<P: Pool>(
         &mut self,
         complaint: Complaint,
         from: u32,
         original: &[u8],
+        mtu: usize,
         now_ms: u64,
         pool: &mut P,
     ) -> Option<P::Frame> {
@@ -78,7 +80,7 @@ impl ErrorLimiter {
             return None;
         }
         let to = ip.source.get();
-        let quote = &original[..original.len().min(PACKET_MAX - HEADERS)];
+        let quote = &original[..original.len().min(mtu.min(PACKET_MAX).saturating_sub(HEADERS))];
         let mut frame = pool.alloc()?;
         if !frame.extend(HEADERS + quote.len()) {
             return None;

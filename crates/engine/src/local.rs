@@ -7,6 +7,7 @@ use weir_wire::icmp;
 use weir_wire::ipv4::{self, Ipv4};
 use zerocopy::FromBytes;
 
+use crate::access_input::is_martian;
 use crate::engine::{Context, Engine};
 use crate::ethernet_input::Network;
 use crate::{DropReason, Side};
@@ -20,6 +21,10 @@ pub(crate) fn check_ping(ip: &Ipv4, transport: &[u8]) -> Result<(), DropReason> 
         && icmp::parse(transport).is_ok_and(|header| header.kind == icmp::ECHO_REQUEST);
     if !is_request {
         return Err(DropReason::LocalProtocol);
+    }
+    // RFC 1122 section 3.2.1.3: what claims an impossible source is not answered; the answer would go there.
+    if is_martian(ip) {
+        return Err(DropReason::Martian);
     }
     if !icmp::checksum_ok(transport) {
         return Err(DropReason::IcmpChecksum);
@@ -36,6 +41,10 @@ impl<F: Frame> Engine<F> {
         from: Mac,
         cx: &mut Context<'_, P>,
     ) {
+        // The answer goes to the station itself, so it must be one: a group would multiply it.
+        if !from.is_unicast() {
+            return self.discard(DropReason::Martian);
+        }
         turn_around(frame.data_mut());
         if !self.link(side).push_header(&mut frame, from, Network::Ipv4) {
             return self.discard(DropReason::NoBuffer);

@@ -107,9 +107,14 @@ impl<F: Frame> Engine<F> {
         public: Endpoint,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        let datagram = datagram_key(frame.data(), home, key);
-        self.identification = self.identification.wrapping_add(1);
-        let identification = self.identification;
+        let datagram = datagram_key(frame.data(), &self.nat.identity(home), key);
+        // A first fragment that comes twice must not part the later ones between two identifications.
+        let identification = match self.fragments.translation(&datagram) {
+            Some(Translation::Up { public: known, identification }) if known == public.address => {
+                identification
+            }
+            _ => self.next_identification(),
+        };
         let translation = Translation::Up { public: public.address, identification };
         if !self.fragments.learn(datagram, translation, cx.now.ms) {
             return Err(DropReason::FragmentLimit);
@@ -128,12 +133,15 @@ impl<F: Frame> Engine<F> {
         packet: Upstream<F>,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        let datagram = datagram_key(packet.frame.data(), &packet.home, &packet.key);
+        let home = self.nat.identity(&packet.home);
+        let datagram = datagram_key(packet.frame.data(), &home, &packet.key);
         match self.fragments.translation(&datagram) {
             Some(Translation::Up { public, identification }) => {
                 self.follow_up(packet.frame, public, identification, cx);
                 Ok(())
             }
+            // No mapping has vouched for the home yet.
+            _ if !self.nat.is_subscriber(&home) => Err(DropReason::NotSubscriber),
             _ => self
                 .fragments
                 .hold(datagram, packet.frame, cx.now.ms)
@@ -180,21 +188,35 @@ impl<F: Frame> Engine<F> {
     /// A translated packet leaves toward the internet, in pieces if it must; or turns around (hairpinning,
     /// RFC 4787 REQ-9) when its destination is one of our own public addresses.
     #[inline]
-    fn forward_up<P: Pool<Frame = F>>(&mut self, frame: F, flow: Hash, cx: &mut Context<'_, P>) {
-        let bytes = frame.data();
-        let Ok((ip, header_len, _)) = ipv4::parse(bytes) else {
+    fn forward_up<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        flow: Hash,
+        cx: &mut Context<'_, P>,
+    ) {
+        let Ok((ip, header_len, _)) = ipv4::parse(frame.data()) else {
             return self.discard(DropReason::InnerMalformed);
         };
         if self.nat.is_public(ip.destination.get()) {
             return self.hairpin(frame, header_len, cx);
         }
         let mtu = self.link(Side::Internet).mtu;
-        if bytes.len() <= mtu {
+        if frame.data().len() <= mtu {
             return self.send(Side::Internet, frame, (flow.0 >> 32) as u32, cx);
+        }
+        // Sessions were asked for DF before they made state. Here it is a later fragment or an ICMP error, about
+        // which no error may be sent (RFC 1812 section 4.3.2.7).
+        if ip.dont_fragment() {
+            return self.discard(DropReason::DontFragment);
+        }
+        // A fragment has its new identification already; what becomes fragments here needs one too.
+        if !ip.is_fragment() {
+            let identification = self.next_identification();
+            rewrite::identification(frame.data_mut(), identification);
         }
         let Context { pool, out, now } = cx;
         let now = *now;
-        let cut = fragment(bytes, header_len, mtu, *pool, |pool, piece| {
+        let cut = fragment(frame.data(), header_len, mtu, *pool, |pool, piece| {
             let cx = &mut Context { pool, out, now };
             self.send(Side::Internet, piece, (flow.0 >> 32) as u32, cx);
         });
@@ -203,7 +225,15 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    fn hairpin<P: Pool<Frame = F>>(
+    /// Of a fragmented datagram that leaves. Its counter is not the tunnel headers', which would carry it round
+    /// many times while a datagram lives (RFC 6864 section 5.3.1).
+    fn next_identification(&mut self) -> u16 {
+        self.identification = self.identification.wrapping_add(1);
+        self.identification
+    }
+
+    /// Toward the home that holds the public address a packet is sent to.
+    pub(crate) fn hairpin<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         header_len: usize,
@@ -254,11 +284,11 @@ pub(crate) fn dont_fragment(packet: &[u8]) -> bool {
     ipv4::parse(packet).is_ok_and(|(ip, _, _)| ip.dont_fragment())
 }
 
-/// Read before the edits, or with the identification as the home sent it.
+/// Read before the edits, or with the identification as the home sent it; `home` is its identity.
 fn datagram_key(packet: &[u8], home: &Home, key: &FlowKey) -> DatagramKey {
     let identification = ipv4::parse(packet).map_or(0, |(ip, _, _)| ip.identification.get());
     DatagramKey {
-        home: DatagramKey::home_part(home),
+        home: Some(*home),
         source: key.source.address,
         destination: key.destination.address,
         identification,

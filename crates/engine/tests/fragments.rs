@@ -142,3 +142,128 @@ fn a_refused_first_fragment_takes_the_others_with_it() {
     assert_eq!(world.dropped(DropReason::FragmentTimeout), 2);
     assert_eq!(world.pool.alive(), 0);
 }
+
+#[test]
+fn homes_told_apart_by_key_never_share_a_datagram() {
+    let mut config = config();
+    config.nat.gre_key_identifies_home = true;
+    let mut world = World::new(config);
+    let (_, pieces) = datagram();
+    let mut keyed = |key, piece: &Vec<u8>| {
+        let outer = build::ipv4(HOME_A, ENDPOINT).gre(build::gre().key(key), piece);
+        world.packet(weir_engine::Side::Access, &outer).internet
+    };
+    let first = keyed(1, &pieces[0]);
+    assert!(
+        keyed(2, &pieces[1]).is_empty(),
+        "another home's first fragment speaks for nobody else"
+    );
+    let second = keyed(2, &pieces[0]);
+    assert_eq!(second.len(), 2, "the first fragment and the held one");
+    let end = |packet: &Vec<u8>| {
+        let ip = ipv4::parse(packet).unwrap().0;
+        (ip.source.get(), ip.identification.get())
+    };
+    assert_eq!(end(&second[0]), end(&second[1]));
+    assert_ne!(end(&first[0]).1, end(&second[0]).1);
+}
+
+#[test]
+fn a_key_that_is_only_an_echo_may_change_between_fragments() {
+    let mut world = World::default();
+    let (payload, pieces) = datagram();
+    let mut sent = Vec::new();
+    for (key, piece) in [Some(1), None, Some(2)].into_iter().zip(&pieces) {
+        let outer = build::ipv4(HOME_A, ENDPOINT).gre(build::gre().maybe_key(key), piece);
+        sent.extend(world.packet(weir_engine::Side::Access, &outer).internet);
+    }
+    assert_eq!(reassemble(&sent)[8..], payload);
+}
+
+#[test]
+fn a_first_fragment_that_comes_twice_parts_nothing() {
+    let mut world = World::default();
+    let (payload, pieces) = datagram();
+    let mut sent = Vec::new();
+    for index in [0, 1, 0, 2] {
+        sent.extend(world.up(HOME_A, &pieces[index]).internet);
+    }
+    sent.remove(2);
+    assert_eq!(reassemble(&sent)[8..], payload, "one identification for all");
+}
+
+/// The tunnel headers of 65,535 packets lie between two datagrams (RFC 6864 section 5.3.1).
+#[test]
+fn traffic_toward_homes_uses_up_no_identifications_of_fragments() {
+    let mut world = World::default();
+    let (_, pieces) = datagram();
+    let identification = |packet: &Vec<u8>| ipv4::parse(packet).unwrap().0.identification.get();
+    let first = world.up(HOME_A, &pieces[0]).into_internet();
+    let public = ends(&first);
+    let answer = build::ipv4(SERVER, public.0).udp(53, public.1, b"y");
+    for _ in 0..65_535 {
+        world.down(&answer).into_access();
+    }
+    let other = world.up(HOME_B, &pieces[0]).into_internet();
+    assert_ne!(identification(&first), identification(&other));
+}
+
+#[test]
+fn what_the_worker_cuts_itself_gets_an_identification_of_its_own() {
+    let mut config = config();
+    config.internet.mtu = 1400;
+    let mut world = World::new(config);
+    let mut seen = Vec::new();
+    for home in [HOME_A, HOME_B] {
+        let big = build::ipv4(PC, SERVER).identification(9).udp(5000, 53, vec![7; 1400]);
+        let pieces = world.up(home, big).internet;
+        assert_eq!(reassemble(&pieces)[8..], [7; 1400]);
+        seen.push(ipv4::parse(&pieces[0]).unwrap().0.identification.get());
+    }
+    assert_ne!(seen[0], seen[1], "RFC 6864: two homes behind one address");
+}
+
+/// RFC 791: a datagram has at most 65,535 bytes. Cut once more, the offset of such a fragment would run over.
+#[test]
+fn a_fragment_beyond_the_longest_datagram_is_refused() {
+    let mut world = World::default();
+    let far = |len| build::ipv4(PC, SERVER).fragment(8191 * 8, false).payload(17, vec![0; len]);
+    assert!(world.up(HOME_A, far(1400)).is_nothing());
+    assert_eq!(world.dropped(DropReason::InnerMalformed), 1);
+    let far = build::ipv4(SERVER, "203.0.113.1").fragment(8191 * 8, true).payload(17, [0; 1480]);
+    assert!(world.down(far).is_nothing());
+    assert_eq!(world.dropped(DropReason::IpMalformed), 1);
+    let last = build::ipv4(SERVER, "203.0.113.1").fragment(8180 * 8, false).payload(17, [0; 75]);
+    assert!(world.down(last).is_nothing());
+    assert_eq!(world.drops(), 2, "65,535 bytes are held");
+}
+
+#[test]
+fn fragments_of_strangers_are_not_held() {
+    let mut world = World::default();
+    let (_, pieces) = datagram();
+    for piece in &pieces[1..] {
+        assert!(world.up("10.201.0.1", piece).is_nothing());
+    }
+    assert_eq!((world.dropped(DropReason::NotSubscriber), world.drops()), (2, 2));
+}
+
+#[test]
+fn later_fragments_and_errors_with_df_are_never_cut() {
+    let mut config = config();
+    config.internet.mtu = 1400;
+    let mut world = World::new(config);
+    let head = build::ipv4(PC, SERVER).df(true).identification(9).fragment(0, true);
+    let udp = build::ipv4(PC, SERVER).udp(5000, 53, vec![7; 1448]);
+    world.up(HOME_A, head.payload(17, &udp[20..20 + 1320])).into_internet();
+    let tail = build::ipv4(PC, SERVER).df(true).identification(9).fragment(1320, false);
+    assert!(world.up(HOME_A, tail.payload(17, [7; 1400])).is_nothing());
+    assert_eq!(world.dropped(DropReason::DontFragment), 1);
+
+    let sent = world.up(HOME_A, build::ipv4(PC, SERVER).udp(5001, 53, b"q")).into_internet();
+    let answer = build::ipv4(SERVER, ends(&sent).0).udp(53, ends(&sent).1, [7; 1420]);
+    let (_, _, delivered) = world.down(answer).into_home();
+    let error = build::ipv4(PC, SERVER).df(true).icmp(3, 3, [0; 4], delivered);
+    assert!(world.up(HOME_A, error).is_nothing());
+    assert_eq!(world.dropped(DropReason::DontFragment), 2);
+}

@@ -3,7 +3,7 @@
 mod world;
 
 use weir_engine::{DropReason, MssClamp, Side};
-use weir_wire::{build, icmp, ipv4, tcp};
+use weir_wire::{build, gre, icmp, ipv4, tcp};
 use world::*;
 
 /// A UDP session from home A; returns its public endpoint and the packet as the internet saw it.
@@ -189,4 +189,94 @@ fn clamping_can_be_off() {
     let syn = build::ipv4(PC, SERVER).tcp(build::tcp(40000, 80).flags(tcp::SYN).mss(1460));
     let sent = world.up(HOME_A, syn).into_internet();
     assert_eq!(sent[20 + 22..20 + 24], 1460_u16.to_be_bytes());
+}
+
+/// Homes A and B with a session to each other; returns both public endpoints.
+fn neighbours(world: &mut World) -> [(u32, u16); 2] {
+    let open = |world: &mut World, home, port, to: (u32, u16)| {
+        let sent = world.up(home, build::ipv4(PC, to.0).udp(port, to.1, b"x"));
+        sent.internet.first().map(|packet| (ends(packet).0, ends(packet).1))
+    };
+    let a = open(world, HOME_A, 5000, (SERVER.to_bits(), 53)).unwrap();
+    let b = open(world, HOME_B, 6000, (SERVER.to_bits(), 53)).unwrap();
+    open(world, HOME_B, 6000, a);
+    open(world, HOME_A, 5000, b);
+    [a, b]
+}
+
+#[test]
+fn i7a_an_error_about_a_hairpinned_packet_is_translated_twice() {
+    let mut world = World::default();
+    let [a, b] = neighbours(&mut world);
+    let hello = build::ipv4(PC, b.0).udp(5000, b.1, b"hello neighbour");
+    let (to, _, delivered) = world.up(HOME_A, hello).into_home();
+    assert_eq!((to, ends(&delivered)), (HOME_B.to_bits(), (a.0, a.1, PC.to_bits(), 6000)));
+    let error = build::ipv4(PC, a.0).port_unreachable(&delivered);
+    let (to, _, error) = world.up(HOME_B, error).into_home();
+    let (ip, at, _) = ipv4::parse(&error).unwrap();
+    assert_eq!((to, ip.source.get(), ip.destination.get()), (HOME_A.to_bits(), b.0, PC.to_bits()));
+    assert_eq!(ends(&error[at + 8..]), (PC.to_bits(), 5000, b.0, b.1));
+}
+
+/// What the worker has to say of a hairpinned packet stays inside too (RFC 5508 REQ-7a).
+#[test]
+fn complaints_about_hairpinned_packets_turn_around() {
+    let mut config = config();
+    config.internet.mtu = 1600;
+    let mut world = World::new(config);
+    let [_, b] = neighbours(&mut world);
+    let big = build::ipv4(PC, b.0).df(true).udp(5000, b.1, vec![7; 1460]);
+    let late = build::ipv4(PC, b.0).ttl(2).udp(5000, b.1, b"late");
+    for (packet, kind) in [(big, [3, 4]), (late, [11, 0])] {
+        let (to, _, error) = world.up(HOME_A, &packet).into_home();
+        let (ip, at, _) = ipv4::parse(&error).unwrap();
+        assert_eq!((to, ip.destination.get()), (HOME_A.to_bits(), PC.to_bits()));
+        assert_eq!(error[at..at + 2], kind);
+        assert_eq!(error[at + 20..at + 32], packet[12..24], "quoted ends as the home sent them");
+    }
+}
+
+#[test]
+fn errors_fit_the_smallest_tunnel() {
+    let mut config = config();
+    config.access.mtu = 576;
+    let mut world = World::new(config);
+    let probe = build::ipv4(PC, SERVER).ttl(1).udp(5000, 33434, [0; 540]);
+    assert!(world.up(HOME_A, &probe).into_access().len() <= 576);
+}
+
+/// The engine is told MTUs by others; none makes it panic.
+#[test]
+fn an_mtu_below_the_headers_drops() {
+    let mut config = config();
+    config.access.mtu = 20;
+    let mut world = World::new(config);
+    let (address, port, _) = session(&mut world);
+    assert!(world.down(build::ipv4(SERVER, address).udp(53, port, b"y")).is_nothing());
+    assert_eq!(world.dropped(DropReason::DontFragment), 1);
+}
+
+#[test]
+fn redirects_stay_on_their_link() {
+    let mut world = World::default();
+    let (address, port, sent) = session(&mut world);
+    let redirect = build::ipv4("192.0.2.99", address).icmp_error(5, 1, [6, 6, 6, 6], &sent);
+    assert!(world.down(redirect).is_nothing());
+    let answer = build::ipv4(SERVER, address).udp(53, port, b"answer");
+    let (_, _, delivered) = world.down(answer).into_home();
+    let redirect = build::ipv4(PC, SERVER).icmp_error(5, 1, [192, 168, 1, 1], &delivered);
+    assert!(world.up(HOME_A, redirect).is_nothing());
+    assert_eq!(world.dropped(DropReason::IcmpKind), 2);
+}
+
+#[test]
+fn nothing_is_sent_to_an_outer_source_that_is_no_home() {
+    let mut world = World::default();
+    let stranger = "10.201.0.1";
+    let probe = build::ipv4(PC, SERVER).ttl(1).udp(5000, 33434, b"traceroute");
+    assert!(world.up(stranger, probe).is_nothing());
+    let keepalive =
+        build::ipv4(ENDPOINT, stranger).gre(build::gre().protocol(gre::PROTOCOL_KEEPALIVE), []);
+    assert!(world.up(stranger, keepalive).is_nothing());
+    assert_eq!(world.drops(), 2);
 }

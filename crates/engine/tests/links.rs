@@ -139,3 +139,40 @@ fn k08_a_side_may_be_a_vlan() {
     let header = ethernet::parse_link(&out[0].1).unwrap();
     assert_eq!((header.vlan, header.ethertype), (Some(300), ethernet::ETHERTYPE_IPV4));
 }
+
+#[test]
+fn a_gateway_is_one_station_and_another() {
+    let mut world = World::default();
+    let side = Side::Internet;
+    let gateway = gateway_ip(side).to_bits();
+    for mac in [Mac::BROADCAST, Mac([1, 0, 94, 0, 0, 1]), Mac::ZERO, worker_mac(side)] {
+        let lie = Arp::reply(mac, gateway, worker_mac(side), WORKER_INTERNET.to_bits());
+        assert!(world.frame(side, &build::arp(lie)).is_nothing());
+    }
+    assert_eq!(world.dropped(DropReason::ArpMalformed), 4);
+    let request = build::ipv4(PC, SERVER).udp(5000, 53, b"x");
+    let outer = build::ipv4(HOME_A, ENDPOINT).gre(build::gre(), request);
+    let frame = build::ethernet(worker_mac(Side::Access), gateway_mac(Side::Access), outer);
+    let mut frames = vec![weir_wire::frame::VecFrame::new(&frame)];
+    let mut out = weir_engine::Output::new();
+    world.engine.receive(Side::Access, world.now, &mut frames, &mut world.pool, &mut out);
+    let sent = weir_wire::frame::Frame::data(&out.internet[0]).to_vec();
+    assert_eq!(ethernet::parse(&sent).unwrap().destination, gateway_mac(side));
+}
+
+#[test]
+fn pings_from_nobody_get_no_answer() {
+    let mut world = World::default();
+    for (side, address) in
+        [(Side::Access, WORKER_ACCESS), (Side::Access, ENDPOINT), (Side::Internet, WORKER_INTERNET)]
+    {
+        for from in ["255.255.255.255", "224.0.0.1", "127.0.0.1", "0.0.0.0", address] {
+            let ping = build::ipv4(from, address).icmp_echo_request(7, 8, b"hello");
+            assert!(world.packet(side, &ping).is_nothing(), "{from}");
+        }
+        let ping = build::ipv4("10.3.0.9", address).icmp_echo_request(7, 8, b"hello");
+        let frame = build::ethernet(worker_mac(side), Mac::BROADCAST, ping);
+        assert!(world.frame(side, &frame).is_nothing(), "the answer would be a broadcast");
+    }
+    assert_eq!((world.dropped(DropReason::Martian), world.drops()), (18, 18));
+}

@@ -213,6 +213,17 @@ impl Nat {
             .map(RecordId)
     }
 
+    /// May this home hold state? Asked on the rare paths that do something for a home before a mapping vouches
+    /// for it: a spoofed outer source must not make the worker send or hold anything.
+    pub fn is_subscriber(&self, home: &Home) -> bool {
+        self.homes.contains(home.outer)
+    }
+
+    /// The home without what does not tell it apart: the GRE key is only an echo unless it identifies homes.
+    pub fn identity(&self, home: &Home) -> Home {
+        Home { gre_key: home.gre_key.filter(|_| self.policy.by_key), ..*home }
+    }
+
     /// Is this one of our public addresses?
     #[inline]
     pub fn is_public(&self, address: u32) -> bool {
