@@ -176,3 +176,23 @@ fn value(metrics: &str, name: &str) -> Option<f64> {
         .parse()
         .ok()
 }
+
+#[test]
+fn a_link_that_goes_down_is_seen_and_forwards_again_when_it_is_back() {
+    OneNode::test(&Options::default(), |net| {
+        let echo = Echo::udp(&net.internet, server())?;
+        let verdict = |wanted: &str| {
+            wait_for(wanted, DEADLINE, || {
+                let status = net.weir.cli(&["status"]).ok()?;
+                status.stdout.starts_with(wanted).then_some(())
+            })
+        };
+        verdict("OK")?;
+        net.node.ip("link set acc0 down")?;
+        verdict("DOWN")?;
+        net.node.ip("link set acc0 up")?;
+        verdict("OK")?;
+        flow(net, &echo, 0)?;
+        Ok(())
+    });
+}

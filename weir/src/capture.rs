@@ -13,8 +13,9 @@ use crate::node_socket::NodeSocket;
 
 /// Capture packets into a pcapng file until Ctrl-C or -c packets.
 ///
-/// Sees what the workers receive and send, on any kind of device, with the direction of each packet. A worker never waits
-/// for a capture: what it has no room for is counted and noted in the file.
+/// Sees what the workers receive and send, on any kind of device, with the direction of each packet.
+/// A worker never waits for a capture: what it has no room for is counted and noted in the file.
+/// One capture at a time for each worker.
 ///
 ///   weir capture --side internet --filter 'udp port 53' -c 100 -w dns.pcapng
 ///   weir capture --side access --inner -w - | tcpdump -nr -
@@ -36,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
     /// Stop after so many packets.
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Where to write; `-` is stdout.
     #[arg(short, long, value_name = "FILE")]

@@ -6,8 +6,7 @@ use clap::Args as ClapArgs;
 use ipnet::Ipv4Net;
 use weir_cpe::{Config, Gateway};
 
-/// A home gateway for machines whose kernel has no GRE: a TUN device on one side, GRE over IPv4
-/// on the other.
+/// Be a home gateway where the kernel has no GRE: a TUN device on one side, GRE over IPv4 on the other.
 ///
 /// Run it where the home's programs run (a namespace, a machine): they use the TUN device like any
 /// interface. Needs root (CAP_NET_ADMIN and CAP_NET_RAW). Prints `ready` when packets flow and

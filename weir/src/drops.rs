@@ -29,6 +29,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Position of the column that only --watch has.
+const NEW: usize = 2;
+
 /// Packets by worker and reason.
 type Totals = BTreeMap<(usize, String), u64>;
 
@@ -55,25 +58,33 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn print(out: &mut impl Write, counts: &[DropCount], last: &Totals, args: &Args) -> io::Result<()> {
-    let mut table = Table::new(&[
+    let mut columns = vec![
         ("worker", Align::Right),
         ("packets", Align::Right),
         ("new", Align::Right),
         ("reason", Align::Left),
         ("meaning", Align::Left),
-    ]);
+    ];
+    if !args.watch {
+        columns.remove(NEW);
+    }
+    let mut table = Table::new(&columns);
     let mut is_empty = true;
     for count in counts.iter().filter(|count| args.all || count.packets_total > 0) {
         let before = last.get(&(count.worker, count.reason.clone()));
         let new = count.packets_total - before.copied().unwrap_or(0).min(count.packets_total);
         is_empty = false;
-        table.row(vec![
+        let mut row = vec![
             count.worker.to_string(),
             count.packets_total.to_string(),
             if before.is_some() { format!("+{new}") } else { "-".into() },
             count.reason.clone(),
             count.help.clone(),
-        ]);
+        ];
+        if !args.watch {
+            row.remove(NEW);
+        }
+        table.row(row);
     }
     if is_empty {
         return writeln!(out, "nothing dropped");

@@ -6,6 +6,7 @@ mod capture;
 mod check;
 mod cpe;
 mod drops;
+mod endpoint;
 mod metrics;
 mod node_socket;
 mod run;
@@ -20,6 +21,7 @@ mod r#where;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use weir_node::client::ClientError;
 
 /// A software NAT and stateful firewall for Internet providers, on DPDK.
 ///
@@ -76,9 +78,11 @@ fn main() -> ExitCode {
 /// The reader of our output has seen enough (`weir sessions | head`).
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+        let error = match cause.downcast_ref::<ClientError>() {
+            Some(ClientError::Io(error)) => Some(error),
+            _ => cause.downcast_ref::<std::io::Error>(),
+        };
+        error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
     })
 }
 
@@ -102,6 +106,26 @@ mod tests {
     }
 
     #[test]
+    fn help_fits_a_terminal_without_being_broken_anew() {
+        for command in Arguments::command().get_subcommands_mut() {
+            let about = command.get_about().unwrap_or_default().to_string();
+            assert!(!about.contains('\n'), "{about}");
+            let long = command.get_long_about().unwrap_or_default().to_string();
+            for line in long.lines() {
+                assert!(line.chars().count() <= 100, "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_reader_that_goes_away_is_no_failure() {
+        let pipe = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        assert!(is_closed_pipe(&pipe().into()));
+        assert!(is_closed_pipe(&ClientError::Io(pipe()).into()));
+        assert!(!is_closed_pipe(&std::io::Error::from(std::io::ErrorKind::NotFound).into()));
+    }
+
+    #[test]
     fn the_commands_of_the_manual_are_understood() {
         let lines = [
             "run --config /etc/weir/weir.toml",
@@ -121,7 +145,14 @@ mod tests {
             let words = std::iter::once("weir").chain(line.split(' '));
             Arguments::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
         }
-        for line in ["", "run", "capture", "where 203.0.113.1", "sessions --public 1.2.3.4"] {
+        for line in [
+            "",
+            "run",
+            "capture",
+            "where 203.0.113.1",
+            "sessions --public 1.2.3.4",
+            "sessions --limit 0",
+        ] {
             let words =
                 std::iter::once("weir").chain(line.split(' ').filter(|word| !word.is_empty()));
             assert!(Arguments::try_parse_from(words).is_err(), "{line}");

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 /// Run a node in the foreground until SIGTERM or SIGINT.
 ///
-/// Logs to stderr, one line per event; prints `ready` on stdout when all ports are up and all gateways answer ARP. SIGHUP
-/// reopens the block log after a rotation.
+/// Logs to stderr, one line per event; prints `ready` on stdout when all ports are up and all
+/// gateways answer ARP. SIGHUP reopens the block log after a rotation.
 ///
 ///   weir run --config /etc/weir/weir.toml
 #[derive(Debug, clap::Args)]
@@ -27,17 +27,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             return ExitCode::from(10);
         }
     };
-    let config = match weir_config::parse(&text, &name) {
-        Ok((config, warnings)) => {
-            warnings.iter().for_each(|warning| eprintln!("weir: warning: {warning}"));
-            config
-        }
+    let (config, warnings) = match weir_config::parse(&text, &name) {
+        Ok(parsed) => parsed,
         Err(errors) => {
             errors.iter().for_each(|error| eprintln!("weir: {error}"));
             return ExitCode::from(11);
         }
     };
-    match weir_node::run(&config) {
+    match weir_node::run(&config, &warnings) {
         Ok(()) => ExitCode::SUCCESS,
         // The node has logged it.
         Err(failure) => ExitCode::from(failure.exit_code()),

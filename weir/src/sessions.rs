@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use anyhow::Context;
 use weir_node::api::{Problem, Session};
 
+use crate::endpoint::endpoint;
 use crate::node_socket::NodeSocket;
 
 /// List sessions as they stand now. The workers are asked page by page and never stall.
@@ -23,13 +24,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "A")]
     subscriber: Option<Ipv4Addr>,
     /// Only with this public address and port (for ICMP: the identifier).
-    #[arg(long, value_name = "A:P")]
+    #[arg(long, value_name = "A:P", value_parser = endpoint)]
     public: Option<SocketAddrV4>,
     /// Only with this remote address and port (for ICMP: port 0).
-    #[arg(long, value_name = "A:P")]
+    #[arg(long, value_name = "A:P", value_parser = endpoint)]
     remote: Option<SocketAddrV4>,
     /// At most so many.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     /// One JSON object per line.
     #[arg(long)]

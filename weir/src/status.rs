@@ -11,8 +11,8 @@ use crate::table::{Align, Table};
 
 /// Say in one word how the node is, and why.
 ///
-/// OK: everything forwards. DEGRADED: packets are forwarded, something needs a look. DOWN: nothing forwards, or no node
-/// runs. The exit code is 0, 1 or 2 accordingly.
+/// OK: everything forwards. DEGRADED: packets are forwarded, something needs a look. DOWN: nothing
+/// forwards, or no node runs. The exit code is 0, 1 or 2 accordingly.
 ///
 ///   weir status
 ///   weir status --json | jq .workers[0].flows

@@ -70,7 +70,7 @@ fn print(out: &mut impl Write, subscriber: &SubscriberStatus) -> io::Result<()> 
         let (address, first, last) = (block.public_address, block.port_first, block.port_last);
         writeln!(out, "  port block      {address}:{first}-{last}")?;
     }
-    writeln!(out, "  ports used      {}", subscriber.ports_used)?;
-    writeln!(out, "  mappings        {}", subscriber.mappings)?;
+    writeln!(out, "  ports used      {} (with those in quarantine)", subscriber.ports_used)?;
+    writeln!(out, "  mappings        {} (with those in quarantine)", subscriber.mappings)?;
     writeln!(out, "  flows           {}", subscriber.flows)
 }

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use weir_node::api::Status;
 use weir_records::{Answer, End, Holder, rotated_files, where_was_in_files};
 
+use crate::endpoint::endpoint;
 use crate::node_socket::NodeSocket;
 
 /// Tell which home had a public address and port at a time.
@@ -24,10 +25,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     node: NodeSocket,
     /// The public address and port (for ICMP: the identifier).
-    #[arg(value_name = "A:P")]
+    #[arg(value_name = "A:P", value_parser = endpoint)]
     public: SocketAddrV4,
     /// When, as RFC 3339 with a time zone; without it, now.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = instant)]
     at: Option<Timestamp>,
     /// A block log; its rotated files beside it are read, too. May be repeated, for the logs of several nodes.
     #[arg(long, value_name = "FILE")]
@@ -52,6 +53,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         bail!("nobody held {} at {}", args.public, time(at));
     }
     Ok(())
+}
+
+fn instant(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|_| "write it as 2026-03-01T12:00:00Z or 2026-03-01T13:00:00+01:00".into())
 }
 
 fn logs(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
@@ -120,6 +125,9 @@ fn doubts(answer: &Answer, at: SystemTime) {
     }
     if answer.lines_unreadable > 0 {
         eprintln!("weir: {} lines of the logs are unreadable", answer.lines_unreadable);
+    }
+    if at > SystemTime::now() {
+        eprintln!("weir: {} is in the future", time(at));
     }
     match answer.covered {
         None => eprintln!("weir: the logs hold no record"),

@@ -31,7 +31,7 @@ const SOCKET_BUFFER: usize = 4 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The TUN device could not be made: no right, no /dev/net/tun, name taken.
-    #[error("TUN device {name}: {source}")]
+    #[error("TUN device {name}")]
     Tun {
         /// Name asked for.
         name: String,
@@ -39,7 +39,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The raw socket could not be opened or bound: no right, or no such local address.
-    #[error("GRE socket {local} -> {remote}: {source}")]
+    #[error("GRE socket {local} -> {remote}")]
     Socket {
         /// Outer source.
         local: Ipv4Addr,

@@ -24,6 +24,7 @@ mod eal_arguments;
 mod error;
 mod huge_pages;
 mod iova_mode;
+mod kernel_link;
 mod mbuf;
 mod memif_socket;
 mod netlink;

@@ -8,6 +8,7 @@ use weir_wire::ethernet::Mac;
 
 use crate::eal::Eal;
 use crate::error::Error;
+use crate::kernel_link;
 use crate::pool::MbufPool;
 use crate::port_attach;
 use crate::queue::{RxQueue, TxQueue};
@@ -52,6 +53,7 @@ pub struct Port {
     pub(crate) device: String,
     pub(crate) driver: String,
     pub(crate) mac: Mac,
+    pub(crate) kernel_interface: Option<String>,
     pub(crate) warnings: Vec<String>,
     pub(crate) queues_taken: AtomicBool,
 }
@@ -116,8 +118,12 @@ impl Port {
         }
     }
 
-    /// Whether the link is up: for memif, whether the peer is connected.
+    /// Whether the link is up: for memif, whether the peer is connected; for AF_XDP, what the kernel says of the interface.
     pub fn link_up(&self) -> bool {
+        let kernel_link = self.kernel_interface.as_deref().and_then(kernel_link::is_up);
+        if kernel_link == Some(false) {
+            return false;
+        }
         // JUSTIFICATION: only the driver knows.
         // SAFETY: the port is open while `self.open` lives.
         unsafe { sys::weir_port_link_up(self.open.id()) != 0 }

@@ -13,6 +13,7 @@ use weir_wire::ethernet::Mac;
 use crate::device::{Device, Kind};
 use crate::driver_log;
 use crate::error::{Error, errno_text};
+use crate::kernel_link;
 use crate::memif_socket;
 use crate::port::{OpenPort, Port, PortConfig};
 use crate::xdp_claim::Claim;
@@ -39,6 +40,7 @@ pub(crate) fn attach(devargs: &str, config: PortConfig) -> Result<Port, Error> {
         device: device.devargs.clone(),
         driver: driver_name(&info),
         mac,
+        kernel_interface: kernel_link::interface_of(&device),
         warnings,
         queues_taken: AtomicBool::new(false),
     })

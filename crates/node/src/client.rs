@@ -30,10 +30,10 @@ pub enum ClientError {
     NoSocket { folder: PathBuf },
     #[error("several nodes run on this machine, choose one with --socket: {found}")]
     SeveralSockets { found: String },
-    #[error("{socket}: no weir process answers ({source})")]
-    Connect { socket: PathBuf, source: io::Error },
-    #[error("{socket}: {source} (you must be root or in the socket's group)")]
-    NotAllowed { socket: PathBuf, source: io::Error },
+    #[error("{socket}: no weir process answers ({reason})")]
+    Connect { socket: PathBuf, reason: io::Error },
+    #[error("{socket}: {reason} (you must be root or in the socket's group)")]
+    NotAllowed { socket: PathBuf, reason: io::Error },
     /// The node's own words.
     #[error("{error}")]
     Refused { code: u16, error: String },
@@ -50,7 +50,7 @@ impl Client {
         Self { socket }
     }
 
-    /// The one socket in `folder`.
+    /// The one socket in `folder`; of several, the one that is not left over from a killed process.
     ///
     /// # Errors
     /// When there is none, or more than one.
@@ -60,6 +60,9 @@ impl Client {
             .unwrap_or_default();
         found.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
         found.sort();
+        if found.len() > 1 && found.iter().any(|path| !is_left_over(path)) {
+            found.retain(|path| !is_left_over(path));
+        }
         match found.len() {
             0 => Err(ClientError::NoSocket { folder: folder.into() }),
             1 => Ok(Self::new(found.remove(0))),
@@ -125,11 +128,11 @@ impl Client {
     }
 
     async fn send(&self, method: Method, path: &str) -> Result<Response<Incoming>, ClientError> {
-        let stream = UnixStream::connect(&self.socket).await.map_err(|source| {
+        let stream = UnixStream::connect(&self.socket).await.map_err(|reason| {
             let socket = self.socket.clone();
-            match source.kind() {
-                io::ErrorKind::PermissionDenied => ClientError::NotAllowed { socket, source },
-                _ => ClientError::Connect { socket, source },
+            match reason.kind() {
+                io::ErrorKind::PermissionDenied => ClientError::NotAllowed { socket, reason },
+                _ => ClientError::Connect { socket, reason },
             }
         })?;
         let broken = |error: hyper::Error| ClientError::Broken(error.to_string());
@@ -165,6 +168,12 @@ fn block_on<T>(future: impl Future<Output = Result<T, ClientError>>) -> Result<T
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }
 
+/// A socket file that no process listens on.
+fn is_left_over(path: &Path) -> bool {
+    let connected = std::os::unix::net::UnixStream::connect(path);
+    connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
 /// A value for a query string: what is not unreserved (RFC 3986 section 2.3) as percent and hexadecimal.
 pub fn query_value(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
@@ -180,6 +189,8 @@ pub fn query_value(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
 
     #[test]
@@ -196,6 +207,28 @@ mod tests {
             Client::find(Path::new("/nonexistent")),
             Err(ClientError::NoSocket { .. })
         ));
+    }
+
+    #[test]
+    fn a_socket_left_over_does_not_stand_in_the_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let listen = |name| UnixListener::bind(folder.path().join(name)).unwrap();
+        drop(listen("n1.sock"));
+        let _running = listen("n2.sock");
+        assert!(Client::find(folder.path()).unwrap().socket.ends_with("n2.sock"));
+        drop(listen("n0.sock"));
+        assert!(Client::find(folder.path()).unwrap().socket.ends_with("n2.sock"));
+        let _second = listen("n3.sock");
+        let error = Client::find(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("n2.sock") && error.contains("n3.sock"), "{error}");
+        assert!(!error.contains("n1.sock"), "{error}");
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let error = Client::new("/nonexistent.sock".into()).get_text("/status").unwrap_err();
+        assert!(error.to_string().contains("No such file"), "{error}");
+        assert!(std::error::Error::source(&error).is_none());
     }
 
     #[test]

@@ -35,8 +35,8 @@ pub enum Failure {
     AdminSocket { path: PathBuf, reason: String },
     #[error("metrics address {address}: {reason}")]
     Metrics { address: SocketAddr, reason: std::io::Error },
-    #[error("block log {path}: {reason}")]
-    BlockLog { path: PathBuf, reason: String },
+    #[error("{0}")]
+    BlockLog(String),
     #[error("{0}")]
     Eal(String),
     #[error("{0}")]
@@ -61,7 +61,7 @@ impl Failure {
             Self::AlreadyRunning(_) => 13,
             Self::AdminSocket { .. } => 14,
             Self::Metrics { .. } => 15,
-            Self::BlockLog { .. } => 16,
+            Self::BlockLog(_) => 16,
             Self::Eal(_) => 17,
             Self::Memory(_) => 18,
             Self::Engine { .. } => 19,

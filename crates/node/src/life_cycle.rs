@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use weir_config::{Config, HugePages, Node as NodeConfig};
+use weir_config::{Config, Diagnostic, HugePages, Node as NodeConfig};
 use weir_dpdk::{Eal, EalConfig, Error as DpdkError, MbufPool, socket_of_core};
 use weir_engine::Side;
 use weir_records::{BlockLog, BlockLogSender};
@@ -28,16 +28,19 @@ use crate::node::{Node, NodeBlockLog, ShardHandle, WorkerHandle};
 use crate::worker_thread::{Ended, Parts, WorkerPorts, WorkerThread};
 use crate::{cores, panic_place, ports};
 
-/// Runs a node until SIGTERM or SIGINT.
+/// Runs a node until SIGTERM or SIGINT. `warnings`: what the check of its configuration found.
 ///
 /// # Errors
 /// Why it did not start, or ended by itself; already written to the log.
-pub fn run(config: &Config) -> Result<(), Failure> {
+pub fn run(config: &Config, warnings: &[Diagnostic]) -> Result<(), Failure> {
     let log_limit = log::to_stderr(config.node.log_level, config.node.log_format);
     panic_place::install();
     let name = config.node.name.as_str();
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(event = "node-starting", node = name, version, "starting");
+    for warning in warnings {
+        tracing::warn!(event = "config-warning", "{warning}");
+    }
     let result = start_and_control(config, log_limit);
     match &result {
         Ok(()) => tracing::info!(event = "node-stopped", "stopped"),
@@ -182,9 +185,8 @@ fn start_block_log(
 ) -> Result<(Option<NodeBlockLog>, Vec<BlockLogSender>), Failure> {
     let Some(path) = &config.node.block_log else { return Ok((None, Vec::new())) };
     let clock = Box::new(SystemTime::now);
-    let (senders, handle) =
-        BlockLog::start(path, &config.node.name, config.workers.len(), clock)
-            .map_err(|error| Failure::BlockLog { path: path.clone(), reason: error.to_string() })?;
+    let (senders, handle) = BlockLog::start(path, &config.node.name, config.workers.len(), clock)
+        .map_err(|error| Failure::BlockLog(error.to_string()))?;
     let log = NodeBlockLog { path: path.clone(), handle: Some(handle).into() };
     Ok((Some(log), senders))
 }

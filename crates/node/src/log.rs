@@ -28,6 +28,7 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("block-log-reopened", "SIGHUP: the block log was closed and opened again."),
     ("capture-started", "Someone captures packets."),
     ("capture-stopped", "A capture ended."),
+    ("config-warning", "The configuration works but will hurt, as `weir check` says."),
     ("dpdk-started", "DPDK runs; says whether huge pages are used."),
     ("gateway-down", "No gateway of a side answers ARP any more."),
     (

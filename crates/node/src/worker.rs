@@ -1,7 +1,7 @@
 //! The worker's loop. Hot: no allocation, lock, system call or log line per packet.
 //!
 //! ```text
-//!   now -> rx access -> engine -> rx internet -> engine -> tick -> tx both -> request -> events -> board -> rest
+//!   now -> rx internet -> engine -> rx access -> engine -> tick -> tx both -> request -> events -> board -> rest
 //! ```
 //!
 //! The clock is read once per turn. Everything besides packets has a budget per turn.
@@ -86,8 +86,9 @@ impl Worker {
     fn turn(&mut self, frames: &mut Vec<Mbuf>, out: &mut Output<Mbuf>) -> Turn {
         let cycles = tsc();
         let now = self.clock.now();
-        let mut packets = self.receive(Side::Access, now, frames, out);
-        packets += self.receive(Side::Internet, now, frames, out);
+        // The internet first: in a replay of capture files its gateway's ARP reply is there before the homes' packets.
+        let mut packets = self.receive(Side::Internet, now, frames, out);
+        packets += self.receive(Side::Access, now, frames, out);
         self.engine.tick(engine_now(now), &mut self.pool, out);
         self.send(now, out);
         if packets > 0 {

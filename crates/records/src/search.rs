@@ -57,7 +57,7 @@ pub struct Answer {
 
 /// A log that could not be read.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read {}: {source}", path.display())]
+#[error("cannot read {}", path.display())]
 pub struct SearchError {
     pub path: PathBuf,
     pub source: std::io::Error,

@@ -10,6 +10,9 @@ pub(crate) fn check(config: &Config, findings: &mut Findings<'_>) {
             interfaces(config).map(|(path, side)| (format!("{path}.device"), &side.device));
         devices.filter_map(|(key, device)| Some((key, identity(device)?))).collect()
     };
+    for (path, side) in interfaces(config) {
+        form(&format!("{path}.device"), &side.device, findings);
+    }
     refuse_repeats(named(name), "device", findings);
     refuse_repeats(named(kernel_queue), "queue", findings);
     let macs = interfaces(config).filter_map(|(path, side)| {
@@ -17,6 +20,22 @@ pub(crate) fn check(config: &Config, findings: &mut Findings<'_>) {
         Some((format!("{path}.mac"), bytes.join(":")))
     });
     refuse_repeats(macs.collect::<Vec<_>>(), "MAC address", findings);
+}
+
+/// The commonest slips: the name of a kernel interface, and AF_XDP without one.
+fn form(key: &str, device: &str, findings: &mut Findings<'_>) {
+    if !findings.is_good(key) {
+        return;
+    }
+    let name = device.split(',').next().unwrap_or(device);
+    let is_virtual = ["net_", "eth_", "virtio_user"].iter().any(|prefix| name.starts_with(prefix));
+    if !is_virtual && !name.contains(':') {
+        let message = format!("\"{name}\" is neither a PCI address nor a DPDK virtual device");
+        let fix = format!("for a kernel interface write \"net_af_xdp0,iface={name}\"");
+        findings.error(key, message, fix);
+    } else if name.starts_with("net_af_xdp") && kernel_queue(device).is_none() {
+        findings.error(key, format!("{name} names no interface"), "add iface=NAME");
+    }
 }
 
 /// The EAL's name of a device: what stands before the first comma. PCI addresses may leave out domain 0000.

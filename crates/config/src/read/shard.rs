@@ -1,5 +1,6 @@
 //! `[[shard]]`.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use crate::findings::Findings;
@@ -46,7 +47,8 @@ fn owner(
         return round_robin;
     };
     workers.iter().position(|worker| worker.core == core).unwrap_or_else(|| {
-        let cores: Vec<_> = workers.iter().map(|worker| worker.core.to_string()).collect();
+        let cores: BTreeSet<_> = workers.iter().map(|worker| worker.core).collect();
+        let cores: Vec<_> = cores.iter().map(ToString::to_string).collect();
         let fix = format!("cores with a worker: {}", cores.join(", "));
         findings.error(&section.path_of("worker"), format!("no worker has core {core}"), fix);
         round_robin

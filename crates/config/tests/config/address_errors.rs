@@ -3,6 +3,27 @@
 use crate::base::{BASE, changed, check_errors};
 
 #[test]
+fn device_forms() {
+    check_errors(
+        BASE,
+        &[
+            (
+                "net_af_xdp0,iface=acc0",
+                "eth0",
+                &[
+                    "6:21: worker[0].access.device: \"eth0\" is neither a PCI address nor a DPDK virtual device (for a kernel interface write \"net_af_xdp0,iface=eth0\")",
+                ],
+            ),
+            (
+                "net_af_xdp0,iface=acc0",
+                "net_af_xdp0,start_queue=1",
+                &["6:21: worker[0].access.device: net_af_xdp0 names no interface (add iface=NAME)"],
+            ),
+        ],
+    );
+}
+
+#[test]
 fn addresses() {
     check_errors(
         BASE,

@@ -36,11 +36,12 @@ pub(super) async fn guard(
     if !may(peer, request.method()) {
         return Refused::new(StatusCode::FORBIDDEN, "only root may change state").into_response();
     }
-    if request.method() != Method::GET {
-        let path = request.uri().path();
-        tracing::info!(event = "admin-change", method = %request.method(), path, "state changed");
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = next.run(request).await;
+    if method != Method::GET && response.status().is_success() {
+        tracing::info!(event = "admin-change", %method, path, "state changed");
     }
-    next.run(request).await
+    response
 }
 
 #[cfg(test)]
