@@ -53,9 +53,9 @@ pub struct ShardConfig {
 /// Bounds of what inner fragments may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct FragmentLimits {
-    /// Datagrams remembered at once.
+    /// Datagrams remembered at once, half of them in each direction.
     pub datagrams_max: usize,
-    /// Fragments held, in all, until their first fragment comes.
+    /// Fragments held, in all, until their first fragment comes; half of them in each direction.
     pub held_max: usize,
     /// Fragments held for one datagram.
     pub held_per_datagram_max: usize,

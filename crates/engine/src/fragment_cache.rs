@@ -2,7 +2,9 @@
 //!
 //! A datagram is remembered from its first fragment on, so that later ones, which have no ports, get the same
 //! translation. Fragments that come before their first are held. Both are bounded in number and in time, and
-//! nothing here touches packets that are not fragments: a flood of fragments hurts only fragments.
+//! nothing here touches packets that are not fragments: a flood of fragments hurts only fragments. Each direction has
+//! half of the room, because fragments from the internet need no mapping to be held: whoever sends them must not stop
+//! the homes' own.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -47,6 +49,13 @@ struct Slot<F> {
     next: u16,
 }
 
+/// What the datagrams of one direction take up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    datagrams: usize,
+    held: usize,
+}
+
 /// The remembered datagrams and the held fragments of one worker.
 #[derive(Debug)]
 pub(crate) struct FragmentCache<F> {
@@ -56,6 +65,8 @@ pub(crate) struct FragmentCache<F> {
     expiry: VecDeque<(u64, DatagramKey)>,
     slots: Box<[Slot<F>]>,
     free: u16,
+    /// From the internet, from homes.
+    shares: [Share; 2],
 }
 
 impl<F> FragmentCache<F> {
@@ -74,6 +85,7 @@ impl<F> FragmentCache<F> {
             expiry: VecDeque::with_capacity(limits.datagrams_max),
             slots,
             free: if held_max == 0 { NONE } else { 0 },
+            shares: [Share::default(); 2],
         }
     }
 
@@ -102,7 +114,8 @@ impl<F> FragmentCache<F> {
     pub(crate) fn hold(&mut self, key: DatagramKey, frame: F, now_ms: u64) -> Result<(), F> {
         let free = self.free;
         let held_max = self.limits.held_per_datagram_max;
-        if free == NONE {
+        let is_share_full = self.shares[direction(&key)].held >= self.limits.held_max / 2;
+        if free == NONE || is_share_full {
             return Err(frame);
         }
         let Some(datagram) = self.entry(key, now_ms) else { return Err(frame) };
@@ -120,6 +133,7 @@ impl<F> FragmentCache<F> {
         let slot = &mut self.slots[usize::from(free)];
         self.free = std::mem::replace(&mut slot.next, NONE);
         slot.frame = Some(frame);
+        self.shares[direction(&key)].held += 1;
         Ok(())
     }
 
@@ -130,6 +144,7 @@ impl<F> FragmentCache<F> {
         let slot = self.slots.get_mut(usize::from(index))?;
         datagram.held_first = std::mem::replace(&mut slot.next, self.free);
         datagram.held -= 1;
+        self.shares[direction(key)].held -= 1;
         if datagram.held_first == NONE {
             datagram.held_last = NONE;
         }
@@ -148,6 +163,7 @@ impl<F> FragmentCache<F> {
                         fallen += 1;
                     }
                     self.datagrams.remove(&key);
+                    self.shares[direction(&key)].datagrams -= 1;
                 }
                 _ => break,
             }
@@ -157,9 +173,11 @@ impl<F> FragmentCache<F> {
 
     fn entry(&mut self, key: DatagramKey, now_ms: u64) -> Option<&mut Datagram> {
         if !self.datagrams.contains_key(&key) {
-            if self.datagrams.len() >= self.limits.datagrams_max {
+            let share = &mut self.shares[direction(&key)];
+            if share.datagrams >= self.limits.datagrams_max / 2 {
                 return None;
             }
+            share.datagrams += 1;
             self.expiry.push_back((now_ms + self.limits.timeout_ms, key));
         }
         Some(self.datagrams.entry(key).or_insert(Datagram {
@@ -169,6 +187,10 @@ impl<F> FragmentCache<F> {
             held: 0,
         }))
     }
+}
+
+fn direction(key: &DatagramKey) -> usize {
+    usize::from(key.home.is_some())
 }
 
 #[cfg(test)]
@@ -185,8 +207,8 @@ mod tests {
 
     fn cache() -> FragmentCache<u32> {
         FragmentCache::new(FragmentLimits {
-            datagrams_max: 4,
-            held_max: 3,
+            datagrams_max: 8,
+            held_max: 6,
             held_per_datagram_max: 2,
             timeout_ms: 2000,
         })
@@ -225,5 +247,18 @@ mod tests {
         for frame in 0..3 {
             cache.hold(key(6 + frame as u16), frame, 9000).unwrap();
         }
+    }
+
+    #[test]
+    fn a_flood_from_the_internet_leaves_the_homes_their_half() {
+        let mut cache = cache();
+        let taken = (0..20).filter(|&n| cache.hold(key(n), 1, 0).is_ok()).count();
+        assert_eq!(taken, 3);
+        let home = weir_nat::Home { shard: weir_nat::ShardIndex(0), outer: 7, gre_key: None };
+        for n in 0..3 {
+            cache.hold(DatagramKey { home: Some(home), ..key(n) }, 2, 0).unwrap();
+        }
+        assert_eq!(cache.expire(2000, 10), 6);
+        cache.hold(key(1), 3, 2000).unwrap();
     }
 }

@@ -110,10 +110,10 @@ fn u14a_a_flood_of_fragments_hurts_only_fragments() {
             .payload(17, [0; 100]);
         world.up(HOME_B, tail);
     }
-    assert_eq!(world.dropped(DropReason::FragmentLimit), 2000 - 512);
+    assert_eq!(world.dropped(DropReason::FragmentLimit), 2000 - 256);
     world.up(HOME_A, build::ipv4(PC, SERVER).udp(5000, 53, b"x")).into_internet();
     world.pass_sec(7);
-    assert_eq!(world.dropped(DropReason::FragmentTimeout), 512);
+    assert_eq!(world.dropped(DropReason::FragmentTimeout), 256);
     let (_, pieces) = datagram();
     for piece in &pieces {
         world.up(HOME_A, piece).into_internet();
