@@ -111,6 +111,7 @@ fn until(holder: &Holder) -> String {
     let end = holder.until.map_or_else(|| "still held".into(), time);
     match holder.end {
         End::Released | End::Open => end,
+        End::NodeStopped => format!("{end} (the node stopped)"),
         End::NodeRestarted => format!("{end} or before (the node started anew)"),
         End::GivenToAnother => {
             format!("{end} or before (given to another; the release is missing)")
@@ -154,6 +155,7 @@ fn json(answer: &Answer) -> serde_json::Value {
                 "until": holder.until.map(time),
                 "end": match holder.end {
                     End::Released => "released",
+                    End::NodeStopped => "node-stopped",
                     End::NodeRestarted => "node-restarted",
                     End::GivenToAnother => "given-to-another",
                     End::Open => "open",

@@ -7,6 +7,7 @@
 //! {"time":"2026-03-01T12:00:01.000Z","event":"records-lost","count":3,"node":"n1","sequence":10}
 //! ```
 //!
+//! `log-closed` stands at each clean end: all that the node had given out ends there.
 //! `sequence` counts the records of a node since its start; the lost ones are counted too. `log-opened` stands at each
 //! start: whatever the node had given out before has ended, since a restart loses all state.
 
@@ -24,6 +25,8 @@ use crate::event::{BlockEvent, BlockEventKind};
 pub(crate) enum Content {
     /// The node started.
     Opened,
+    /// The node stopped.
+    Closed,
     Block(BlockEvent),
     /// This many records are missing here.
     Lost(u64),
@@ -43,6 +46,7 @@ pub(crate) struct Line {
 pub(crate) const PREFIX: &[u8] = b"{\"time\":\"";
 
 const OPENED: &str = "log-opened";
+const CLOSED: &str = "log-closed";
 const ALLOCATED: &str = "block-allocated";
 const RELEASED: &str = "block-released";
 const LOST: &str = "records-lost";
@@ -88,6 +92,7 @@ impl Line {
         };
         match &self.content {
             Content::Opened => fields.event = OPENED.into(),
+            Content::Closed => fields.event = CLOSED.into(),
             Content::Lost(count) => fields.count = Some(*count),
             Content::Block(block) => {
                 fields.event = match block.kind {
@@ -111,6 +116,7 @@ impl Line {
         let fields: Fields<'_> = serde_json::from_slice(text).map_err(|_| NotARecord)?;
         let content = match &*fields.event {
             OPENED => Content::Opened,
+            CLOSED => Content::Closed,
             LOST => Content::Lost(fields.count.ok_or(NotARecord)?),
             ALLOCATED => {
                 Content::Block(block(&fields, BlockEventKind::Allocated).ok_or(NotARecord)?)

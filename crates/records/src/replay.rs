@@ -39,7 +39,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// Takes a record of the port, or one of its node's start; gives the tenancies it ends.
+    /// Takes a record of the port, or one of its node's start or stop; gives the tenancies it ends.
     pub(crate) fn apply(&mut self, line: &Line, done: &mut Vec<Tenancy>) {
         if !self.nodes.contains_key(&line.node) {
             self.nodes.insert(line.node.clone(), NodeState::default());
@@ -60,6 +60,11 @@ impl Replay {
             Content::Opened => {
                 if let Some(open) = state.open.take() {
                     close(open, End::NodeRestarted);
+                }
+            }
+            Content::Closed => {
+                if let Some(open) = state.open.take() {
+                    close(open, End::NodeStopped);
                 }
             }
             Content::Block(block) if block.kind == BlockEventKind::Allocated => {

@@ -34,6 +34,8 @@ pub struct Holder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Released,
+    /// The node stopped.
+    NodeStopped,
     /// The node started anew; it ended at `until` or before.
     NodeRestarted,
     /// Another subscriber has the block; the record of the release is missing, it ended at `until` or before.
@@ -143,7 +145,7 @@ impl Search {
     fn apply(&mut self, line: &Line) {
         self.cover(line.time_ms, line.time_ms);
         let is_relevant = match &line.content {
-            Content::Opened => true,
+            Content::Opened | Content::Closed => true,
             Content::Lost(count) => {
                 self.answer.records_lost += count;
                 false

@@ -82,7 +82,7 @@ impl Writer {
             }
             self.write();
             if is_stop_asked && (taken == 0 || self.is_failing) {
-                return self.abandon();
+                return self.end();
             }
             match (self.is_failing, taken) {
                 (true, _) => std::thread::park_timeout(RETRY_PAUSE),
@@ -180,8 +180,12 @@ impl Writer {
         }
     }
 
-    /// At the end: what could not be written is lost, and counted.
-    fn abandon(self) {
+    /// The last record. What cannot be written now is lost, and counted.
+    fn end(mut self) {
+        if !self.is_failing {
+            self.append(unix_ms((self.clock)()), Content::Closed);
+            self.write();
+        }
         let in_rings: usize = self.inlets.iter().map(|inlet| inlet.ring.slots()).sum();
         let count = self.backlog.lines() + in_rings as u64;
         self.shared.abandoned_total.fetch_add(count, Ordering::Relaxed);

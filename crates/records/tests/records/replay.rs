@@ -94,11 +94,14 @@ impl Node {
         assert!(senders[usize::from(key.0)].push(event, time(now_ms)));
     }
 
-    /// Everything given out ends; half of the time with a line cut off.
+    /// Everything given out ends; half of the time by a kill, which closes no log and cuts a line off.
     fn restart(&mut self, random: &mut Random, now_ms: u64, truth: &mut Vec<Truth>) {
+        self.clock.set(now_ms);
         self.running = None;
         if random.below(2) == 0 {
             let mut text = std::fs::read(&self.path).expect("the log is there");
+            let before_last = text[..text.len() - 1].iter().rposition(|byte| *byte == b'\n');
+            text.truncate(before_last.map_or(0, |at| at + 1));
             text.extend(b"{\"time\":\"2026-03-01T12:0");
             std::fs::write(&self.path, text).expect("written");
         }
@@ -141,6 +144,7 @@ fn history(seed: u64, folder: &Folder) -> Vec<Truth> {
         node.step(&mut random, step * STEP_MS, &mut truth);
     }
     for node in nodes {
+        node.clock.set((STEPS + 1) * STEP_MS);
         truth.extend(node.open.values().map(|(event, from_ms)| Truth::of(event, *from_ms, None)));
     }
     truth

@@ -16,10 +16,11 @@ fn lines_of_two_workers() {
     assert!(senders[0].push(block(Allocated, 1, 1, 0), time(1_772_366_400_123)));
     wait_until("the first is written", || log.counters().written_total == 2);
     assert!(senders[1].push(block(Released, 2, 9, 251), time(1_772_366_400_456)));
+    clock.set(1_772_366_400_500);
     let counters = log.stop();
     assert_eq!(
         (counters.written_total, counters.lost_total, counters.write_errors_total),
-        (3, 0, 0)
+        (4, 0, 0)
     );
     let expected = concat!(
         r#"{"time":"2026-03-01T12:00:00.000Z","event":"log-opened","node":"n1","sequence":1}"#,
@@ -27,6 +28,8 @@ fn lines_of_two_workers() {
         r#"{"time":"2026-03-01T12:00:00.123Z","event":"block-allocated","shard":1,"subscriber":"10.200.0.1","public":"203.0.113.1","ports":"1024-1279","node":"n1","sequence":2}"#,
         "\n",
         r#"{"time":"2026-03-01T12:00:00.456Z","event":"block-released","shard":1,"subscriber":"10.200.0.2","public":"203.0.113.9","ports":"65280-65535","node":"n1","sequence":3}"#,
+        "\n",
+        r#"{"time":"2026-03-01T12:00:00.500Z","event":"log-closed","node":"n1","sequence":4}"#,
         "\n",
     );
     assert_eq!(std::fs::read_to_string(&path).expect("written"), expected);
