@@ -2,6 +2,8 @@
 
 mod world;
 
+use std::collections::HashSet;
+
 use weir_engine::{DropReason, Side};
 use weir_wire::frame::VecFrame;
 use weir_wire::{build, gre, ipv4};
@@ -187,19 +189,12 @@ fn a_home_may_not_take_the_whole_table() {
 }
 
 #[test]
-fn admission_and_foreign_addresses_in_firewall_mode() {
-    let mut world = World::default();
-    let packet = |port| build::ipv4(PC, SERVER).udp(port, 53, b"x");
-    world.up(HOME_A, packet(5000)).into_internet();
-    world.engine.nat_mut().set_admission(false);
-    assert!(world.up(HOME_A, packet(5001)).is_nothing());
-    assert_eq!(world.dropped(DropReason::AdmissionStopped), 1);
-    world.up(HOME_A, packet(5000)).into_internet();
-
+fn foreign_addresses_in_firewall_mode() {
     let mut firewall = config();
     firewall.nat.enabled = false;
     let mut world = World::new(firewall);
-    assert!(world.up(HOME_A, packet(5000)).is_nothing());
+    let packet = build::ipv4(PC, SERVER).udp(5000, 53, b"x");
+    assert!(world.up(HOME_A, packet).is_nothing());
     assert_eq!(world.dropped(DropReason::InsideNotPublic), 1);
 }
 
@@ -211,8 +206,10 @@ fn no_reason_is_forgotten() {
         .unwrap()
         .filter_map(|entry| std::fs::read_to_string(entry.unwrap().path()).ok())
         .collect();
+    let words: HashSet<_> = tests.split(|c: char| !c.is_alphanumeric()).collect();
     for reason in DropReason::ALL {
-        assert!(tests.contains(&format!("{reason:?}")), "nothing provokes {}", reason.name());
+        let is_named = words.contains(format!("{reason:?}").as_str());
+        assert!(is_named, "nothing provokes {}", reason.name());
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod world;
 
+use std::collections::HashSet;
+
 use weir_engine::{DropReason, Side};
 use weir_wire::arp::{self, Arp};
 use weir_wire::ethernet::{Ethernet, Mac};
@@ -87,10 +89,14 @@ fn flows_use_all_live_gateways() {
         WORKER_INTERNET.to_bits(),
     );
     world.frame(Side::Internet, &build::arp(reply));
+    let mut next_hops = HashSet::new();
     for port in 5000..5032 {
-        world.up(HOME_A, build::ipv4(PC, SERVER).udp(port, 53, b"x")).into_internet();
+        let packet = build::ipv4(PC, SERVER).udp(port, 53, b"x");
+        let [first, again] = [0; 2].map(|_| world.up(HOME_A, &packet).next_hops);
+        assert_eq!(first, again, "a flow keeps its gateway");
+        next_hops.extend(first);
     }
-    assert!(world.engine.is_ready());
+    assert_eq!(next_hops, HashSet::from([gateway_mac(Side::Internet), second]));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use weir_nat::{NatConfig, ShardId};
 use weir_wire::arp::Arp;
 use weir_wire::build::{self, Address};
 use weir_wire::describe::describe_packet;
-use weir_wire::ethernet::Mac;
+use weir_wire::ethernet::{self, Mac};
 use weir_wire::frame::{Frame, VecFrame, VecPool};
 use weir_wire::{gre, ipv4, verify};
 
@@ -48,6 +48,8 @@ pub struct Out {
     pub internet: Vec<Vec<u8>>,
     /// IP packets sent toward the access network, tunnel header and all.
     pub access: Vec<Vec<u8>>,
+    /// Where the IP packets were sent on their link, in order.
+    pub next_hops: Vec<Mac>,
     /// Other frames (ARP), whole.
     pub other: Vec<(Side, Vec<u8>)>,
 }
@@ -233,6 +235,7 @@ impl World {
                     out.other.push((side, bytes));
                     continue;
                 }
+                out.next_hops.push(ethernet::parse(&bytes).unwrap().destination);
                 let packet = bytes[14..].to_vec();
                 match is_input_sound {
                     true => assert_sound(&packet),
