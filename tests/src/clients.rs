@@ -19,19 +19,15 @@ const IPERF3_MARGIN: Duration = Duration::from_secs(20);
 /// Fetches the file with curl and compares its checksum. Returns Mbit/s of content.
 pub fn download(home: &Home, file: &Download) -> Result<f64> {
     let start = Instant::now();
-    let path = format!("/tmp/{}.download", home.namespace.name());
+    let size = "%{stderr}%{size_download}";
     let script = format!(
-        "set -eo pipefail; curl -sS --fail --output - {} | tee >(wc -c >{path}) | sha256sum",
+        "set -eo pipefail; curl -sS --fail -w '{size}' --output - {} | sha256sum",
         file.url
     );
-    let finished = home.run(DOWNLOAD_DEADLINE, "bash", &["-c", &script]);
-    let length = std::fs::read_to_string(&path);
-    // Nothing but a number in it; gone with the reboot at the latest.
-    let _ = std::fs::remove_file(&path);
-    let finished = finished?;
+    let finished = home.run(DOWNLOAD_DEADLINE, "bash", &["-c", &script])?;
     let took = start.elapsed();
     let sum = finished.stdout.split_whitespace().next().unwrap_or_default();
-    let bytes: f64 = length?.trim().parse()?;
+    let bytes: f64 = finished.stderr.trim().parse()?;
     ensure!(sum == file.sha256, "checksum {sum} of {bytes} bytes, not {}", file.sha256);
     Ok(bytes * 8.0 / took.as_secs_f64() / 1e6)
 }

@@ -10,6 +10,7 @@ use crate::engine::{Context, Engine};
 use crate::ethernet_input::Network;
 use crate::flow_key::{FlowKey, Toward};
 use crate::ip_error::Complaint;
+use crate::ip_input::{ip_header, is_martian};
 use crate::local::check_ping;
 use crate::upstream::Upstream;
 use crate::{AccessMode, DropReason, Side, ecn, rewrite};
@@ -184,45 +185,4 @@ fn is_keepalive(packet: &[u8], header_len: usize, endpoint: u32, home: u32) -> b
         && ip.destination.get() == home
         && gre::parse(&packet[header_len..])
             .is_ok_and(|header| header.protocol == gre::PROTOCOL_KEEPALIVE)
-}
-
-/// What is wrong with an IPv4 header.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum IpHeaderError {
-    Malformed,
-    Checksum,
-}
-
-impl IpHeaderError {
-    pub(crate) fn reason(self, malformed: DropReason, checksum: DropReason) -> DropReason {
-        match self {
-            Self::Malformed => malformed,
-            Self::Checksum => checksum,
-        }
-    }
-}
-
-/// Lengths of header and packet of a sound IPv4 header (RFC 1812 section 5.2.2).
-#[inline]
-pub(crate) fn ip_header(packet: &[u8]) -> Result<(usize, usize), IpHeaderError> {
-    let (_, header_len, total_length) =
-        ipv4::parse(packet).map_err(|_| IpHeaderError::Malformed)?;
-    if !ipv4::header_checksum_ok(packet) {
-        return Err(IpHeaderError::Checksum);
-    }
-    Ok((header_len, total_length))
-}
-
-/// Addresses that no forwarded packet has (RFC 1812 section 5.3.7, RFC 6890): this network, loopback, multicast,
-/// reserved and broadcast; and the land attack, source equal to destination.
-#[inline]
-pub(crate) fn is_martian(ip: &Ipv4) -> bool {
-    let (source, destination) = (ip.source.get(), ip.destination.get());
-    is_martian_address(source) || is_martian_address(destination) || source == destination
-}
-
-#[inline]
-fn is_martian_address(address: u32) -> bool {
-    let first = address >> 24;
-    first == 0 || first == 127 || first >= 224
 }

@@ -63,7 +63,6 @@ drop_reasons! {
     AddressConflict "address-conflict" "Firewall mode: another home already uses this address.";
     InsideNotPublic "inside-not-public" "Firewall mode: the home's address is not one of its shard's public addresses.";
     InboundSessionsMax "inbound-sessions-max" "The mapping already has inbound_sessions_max sessions opened from the internet.";
-    AdmissionStopped "admission-stopped" "New flows are not accepted at the moment.";
     FragmentTiny "fragment-tiny" "A fragment made to hide the transport header (RFC 1858, RFC 3128).";
     FragmentLimit "fragment-limit" "More fragmented datagrams, or more early fragments, than may be held.";
     FragmentTimeout "fragment-timeout" "Held, but its first fragment did not come or was refused.";
@@ -85,7 +84,6 @@ impl From<Refusal> for DropReason {
             Refusal::Filtered => Self::Filtered,
             Refusal::TcpNotSyn => Self::TcpNotSyn,
             Refusal::AddressConflict => Self::AddressConflict,
-            Refusal::AdmissionStopped => Self::AdmissionStopped,
             Refusal::InsideNotPublic => Self::InsideNotPublic,
             Refusal::InboundSessionsMax => Self::InboundSessionsMax,
         }

@@ -254,7 +254,7 @@ mod tests {
         let mut cache = cache();
         let taken = (0..20).filter(|&n| cache.hold(key(n), 1, 0).is_ok()).count();
         assert_eq!(taken, 3);
-        let home = weir_nat::Home { shard: weir_nat::ShardIndex(0), outer: 7, gre_key: None };
+        let home = Home { shard: weir_nat::ShardIndex(0), outer: 7, gre_key: None };
         for n in 0..3 {
             cache.hold(DatagramKey { home: Some(home), ..key(n) }, 2, 0).unwrap();
         }

@@ -4,11 +4,11 @@ use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4;
 
-use crate::access_input::{ip_header, is_martian};
 use crate::downstream::Downstream;
 use crate::engine::{Context, Engine};
 use crate::ethernet_input::Network;
 use crate::flow_key::{FlowKey, Toward};
+use crate::ip_input::{ip_header, is_martian};
 use crate::local::check_ping;
 use crate::{DropReason, Side};
 

@@ -36,6 +36,7 @@ mod icmp_error;
 mod internet_input;
 mod ip_error;
 mod ip_fragment;
+mod ip_input;
 mod local;
 mod neighbor;
 mod output;

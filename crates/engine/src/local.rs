@@ -7,9 +7,9 @@ use weir_wire::icmp;
 use weir_wire::ipv4::{self, Ipv4};
 use zerocopy::FromBytes;
 
-use crate::access_input::is_martian;
 use crate::engine::{Context, Engine};
 use crate::ethernet_input::Network;
+use crate::ip_input::is_martian;
 use crate::{DropReason, Side};
 
 const REPLY_TTL: u8 = 64;

@@ -203,21 +203,6 @@ impl<R: Record> Slabs<R> {
         prefetch(&self.records, id.0 as usize);
     }
 
-    /// Prefetches the record that [`Slabs::alloc`] would return next.
-    #[inline]
-    pub fn prefetch_next(&self, slab: SlabId) {
-        let number = self.slabs[slab.0 as usize].room_head;
-        if number == NONE {
-            return;
-        }
-        let extent = self.extents.get(number);
-        let offset = match extent.free_head {
-            END => extent.fresh,
-            offset => offset,
-        };
-        prefetch(&self.records, ((number << OFFSET_BITS) | u32::from(offset)) as usize);
-    }
-
     /// The slab of an allocated record.
     #[inline]
     pub fn slab_of(&self, id: RecordId) -> SlabId {

@@ -77,11 +77,4 @@ impl Nat {
         self.has_session(id, remote)
             .then(|| Delivery { home: mapping.home(), inside: mapping.inside() })
     }
-
-    /// The public address a home is seated on: the source of ICMP errors from routers behind it.
-    /// None if it is no subscriber, or without translation.
-    pub fn outbound_address(&self, home: &Home) -> Option<u32> {
-        let slot = self.subscribers.find(home)?;
-        self.policy.enabled.then(|| self.ports.public_address(self.subscribers.get(slot).seat))
-    }
 }

@@ -64,9 +64,6 @@ impl Nat {
         if !tcp_state::is_opening(packet.tcp_flags) {
             return Err(Refusal::TcpNotSyn);
         }
-        if !self.is_admitting {
-            return Err(Refusal::AdmissionStopped);
-        }
         // RFC 7857 section 13: with endpoint-independent filtering the number of sessions that
         // remotes open on a mapping should have a limit, or a flood of them exhausts the state.
         if self.mappings.get(id).sessions_inbound >= self.policy.inbound_sessions_max {

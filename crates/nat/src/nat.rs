@@ -7,7 +7,7 @@ use crate::address_ranges::{AddressSet, PublicAddresses};
 use crate::block_event::{BlockEvent, BlockEventKind, BlockEvents};
 use crate::config::{Filtering, NatConfig, Pooling};
 use crate::config_check::{self, NatError};
-use crate::endpoint::{Endpoint, Home, Protocol, ShardId, ShardIndex, Tick};
+use crate::endpoint::{Endpoint, Home, Protocol, ShardId, Tick};
 use crate::mapping::Mapping;
 use crate::port_block::{ALL_LANES, BlockId, LANES, PortBlocks};
 use crate::random::Random;
@@ -64,7 +64,6 @@ pub struct Nat {
     /// Live mappings plus further sessions.
     pub(crate) flows: u32,
     pub(crate) quarantined: u32,
-    pub(crate) is_admitting: bool,
     pub(crate) now: Tick,
     pub(crate) mapping_cursor: Cursor,
     pub(crate) session_cursor: Cursor,
@@ -124,7 +123,6 @@ impl Nat {
             totals: Totals::default(),
             flows: 0,
             quarantined: 0,
-            is_admitting: true,
             now: Tick(0),
             mapping_cursor: Cursor::default(),
             session_cursor: Cursor::default(),
@@ -228,17 +226,6 @@ impl Nat {
     #[inline]
     pub fn is_public(&self, address: u32) -> bool {
         self.public.shard_of(address).is_some()
-    }
-
-    /// The shard of a public address.
-    #[inline]
-    pub fn shard_of_public(&self, address: u32) -> Option<ShardIndex> {
-        self.public.shard_of(address)
-    }
-
-    /// Accepts new flows (true, at the start) or serves existing ones only.
-    pub fn set_admission(&mut self, is_admitting: bool) {
-        self.is_admitting = is_admitting;
     }
 
     /// The oldest block event that has not been read.

@@ -70,9 +70,6 @@ impl Nat {
         if protocol == Protocol::Tcp && !tcp_state::is_opening(tcp_flags) {
             return Err(Refusal::TcpNotSyn);
         }
-        if !self.is_admitting {
-            return Err(Refusal::AdmissionStopped);
-        }
         Ok(())
     }
 

@@ -57,6 +57,4 @@ pub enum Refusal {
     InsideNotPublic,
     /// Remotes have opened `inbound_sessions_max` sessions on this mapping.
     InboundSessionsMax,
-    /// New flows are not accepted at the moment (drain).
-    AdmissionStopped,
 }

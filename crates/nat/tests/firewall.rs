@@ -20,7 +20,7 @@ fn the_inside_endpoint_is_the_public_one() {
     assert_eq!(world.tcp_back(host(1), server(0), SYN_ACK).unwrap().home, home(1));
     assert_eq!(world.tcp_back(host(1), server(1), SYN), Err(Refusal::Filtered));
     assert_eq!(world.tcp_back(host(2), server(0), SYN), Err(Refusal::NoMapping));
-    assert_eq!(world.nat.outbound_address(&home(1)), None);
+    assert_eq!(world.nat.subscriber(home(1).outer)[0].public_address, None);
 }
 
 #[test]
