@@ -1,78 +1,79 @@
-//! Hot. Membership of addresses: is it a home, is it one of our public addresses and of which
-//! shard.
-//!
-//! Sorted ranges and binary search: a few hundred prefixes stay in the first-level cache.
+//! Hot. Which addresses are ours: homes, public addresses and their shards.
 
 use ipnet::Ipv4Net;
 
 use crate::config::ShardConfig;
 use crate::endpoint::ShardIndex;
 
-/// A set of addresses.
-#[derive(Clone, Debug)]
-pub(crate) struct AddressSet {
-    /// (first, last), sorted, disjoint.
-    ranges: Vec<(u32, u32)>,
-}
-
-impl AddressSet {
-    /// Nested and repeated prefixes are fine.
-    pub(crate) fn new(prefixes: &[Ipv4Net]) -> Self {
-        let mut ranges: Vec<_> = prefixes.iter().map(bounds).collect();
-        ranges.sort_unstable();
-        ranges.dedup_by(|next, kept| {
-            let overlap = next.0 <= kept.1;
-            if overlap {
-                kept.1 = kept.1.max(next.1);
-            }
-            overlap
-        });
-        Self { ranges }
-    }
-
-    pub(crate) fn contains(&self, address: u32) -> bool {
-        let after = self.ranges.partition_point(|range| range.0 <= address);
-        after > 0 && address <= self.ranges[after - 1].1
-    }
-}
-
-/// A public prefix.
+/// Addresses, inclusive, and what they belong to.
 #[derive(Clone, Copy, Debug)]
-struct PublicRange {
+struct Range {
     first: u32,
     last: u32,
     shard: ShardIndex,
 }
 
-/// The public addresses of all shards.
+/// Disjoint ranges of addresses, each with its shard. A look-up is a step into a table of the upper halves of all
+/// addresses (256 KiB, of which traffic touches little) and a binary search among the ranges that share that half.
 #[derive(Clone, Debug)]
-pub(crate) struct PublicAddresses {
-    /// Sorted, disjoint: checked by `config_check`.
-    ranges: Vec<PublicRange>,
+pub struct AddressRanges {
+    /// Sorted, disjoint.
+    ranges: Box<[Range]>,
+    /// For each upper half the position of the first range that does not end below it; one more at the end.
+    starts: Box<[u32]>,
 }
 
-impl PublicAddresses {
-    pub(crate) fn new(shards: &[ShardConfig]) -> Self {
-        let mut ranges = Vec::new();
-        for (index, shard) in shards.iter().enumerate() {
-            for prefix in &shard.public {
-                let (first, last) = bounds(prefix);
-                ranges.push(PublicRange { first, last, shard: ShardIndex(index as u16) });
-            }
-        }
+impl AddressRanges {
+    /// Prefixes in any order. Nested and repeated ones are fine as long as they are of one shard.
+    pub fn new(prefixes: impl IntoIterator<Item = (Ipv4Net, ShardIndex)>) -> Self {
+        let mut ranges: Vec<Range> = prefixes
+            .into_iter()
+            .map(|(net, shard)| Range {
+                first: net.network().to_bits(),
+                last: net.broadcast().to_bits(),
+                shard,
+            })
+            .collect();
         ranges.sort_unstable_by_key(|range| range.first);
-        Self { ranges }
+        ranges.dedup_by(|next, kept| {
+            let overlap = next.first <= kept.last;
+            if overlap {
+                kept.last = kept.last.max(next.last);
+            }
+            overlap
+        });
+        let starts = (0..=1u64 << 16)
+            .map(|upper| ranges.partition_point(|range| u64::from(range.last) < upper << 16) as u32)
+            .collect();
+        Self { ranges: ranges.into_boxed_slice(), starts }
     }
 
-    pub(crate) fn shard_of(&self, address: u32) -> Option<ShardIndex> {
-        let after = self.ranges.partition_point(|range| range.first <= address);
-        let range = self.ranges[..after].last()?;
-        (address <= range.last).then_some(range.shard)
+    /// The shard of an address that is in a range.
+    #[inline]
+    pub fn shard_of(&self, address: u32) -> Option<ShardIndex> {
+        let upper = (address >> 16) as usize;
+        let (start, end) = (self.starts[upper] as usize, self.starts[upper + 1] as usize);
+        let at = start + self.ranges[start..end].partition_point(|range| range.last < address);
+        let range = self.ranges.get(at)?;
+        (range.first <= address).then_some(range.shard)
+    }
+
+    #[inline]
+    pub fn contains(&self, address: u32) -> bool {
+        self.shard_of(address).is_some()
     }
 }
 
-fn bounds(prefix: &Ipv4Net) -> (u32, u32) {
-    (prefix.network().into(), prefix.broadcast().into())
+/// The addresses of all homes.
+pub(crate) fn home_addresses(prefixes: &[Ipv4Net]) -> AddressRanges {
+    AddressRanges::new(prefixes.iter().map(|&net| (net, ShardIndex(0))))
+}
+
+/// The public addresses of all shards.
+pub(crate) fn public_addresses(shards: &[ShardConfig]) -> AddressRanges {
+    AddressRanges::new(shards.iter().zip(0..).flat_map(|(shard, index)| {
+        shard.public.iter().map(move |&net| (net, ShardIndex(index)))
+    }))
 }
 
 #[cfg(test)]
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     fn nested_prefixes_do_not_hide_each_other() {
-        let set = AddressSet::new(&[
+        let set = home_addresses(&[
             "10.0.0.0/8".parse().unwrap(),
             "10.1.0.0/16".parse().unwrap(),
             "192.0.2.7/32".parse().unwrap(),
@@ -97,7 +98,7 @@ mod tests {
         for outside in ["9.255.255.255", "11.0.0.0", "192.0.2.6", "192.0.2.8", "0.0.0.0"] {
             assert!(!set.contains(address(outside)), "{outside}");
         }
-        assert!(AddressSet::new(&["0.0.0.0/0".parse().unwrap()]).contains(u32::MAX));
+        assert!(home_addresses(&["0.0.0.0/0".parse().unwrap()]).contains(u32::MAX));
     }
 
     #[test]
@@ -107,7 +108,7 @@ mod tests {
             public: public.iter().map(|net| net.parse().unwrap()).collect(),
             subscribers_max: 1,
         };
-        let public = PublicAddresses::new(&[
+        let public = public_addresses(&[
             shard(1, &["203.0.113.0/28", "198.51.100.0/31"]),
             shard(2, &["203.0.113.16/28"]),
         ]);
@@ -116,5 +117,24 @@ mod tests {
         assert_eq!(public.shard_of(address("198.51.100.1")), Some(ShardIndex(0)));
         assert_eq!(public.shard_of(address("203.0.113.32")), None);
         assert_eq!(public.shard_of(address("0.0.0.0")), None);
+    }
+
+    /// Against a plain search, at the edges of ranges and of upper halves.
+    #[test]
+    fn ranges_across_upper_halves_are_found_from_each_of_them() {
+        let nets = ["10.0.0.0/15", "10.2.0.0/24", "10.2.255.0/24", "10.3.0.0/32", "255.255.255.255/32"];
+        let nets: Vec<Ipv4Net> = nets.iter().map(|net| net.parse().unwrap()).collect();
+        let ranges = AddressRanges::new(nets.iter().zip(0..).map(|(&net, i)| (net, ShardIndex(i))));
+        for edge in nets.iter().flat_map(|net| [net.network().to_bits(), net.broadcast().to_bits()]) {
+            for address in [edge.wrapping_sub(1), edge, edge.wrapping_add(1)] {
+                let wanted = nets.iter().position(|net| net.contains(&std::net::Ipv4Addr::from(address)));
+                assert_eq!(
+                    ranges.shard_of(address).map(|shard| usize::from(shard.0)),
+                    wanted,
+                    "{}",
+                    std::net::Ipv4Addr::from(address)
+                );
+            }
+        }
     }
 }

@@ -3,13 +3,28 @@
 use weir_flow::{Hash, RecordId};
 
 use crate::endpoint::{Protocol, Tick};
-use crate::mapping::{Mapping, Remote};
+use crate::mapping::{Kind, Mapping, Remote};
 use crate::nat::{Nat, Policy};
 use crate::packet::{Delivery, Inbound, Refusal};
 use crate::session_state::Sender;
 use crate::tcp_state;
 
 impl Nat {
+    /// Step 3 of a burst, the straight case: `candidate`, the record of step 2, is this packet's mapping and the
+    /// mapping's first session this packet's. Otherwise None, and nothing is changed: ask [`inbound`](Self::inbound).
+    #[inline]
+    pub fn inbound_established(
+        &mut self,
+        candidate: RecordId,
+        packet: &Inbound,
+        now: Tick,
+    ) -> Option<Delivery> {
+        let mapping = self.mappings.get_mut(candidate);
+        let is_it =
+            mapping.kind == Kind::Live && mapping.is_public(packet.public, packet.protocol);
+        if is_it { mapping.inbound_first(packet, &self.policy, now) } else { None }
+    }
+
     /// Translates a packet from the Internet: finds whom it is for and whether its sender may reach
     /// him.
     ///
@@ -18,7 +33,6 @@ impl Nat {
     /// # Errors
     /// A [`Refusal`]; the tables are then as before, except that sessions that had run out may be
     /// gone.
-    #[inline]
     pub fn inbound(
         &mut self,
         hash: Hash,
@@ -28,13 +42,10 @@ impl Nat {
         let id =
             self.find_inbound(hash, packet.public, packet.protocol).ok_or(Refusal::NoMapping)?;
         let mapping = self.mappings.get_mut(id);
-        let delivery = delivery(mapping);
-        let first = &mut mapping.first;
-        if first.is(packet.remote) && !first.is_expired(packet.protocol, &self.policy.timeouts, now)
-        {
-            note_inbound(first, packet, &self.policy, now);
+        if let Some(delivery) = mapping.inbound_first(packet, &self.policy, now) {
             return Ok(delivery);
         }
+        let delivery = mapping.delivery();
         self.inbound_further(id, packet, now)?;
         Ok(delivery)
     }
@@ -75,8 +86,22 @@ impl Nat {
     }
 }
 
-fn delivery(mapping: &Mapping) -> Delivery {
-    Delivery { home: mapping.home(), inside: mapping.inside() }
+impl Mapping {
+    #[inline]
+    pub(crate) fn delivery(&self) -> Delivery {
+        Delivery { home: self.home(), inside: self.inside() }
+    }
+
+    /// Notes a packet of the first session; None, and nothing changed, if it is another's or the session has run out.
+    #[inline]
+    fn inbound_first(&mut self, packet: &Inbound, policy: &Policy, now: Tick) -> Option<Delivery> {
+        let first = &mut self.first;
+        if !first.is(packet.remote) || first.is_expired(packet.protocol, &policy.timeouts, now) {
+            return None;
+        }
+        note_inbound(first, packet, policy, now);
+        Some(self.delivery())
+    }
 }
 
 /// Notes an inbound packet. Which of them keep the session alive:

@@ -57,6 +57,7 @@ mod model_tests;
 #[cfg(test)]
 extern crate self as weir_nat;
 
+pub use address_ranges::AddressRanges;
 pub use block_event::{BlockEvent, BlockEventKind};
 pub use config::{Filtering, NatConfig, Pooling, ShardConfig};
 pub use config_check::{
@@ -66,9 +67,10 @@ pub use endpoint::{Endpoint, Home, Protocol, ShardId, ShardIndex, Tick};
 pub use flush::Flush;
 pub use gauges::{Gauges, ShardGauges};
 pub use nat::Nat;
+pub use outbound::Opening;
 pub use packet::{Delivery, Inbound, Outbound, Refusal};
 pub use seats::{Seats, seats};
 pub use session_view::{BlockView, PageCursor, SessionFilter, SessionView, SubscriberView};
 pub use subscriber::SUBSCRIBERS_TOTAL_MAX;
 pub use timeouts::Timeouts;
-pub use weir_flow::Hash;
+pub use weir_flow::{Hash, RecordId};

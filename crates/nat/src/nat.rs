@@ -3,7 +3,7 @@
 
 use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
 
-use crate::address_ranges::{AddressSet, PublicAddresses};
+use crate::address_ranges::{AddressRanges, home_addresses, public_addresses};
 use crate::block_event::{BlockEvent, BlockEventKind, BlockEvents};
 use crate::config::{Filtering, NatConfig, Pooling};
 use crate::config_check::{self, NatError};
@@ -46,8 +46,8 @@ pub(crate) struct Totals {
 pub struct Nat {
     pub(crate) policy: Policy,
     pub(crate) shard_ids: Vec<ShardId>,
-    pub(crate) homes: AddressSet,
-    pub(crate) public: PublicAddresses,
+    pub(crate) homes: AddressRanges,
+    pub(crate) public: AddressRanges,
     outbound_key: HashKey,
     inbound_key: HashKey,
     session_key: HashKey,
@@ -106,8 +106,8 @@ impl Nat {
                 timeouts: config.timeouts,
             },
             shard_ids: config.shards.iter().map(|shard| shard.id).collect(),
-            homes: AddressSet::new(&config.subscribers),
-            public: PublicAddresses::new(&config.shards),
+            homes: home_addresses(&config.subscribers),
+            public: public_addresses(&config.shards),
             outbound_key: HashKey::new([seed[0] ^ 0x6f75_7462, seed[1]]),
             inbound_key: HashKey::new([seed[0] ^ 0x696e_6264, seed[1]]),
             session_key: HashKey::new([seed[0] ^ 0x7365_7373, seed[1]]),
@@ -167,20 +167,20 @@ impl Nat {
         self.inbound_index.prefetch(hash);
     }
 
-    /// Step 2: asks for the record that the index line points to.
+    /// Step 2: the record that the index line points to, asked for. It may be another flow's.
     #[inline]
-    pub fn prefetch_outbound_record(&self, hash: Hash) {
-        if let Some(id) = self.outbound_index.candidate(hash) {
-            self.mappings.prefetch(RecordId(id));
-        }
+    pub fn prefetch_outbound_record(&self, hash: Hash) -> Option<RecordId> {
+        let id = self.outbound_index.candidate(hash).map(RecordId)?;
+        self.mappings.prefetch(id);
+        Some(id)
     }
 
-    /// Step 2: asks for the record that the index line points to.
+    /// Step 2: the record that the index line points to, asked for. It may be another flow's.
     #[inline]
-    pub fn prefetch_inbound_record(&self, hash: Hash) {
-        if let Some(id) = self.inbound_index.candidate(hash) {
-            self.mappings.prefetch(RecordId(id));
-        }
+    pub fn prefetch_inbound_record(&self, hash: Hash) -> Option<RecordId> {
+        let id = self.inbound_index.candidate(hash).map(RecordId)?;
+        self.mappings.prefetch(id);
+        Some(id)
     }
 
     #[inline]
@@ -225,7 +225,7 @@ impl Nat {
     /// Is this one of our public addresses?
     #[inline]
     pub fn is_public(&self, address: u32) -> bool {
-        self.public.shard_of(address).is_some()
+        self.public.contains(address)
     }
 
     /// The oldest block event that has not been read.

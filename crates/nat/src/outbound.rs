@@ -10,41 +10,93 @@ use crate::packet::{Outbound, Refusal};
 use crate::port_block::LANES;
 use crate::port_choice::Seat;
 use crate::session_state::Sender;
+use crate::subscriber::NO_ADDRESS;
 use crate::tcp_state;
+use crate::timeouts::Timeouts;
+
+/// A mapping that is about to be made: its port is taken and counted.
+#[derive(Debug)]
+#[must_use = "what was prepared must be opened, or its port is lost"]
+pub struct Opening {
+    subscriber: u32,
+    /// None without translation.
+    seat: Option<Seat>,
+    place: Place,
+    inbound_hash: Hash,
+}
+
+/// Where a mapping's public endpoint lies.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    lane: u32,
+    /// Position of the address in the pool.
+    address: u32,
+    public: Endpoint,
+}
 
 impl Nat {
-    /// Translates a packet from a home: finds or creates its mapping and session and returns the
-    /// public endpoint.
+    /// Step 3 of a burst, the straight case: `candidate`, the record of step 2, is this packet's mapping and the
+    /// mapping's first session this packet's. Otherwise None, and nothing is changed: ask
+    /// [`outbound_known`](Self::outbound_known).
+    #[inline]
+    pub fn outbound_established(
+        &mut self,
+        candidate: RecordId,
+        packet: &Outbound,
+        now: Tick,
+    ) -> Option<Endpoint> {
+        let mapping = self.mappings.get_mut(candidate);
+        let is_it = mapping.kind == Kind::Live
+            && mapping.is_inside(&packet.home, packet.inside, packet.protocol, self.policy.by_key);
+        if is_it { mapping.outbound_first(packet, &self.policy.timeouts, now) } else { None }
+    }
+
+    /// Translates a packet from a home that has its mapping, whatever its session: returns the public endpoint.
+    /// `Ok(None)`: there is no mapping yet, see [`prepare_mapping`](Self::prepare_mapping).
     ///
     /// `hash` is [`outbound_hash`](Self::outbound_hash) of the packet's home, inside endpoint and
     /// protocol.
     ///
     /// # Errors
     /// A [`Refusal`]; the tables are then as before.
-    #[inline]
+    pub fn outbound_known(
+        &mut self,
+        hash: Hash,
+        packet: &Outbound,
+        now: Tick,
+    ) -> Result<Option<Endpoint>, Refusal> {
+        let Some(id) = self.find_outbound(hash, &packet.home, packet.inside, packet.protocol)
+        else {
+            return Ok(None);
+        };
+        // RFC 4787 REQ-1, RFC 5382 REQ-1: "A NAT MUST have an "Endpoint-Independent Mapping"
+        // behavior." The remote is no part of what was looked up.
+        let mapping = self.mappings.get_mut(id);
+        if let Some(public) = mapping.outbound_first(packet, &self.policy.timeouts, now) {
+            return Ok(Some(public));
+        }
+        mapping.note_gre_key(packet.home.gre_key);
+        let public = mapping.public();
+        self.outbound_further(id, packet, now)?;
+        Ok(Some(public))
+    }
+
+    /// Translates a packet from a home, on its own instead of in a burst: finds or makes its mapping and session and
+    /// returns the public endpoint.
+    ///
+    /// # Errors
+    /// A [`Refusal`]; the tables are then as before.
     pub fn outbound(
         &mut self,
         hash: Hash,
         packet: &Outbound,
         now: Tick,
     ) -> Result<Endpoint, Refusal> {
-        let Some(id) = self.find_outbound(hash, &packet.home, packet.inside, packet.protocol)
-        else {
-            return self.open_mapping(hash, packet, now);
-        };
-        // RFC 4787 REQ-1, RFC 5382 REQ-1: "A NAT MUST have an "Endpoint-Independent Mapping"
-        // behavior." The remote is no part of what was looked up.
-        let mapping = self.mappings.get_mut(id);
-        mapping.note_gre_key(packet.home.gre_key);
-        let public = mapping.public();
-        let first = &mut mapping.first;
-        if first.is(packet.remote) && !first.is_expired(packet.protocol, &self.policy.timeouts, now)
-        {
-            note_outbound(first, packet, now);
+        if let Some(public) = self.outbound_known(hash, packet, now)? {
             return Ok(public);
         }
-        self.outbound_further(id, packet, now)?;
-        Ok(public)
+        let opening = self.prepare_mapping(packet)?;
+        self.open_mapping(hash, packet, opening, now)
     }
 
     /// A packet to a remote that is not, or no longer, the first session's.
@@ -86,58 +138,87 @@ impl Nat {
         Ok(())
     }
 
-    /// The first packet of an inside endpoint.
-    #[cold]
-    fn open_mapping(
-        &mut self,
-        hash: Hash,
-        packet: &Outbound,
-        now: Tick,
-    ) -> Result<Endpoint, Refusal> {
+    /// The first packet of an inside endpoint: takes its port and asks for the lines that
+    /// [`open_mapping`](Self::open_mapping) will write. To be called for all new flows of a burst before that, so
+    /// that their misses overlap.
+    ///
+    /// # Errors
+    /// A [`Refusal`]; the tables are then as before.
+    pub fn prepare_mapping(&mut self, packet: &Outbound) -> Result<Opening, Refusal> {
         self.check_opening(packet.protocol, packet.tcp_flags)?;
         // RFC 6888 REQ-11: no existing mapping is deleted to make room. Quarantined records need
         // slots too.
         if self.flows >= self.policy.flows_max || self.mappings.live() >= self.mappings.capacity() {
             return Err(Refusal::TableFull);
         }
-        if !self.policy.enabled {
-            self.check_inside_is_free(packet, now)?;
-        }
         let subscriber = self.admit_home(&packet.home)?;
-        let opened = self.fill_mapping(hash, packet, subscriber, now);
-        if opened.is_err() {
+        let prepared = self.prepare_for(subscriber, packet);
+        if prepared.is_err() {
             self.dismiss_home(subscriber);
         }
-        opened
+        prepared
     }
 
-    fn fill_mapping(
+    fn prepare_for(&mut self, subscriber: u32, packet: &Outbound) -> Result<Opening, Refusal> {
+        self.check_room(subscriber)?;
+        let (seat, place) = if self.policy.enabled {
+            let seat = self.take_port(subscriber, packet.protocol)?;
+            let address = self.ports.address_of(seat.block);
+            let public = Endpoint::new(self.ports.public_address(address), seat.port);
+            (Some(seat), Place { lane: self.ports.lane(seat.block), address, public })
+        } else {
+            (None, Place { lane: 0, address: NO_ADDRESS, public: packet.inside })
+        };
+        let home = self.subscribers.get_mut(subscriber);
+        home.records += 1;
+        home.flows += 1;
+        self.flows += 1;
+        let inbound_hash = self.inbound_hash(place.public, packet.protocol);
+        self.inbound_index.prefetch(inbound_hash);
+        Ok(Opening { subscriber, seat, place, inbound_hash })
+    }
+
+    /// Makes a prepared mapping and returns its public endpoint.
+    ///
+    /// # Errors
+    /// A [`Refusal`]; what was prepared is then undone.
+    pub fn open_mapping(
         &mut self,
         hash: Hash,
         packet: &Outbound,
-        subscriber: u32,
+        opening: Opening,
         now: Tick,
     ) -> Result<Endpoint, Refusal> {
-        self.check_room(subscriber)?;
-        let seat = if self.policy.enabled {
-            Some(self.take_port(subscriber, packet.protocol)?)
-        } else {
-            None
-        };
-        match self.write_mapping(hash, packet, subscriber, seat, now) {
-            Some(public) => {
-                if let Some(seat) = seat.filter(|seat| seat.is_new_block) {
-                    self.push_block_event(BlockEventKind::Allocated, subscriber, seat.block);
+        let written = match self.policy.enabled {
+            true => Ok(()),
+            false => self.check_inside_is_free(packet, now),
+        }
+        .and_then(|()| self.write_mapping(hash, packet, &opening, now).ok_or(Refusal::TableFull));
+        match written {
+            Ok(()) => {
+                self.totals.flow_creates += 1;
+                if let Some(seat) = opening.seat.filter(|seat| seat.is_new_block) {
+                    self.push_block_event(BlockEventKind::Allocated, seat.subscriber, seat.block);
                 }
-                Ok(public)
+                Ok(opening.place.public)
             }
-            None => {
-                if let Some(seat) = seat {
-                    self.give_port_back(&seat, packet.protocol);
-                }
-                Err(Refusal::TableFull)
+            Err(refusal) => {
+                self.undo(&opening, packet.protocol);
+                Err(refusal)
             }
         }
+    }
+
+    /// Takes back what was prepared for a mapping that did not come to be.
+    fn undo(&mut self, opening: &Opening, protocol: Protocol) {
+        self.flows -= 1;
+        let home = self.subscribers.get_mut(opening.subscriber);
+        home.records -= 1;
+        home.flows -= 1;
+        if let Some(seat) = &opening.seat {
+            self.give_port_back(seat, protocol);
+        }
+        self.dismiss_home(opening.subscriber);
     }
 
     /// Fills a record and enters it into both indexes; None, and nothing changed, if one of the
@@ -146,40 +227,25 @@ impl Nat {
         &mut self,
         hash: Hash,
         packet: &Outbound,
-        subscriber: u32,
-        seat: Option<Seat>,
+        opening: &Opening,
         now: Tick,
-    ) -> Option<Endpoint> {
-        let shard = packet.home.shard;
-        let (lane, address, public) = match seat {
-            Some(seat) => {
-                let address = self.ports.address_of(seat.block);
-                let public = Endpoint::new(self.ports.public_address(address), seat.port);
-                (self.ports.lane(seat.block), address, public)
-            }
-            None => (0, crate::subscriber::NO_ADDRESS, packet.inside),
-        };
-        let id = self.mappings.alloc(SlabId(u32::from(shard.0) * LANES + lane))?;
-        let inbound_hash = self.inbound_hash(public, packet.protocol);
+    ) -> Option<()> {
+        let slab = SlabId(u32::from(packet.home.shard.0) * LANES + opening.place.lane);
+        let id = self.mappings.alloc(slab)?;
         if self.outbound_index.insert(hash, id.0).is_err() {
             self.mappings.free(id);
             return None;
         }
-        if self.inbound_index.insert(inbound_hash, id.0).is_err() {
+        if self.inbound_index.insert(opening.inbound_hash, id.0).is_err() {
             self.outbound_index.remove(hash, id.0);
             self.mappings.free(id);
             return None;
         }
-        fill(self.mappings.get_mut(id), packet, public, now);
         let mapping = self.mappings.get_mut(id);
-        mapping.subscriber = subscriber;
-        mapping.address = address;
-        let home = self.subscribers.get_mut(subscriber);
-        home.records += 1;
-        home.flows += 1;
-        self.flows += 1;
-        self.totals.flow_creates += 1;
-        Some(public)
+        fill(mapping, packet, opening.place.public, now);
+        mapping.subscriber = opening.subscriber;
+        mapping.address = opening.place.address;
+        Some(())
     }
 
     /// Without translation an inside endpoint must be ours to announce and can belong to one home
@@ -198,6 +264,21 @@ impl Nat {
         self.totals.flow_expired += 1;
         self.end_mapping(holder, now);
         Ok(())
+    }
+}
+
+impl Mapping {
+    /// Notes a packet of the first session and returns the public endpoint; None, and nothing changed, if it is
+    /// another's or the session has run out.
+    #[inline]
+    fn outbound_first(&mut self, packet: &Outbound, timeouts: &Timeouts, now: Tick) -> Option<Endpoint> {
+        let first = &mut self.first;
+        if !first.is(packet.remote) || first.is_expired(packet.protocol, timeouts, now) {
+            return None;
+        }
+        note_outbound(first, packet, now);
+        self.note_gre_key(packet.home.gre_key);
+        Some(self.public())
     }
 }
 
