@@ -30,6 +30,7 @@ mod memif_socket;
 mod netlink;
 mod output_capture;
 mod pool;
+mod prefetch;
 mod port;
 mod port_attach;
 mod queue;

@@ -11,6 +11,8 @@ use std::slice;
 use weir_dpdk_sys as sys;
 use weir_wire::frame::Frame;
 
+use crate::prefetch;
+
 /// One DPDK packet buffer. Dropping it gives it back to its pool; sending it moves it to the driver.
 ///
 /// Exactly one pointer wide, so that a `Vec<Mbuf>` is the array DPDK's bursts take.
@@ -133,6 +135,13 @@ impl Frame for Mbuf {
         let len = view.data_len + n as u16;
         self.set_len(len);
         true
+    }
+
+    #[inline]
+    fn prefetch(&self, headroom: usize) {
+        let first = self.first().wrapping_sub(headroom);
+        prefetch::line_to_write(first);
+        prefetch::line_to_write(first.wrapping_add(64));
     }
 
     #[inline]

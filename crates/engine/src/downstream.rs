@@ -1,10 +1,11 @@
 //! Hot. A packet from the internet (or from another home) on its way to a home.
 
-use weir_flow::Hash;
-use weir_nat::{Delivery, Home, Inbound};
+use weir_nat::{Delivery, Hash, Home, Inbound, RecordId};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::gre;
+use weir_wire::checksum::Delta;
 use weir_wire::ipv4::{self, Ipv4};
+use zerocopy::FromBytes;
 
 use crate::engine::{Context, Engine};
 use crate::flow_key::{FlowKey, Kind};
@@ -13,62 +14,103 @@ use crate::icmp_error::Quote;
 use crate::ip_error::Complaint;
 use crate::ip_fragment::fragment;
 use crate::rewrite::{self, End};
-use crate::upstream::dont_fragment;
 use crate::{AccessMode, DropReason, Side, ecn};
 
-/// Time to live of the tunnel packets.
-const OUTER_TTL: u8 = 64;
-
-/// A packet between look-up and edit; its frame starts at its IP header.
-#[derive(Debug)]
-pub(crate) struct Downstream<F> {
-    pub(crate) frame: F,
+/// What is known of a packet for a home between look-up and edit; its frame starts at its IP header.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Downstream {
+    pub(crate) hash: Hash,
     pub(crate) key: FlowKey,
     pub(crate) header_len: usize,
-    pub(crate) hash: Hash,
+    /// The record that the index named: probably its mapping.
+    pub(crate) candidate: Option<RecordId>,
+}
+
+impl Downstream {
+    #[inline]
+    fn inbound(&self) -> Inbound {
+        Inbound {
+            public: self.key.destination,
+            remote: self.key.source,
+            protocol: self.key.protocol,
+            tcp_flags: self.key.tcp_flags,
+        }
+    }
 }
 
 impl<F: Frame> Engine<F> {
     #[inline]
     pub(crate) fn translate_down<P: Pool<Frame = F>>(
         &mut self,
-        packet: Downstream<F>,
+        frame: F,
+        packet: &Downstream,
+        cx: &mut Context<'_, P>,
+    ) {
+        let is_straight = packet.key.kind == Kind::Session;
+        if let Some(candidate) = packet.candidate.filter(|_| is_straight) {
+            let (inbound, now) = (packet.inbound(), cx.now.tick());
+            if let Some(delivery) = self.nat.inbound_established(candidate, &inbound, now) {
+                return self.send_down(frame, packet, &delivery, cx);
+            }
+        }
+        self.translate_down_otherwise(frame, packet, cx);
+    }
+
+    /// Whatever is not a packet of an established session.
+    #[inline(never)]
+    fn translate_down_otherwise<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &Downstream,
         cx: &mut Context<'_, P>,
     ) {
         let done = match packet.key.kind {
-            Kind::Session | Kind::FirstFragment => self.session_down(packet, cx),
-            Kind::LaterFragment => self.later_fragment_down(packet, cx),
-            Kind::IcmpError => self.icmp_error_down(packet, cx),
+            Kind::Session | Kind::FirstFragment => self.session_down(frame, packet, cx),
+            Kind::LaterFragment => self.later_fragment_down(frame, packet, cx),
+            Kind::IcmpError => self.icmp_error_down(frame, packet, cx),
         };
         if let Err(reason) = done {
             self.discard(reason);
         }
     }
 
-    #[inline]
     fn session_down<P: Pool<Frame = F>>(
         &mut self,
-        packet: Downstream<F>,
+        mut frame: F,
+        packet: &Downstream,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        let Downstream { mut frame, key, header_len, hash } = packet;
-        let inbound = Inbound {
-            public: key.destination,
-            remote: key.source,
-            protocol: key.protocol,
-            tcp_flags: key.tcp_flags,
-        };
-        let delivery = self.nat.inbound(hash, &inbound, cx.now.tick())?;
-        self.check_hop(frame.data(), &delivery.home, cx)?;
-        self.clamp_mss(&mut frame, header_len, &key);
-        let bytes = frame.data_mut();
-        rewrite::endpoint(bytes, header_len, key.protocol, End::Destination, delivery.inside);
-        rewrite::decrement_ttl(bytes);
-        if key.kind == Kind::FirstFragment {
-            return self.first_fragment_down(frame, &key, delivery, cx);
+        let delivery = self.nat.inbound(packet.hash, &packet.inbound(), cx.now.tick())?;
+        if packet.key.kind == Kind::Session {
+            self.send_down(frame, packet, &delivery, cx);
+            return Ok(());
         }
-        self.deliver(frame, &delivery.home, hash, cx);
-        Ok(())
+        self.check_hop(frame.data(), &delivery.home, cx)?;
+        self.edit_down(&mut frame, packet, &delivery);
+        self.first_fragment_down(frame, &packet.key, delivery, cx)
+    }
+
+    #[inline]
+    fn send_down<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        packet: &Downstream,
+        delivery: &Delivery,
+        cx: &mut Context<'_, P>,
+    ) {
+        if let Err(reason) = self.check_hop(frame.data(), &delivery.home, cx) {
+            return self.discard(reason);
+        }
+        self.edit_down(&mut frame, packet, delivery);
+        self.deliver(frame, &delivery.home, packet.hash, cx);
+    }
+
+    #[inline]
+    fn edit_down(&self, frame: &mut F, packet: &Downstream, delivery: &Delivery) {
+        let Downstream { key, header_len, .. } = packet;
+        self.clamp_mss(frame, *header_len, key);
+        let (bytes, inside) = (frame.data_mut(), delivery.inside);
+        rewrite::forward(bytes, *header_len, key.protocol, End::Destination, inside);
     }
 
     fn first_fragment_down<P: Pool<Frame = F>>(
@@ -93,17 +135,18 @@ impl<F: Frame> Engine<F> {
 
     fn later_fragment_down<P: Pool<Frame = F>>(
         &mut self,
-        packet: Downstream<F>,
+        frame: F,
+        packet: &Downstream,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        let datagram = datagram_key(packet.frame.data(), &packet.key);
+        let datagram = datagram_key(frame.data(), &packet.key);
         match self.fragments.translation(&datagram) {
             Some(Translation::Down(delivery)) => {
-                self.follow_down(packet.frame, &delivery, &datagram, cx)
+                self.follow_down(frame, &delivery, &datagram, cx)
             }
             _ => self
                 .fragments
-                .hold(datagram, packet.frame, cx.now.ms)
+                .hold(datagram, frame, cx.now.ms)
                 .map_err(|_| DropReason::FragmentLimit),
         }
     }
@@ -125,11 +168,12 @@ impl<F: Frame> Engine<F> {
     /// An error from the internet about a home's packet: the quoted source becomes the home's own again.
     fn icmp_error_down<P: Pool<Frame = F>>(
         &mut self,
-        packet: Downstream<F>,
+        mut frame: F,
+        packet: &Downstream,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        let Downstream { mut frame, header_len, key, .. } = packet;
-        let (_, icmp) = frame.data_mut().split_at_mut(header_len);
+        let Downstream { header_len, key, .. } = packet;
+        let (_, icmp) = frame.data_mut().split_at_mut(*header_len);
         let quote = Quote::read(icmp, End::Source)?;
         // Whoever sends it (RFC 4787 REQ-12a), it comes to the address that it quotes.
         let delivery = (quote.source.address == key.destination.address)
@@ -152,13 +196,27 @@ impl<F: Frame> Engine<F> {
         home: &Home,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        let (ip, _, _) = ipv4::parse(packet).map_err(|_| DropReason::IpMalformed)?;
+        let (ip, _) = Ipv4::ref_from_prefix(packet).map_err(|_| DropReason::IpMalformed)?;
+        if ip.ttl > 1 && packet.len() <= self.tunnel_mtu(home) {
+            return Ok(());
+        }
+        self.check_last_hop(ip, packet, home, cx)
+    }
+
+    #[cold]
+    fn check_last_hop<P: Pool<Frame = F>>(
+        &mut self,
+        ip: &Ipv4,
+        packet: &[u8],
+        home: &Home,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
         if ip.ttl <= 1 {
             self.complain_to_internet(Complaint::TimeExceeded, packet, cx);
             return Err(DropReason::TtlExceeded);
         }
         let mtu = self.tunnel_mtu(home);
-        if packet.len() > mtu && ip.dont_fragment() {
+        if ip.dont_fragment() {
             let complaint = Complaint::FragmentationNeeded { mtu: mtu as u16 };
             self.complain_to_internet(complaint, packet, cx);
             return Err(DropReason::DontFragment);
@@ -185,16 +243,27 @@ impl<F: Frame> Engine<F> {
         flow: Hash,
         cx: &mut Context<'_, P>,
     ) {
-        let flow = (flow.0 >> 32) as u32;
-        let mtu = self.tunnel_mtu(home);
-        if frame.data().len() <= mtu {
-            return self.encapsulate(frame, home, flow, cx);
+        if frame.data().len() > self.tunnel_mtu(home) {
+            return self.deliver_in_pieces(frame, home, flow, cx);
         }
+        self.encapsulate(frame, home, (flow.0 >> 32) as u32, cx);
+    }
+
+    #[cold]
+    fn deliver_in_pieces<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        home: &Home,
+        flow: Hash,
+        cx: &mut Context<'_, P>,
+    ) {
         let header_len = usize::from(frame.data()[0] & 15) * 4;
+        let mtu = self.tunnel_mtu(home);
         let Context { pool, out, now } = cx;
         let now = *now;
         let cut = fragment(frame.data(), header_len, mtu, *pool, |pool, piece| {
-            self.encapsulate(piece, home, flow, &mut Context { pool, out, now });
+            let cx = &mut Context { pool, out, now };
+            self.encapsulate(piece, home, (flow.0 >> 32) as u32, cx);
         });
         if let Err(reason) = cut {
             self.discard(reason);
@@ -211,21 +280,23 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         if self.mode == AccessMode::Gre {
-            let inner_len = frame.data().len();
-            let (tos, dont_fragment) = (frame.data()[1], dont_fragment(frame.data()));
-            let gre_len = gre::header_len(home.gre_key);
-            if !frame.push(Ipv4::LEN + gre_len) {
+            let inner = Ipv4::ref_from_prefix(frame.data());
+            let (tos, dont_fragment) =
+                inner.map_or((0, false), |(ip, _)| (ip.tos, ip.dont_fragment()));
+            let tunnel_len = Ipv4::LEN + gre::header_len(home.gre_key);
+            let len = (tunnel_len + frame.data().len()) as u16;
+            if !frame.push(tunnel_len) {
                 return self.discard(DropReason::NoBuffer);
             }
-            let payload_len = (gre_len + inner_len) as u16;
-            let endpoint = self.shards.endpoint(home.shard);
-            let mut outer = Ipv4::new(endpoint, home.outer, ipv4::PROTOCOL_GRE, payload_len);
-            outer.tos = ecn::encapsulate(tos);
-            outer.ttl = OUTER_TTL;
-            outer.set_fragment(dont_fragment, false, 0);
             self.outer_identification = self.outer_identification.wrapping_add(1);
-            outer.identification = self.outer_identification.into();
-            outer.set_checksum();
+            let outer = outer_header(
+                self.shards.tunnel_header(home.shard),
+                home.outer,
+                ecn::encapsulate(tos),
+                len,
+                self.outer_identification,
+                dont_fragment,
+            );
             let bytes = frame.data_mut();
             outer.emit(bytes);
             gre::emit(&mut bytes[Ipv4::LEN..], gre::PROTOCOL_IPV4, home.gre_key);
@@ -270,12 +341,38 @@ impl<F: Frame> Engine<F> {
         };
         match ipv4::parse(error.data()) {
             // RFC 5508 REQ-7a: errors hairpin too. No error is sent about this one, so it turns around once.
-            Ok((ip, header_len, _)) if self.nat.is_public(ip.destination.get()) => {
-                self.hairpin(error, header_len, cx);
+            Ok((ip, _, _)) if self.nat.is_public(ip.destination.get()) => {
+                self.hairpin(error, cx);
             }
             _ => self.send(Side::Internet, error, 0, cx),
         }
     }
+}
+
+/// The header of a tunnel packet of `len` bytes, made of its shard's (whose checksum is right without all this).
+#[inline]
+fn outer_header(
+    template: &Ipv4,
+    destination: u32,
+    tos: u8,
+    len: u16,
+    identification: u16,
+    dont_fragment: bool,
+) -> Ipv4 {
+    let mut outer = *template;
+    outer.tos = tos;
+    outer.total_length = len.into();
+    outer.identification = identification.into();
+    outer.set_fragment(dont_fragment, false, 0);
+    outer.destination = destination.into();
+    let delta = Delta::new()
+        .replace16(0, u16::from(tos))
+        .replace16(template.total_length.get(), len)
+        .replace16(0, identification)
+        .replace16(0, outer.flags_fragment.get())
+        .replace32(0, destination);
+    outer.checksum = delta.apply(template.checksum.get()).into();
+    outer
 }
 
 /// All fragments of a datagram take the same gateway.

@@ -6,18 +6,22 @@ use weir_nat::{BlockEvent, Nat, Tick};
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 
+use crate::access_input::AccessStep;
 use crate::config::{EngineConfig, EngineError};
 use crate::counters::Direction;
-use crate::downstream::Downstream;
 use crate::ethernet_input::Link;
 use crate::fragment_cache::FragmentCache;
+use crate::internet_input::InternetStep;
 use crate::ip_error::ErrorLimiter;
 use crate::shards::Shards;
-use crate::upstream::Upstream;
+use crate::upstream::Waiting;
 use crate::{AccessMode, Counters, DropReason, MssClamp, Output, Side};
 
 /// Frames that one call of [`Engine::receive`] takes at most.
 pub const BURST_MAX: usize = 64;
+
+/// Frames whose headers are asked for before the first is read: the sender's core has them in its cache.
+pub(crate) const PREFETCH_AHEAD: usize = 8;
 
 /// The whole table is walked about this often, so an expired flow goes at most so much too late.
 const SWEEP_MS: u64 = 4_000;
@@ -60,8 +64,12 @@ pub struct Engine<F: Frame> {
     pub(crate) identification: u16,
     /// Identification of the last tunnel packet.
     pub(crate) outer_identification: u16,
-    pub(crate) upstream: Vec<Upstream<F>>,
-    pub(crate) downstream: Vec<Downstream<F>>,
+    /// What the frames of a burst want; empty between bursts, as are the next three.
+    pub(crate) access_steps: Vec<AccessStep>,
+    pub(crate) internet_steps: Vec<InternetStep>,
+    /// Packets whose mappings are being made, and the hashes of their flows.
+    pub(crate) waiting: Vec<Waiting<F>>,
+    pub(crate) waiting_hashes: Vec<u64>,
     links: [Link; 2],
     flows_max: u64,
     swept_ms: u64,
@@ -91,8 +99,10 @@ impl<F: Frame> Engine<F> {
             fragments: FragmentCache::new(config.fragments),
             errors: ErrorLimiter::new(),
             counters: Arc::default(),
-            upstream: Vec::with_capacity(BURST_MAX),
-            downstream: Vec::with_capacity(BURST_MAX),
+            access_steps: Vec::with_capacity(BURST_MAX),
+            internet_steps: Vec::with_capacity(BURST_MAX),
+            waiting: Vec::with_capacity(BURST_MAX),
+            waiting_hashes: Vec::with_capacity(BURST_MAX),
             swept_ms: 0,
         })
     }

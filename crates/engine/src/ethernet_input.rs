@@ -19,7 +19,7 @@ pub(crate) struct Link {
     vlan: Option<u16>,
 }
 
-/// A frame without its Ethernet header.
+/// What follows the Ethernet header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     Ipv4,
@@ -37,9 +37,9 @@ impl Link {
         }
     }
 
-    /// Takes the Ethernet header (and VLAN tag) off. Also returns who sent the frame on this link.
+    /// Reads the Ethernet header (and VLAN tag): what follows, who sent it on this link, and the header's length.
     #[inline]
-    pub(crate) fn input<F: Frame>(&self, frame: &mut F) -> Result<(Network, Mac), DropReason> {
+    pub(crate) fn input<F: Frame>(&self, frame: &F) -> Result<(Network, Mac, usize), DropReason> {
         if !frame.is_contiguous() {
             return Err(DropReason::FrameSegmented);
         }
@@ -58,8 +58,7 @@ impl Link {
         if !is_ours {
             return Err(DropReason::NotOurMac);
         }
-        frame.pull(header.len);
-        Ok((network, header.source))
+        Ok((network, header.source, header.len))
     }
 
     /// Puts the Ethernet header (and VLAN tag) in front of a packet; false when there is no headroom.

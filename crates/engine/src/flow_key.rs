@@ -1,10 +1,11 @@
 //! Hot. What the NAT needs to know of a packet's transport header.
 
 use weir_nat::{Endpoint, Protocol};
-use weir_wire::ipv4::{self, Ipv4};
+use weir_wire::ipv4;
 use weir_wire::{icmp, tcp, udp};
 
 use crate::DropReason;
+use crate::ip_input::Packet;
 
 /// RFC 791: the total length has 16 bits. A fragment that reaches further cannot be part of a datagram; cut again,
 /// its offset would run over and its pieces would land at the front, behind the firewall's back.
@@ -42,32 +43,22 @@ pub(crate) enum Toward {
 }
 
 impl FlowKey {
-    /// Reads an IPv4 packet whose header was parsed; `packet` ends with its total length.
+    /// Reads the transport header of a packet.
     #[inline]
-    pub(crate) fn read(
-        packet: &[u8],
-        header_len: usize,
-        toward: Toward,
-    ) -> Result<Self, DropReason> {
-        let (ip, _, _) = ipv4::parse(packet).map_err(|_| DropReason::IpMalformed)?;
-        let transport = packet.get(header_len..).ok_or(DropReason::IpMalformed)?;
-        if ip.fragment_offset() + packet.len() > DATAGRAM_MAX {
-            return Err(match toward {
-                Toward::Internet => DropReason::InnerMalformed,
-                Toward::Home => DropReason::IpMalformed,
-            });
-        }
+    pub(crate) fn read(packet: &Packet<'_>, toward: Toward) -> Result<Self, DropReason> {
+        let (ip, transport) = (packet.ip, packet.payload());
         let mut key = Self {
-            kind: if ip.is_fragment() { Kind::FirstFragment } else { Kind::Session },
+            kind: Kind::Session,
             protocol: protocol(ip.protocol).ok_or(DropReason::Protocol)?,
             source: Endpoint { address: ip.source.get(), port: 0 },
             destination: Endpoint { address: ip.destination.get(), port: 0 },
             tcp_flags: 0,
         };
-        if ip.fragment_offset() != 0 {
-            key.kind = Kind::LaterFragment;
-            check_later_fragment(ip, key.protocol)?;
-            return Ok(key);
+        if ip.is_fragment() {
+            key.kind = fragment_kind(packet, key.protocol, toward)?;
+            if key.kind == Kind::LaterFragment {
+                return Ok(key);
+            }
         }
         match key.protocol {
             Protocol::Udp => key.read_udp(transport)?,
@@ -150,10 +141,23 @@ pub(crate) fn protocol(number: u8) -> Option<Protocol> {
     }
 }
 
-/// RFC 3128: a fragment at offset 8 could overwrite the TCP flags that the firewall saw.
-fn check_later_fragment(ip: &Ipv4, protocol: Protocol) -> Result<(), DropReason> {
-    if protocol == Protocol::Tcp && ip.fragment_offset() < 20 {
-        return Err(DropReason::FragmentTiny);
+/// First or later. RFC 3128: a fragment at offset 8 could overwrite the TCP flags that the firewall saw.
+#[cold]
+fn fragment_kind(
+    packet: &Packet<'_>,
+    protocol: Protocol,
+    toward: Toward,
+) -> Result<Kind, DropReason> {
+    let offset = packet.ip.fragment_offset();
+    if offset + packet.bytes.len() > DATAGRAM_MAX {
+        return Err(match toward {
+            Toward::Internet => DropReason::InnerMalformed,
+            Toward::Home => DropReason::IpMalformed,
+        });
     }
-    Ok(())
+    match offset {
+        0 => Ok(Kind::FirstFragment),
+        1..20 if protocol == Protocol::Tcp => Err(DropReason::FragmentTiny),
+        _ => Ok(Kind::LaterFragment),
+    }
 }

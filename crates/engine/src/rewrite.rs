@@ -16,13 +16,13 @@ pub(crate) enum End {
     Destination,
 }
 
-/// Gives one end of an IPv4 packet a new address and, where the packet has its transport header, a new port
-/// (for ICMP queries: identifier). Returns false, and changes the IP header only, when the transport header
-/// is cut off; the callers have checked that it is not.
+/// One hop of a translated packet: one end gets a new address and a new port (for ICMP queries: identifier), the
+/// time to live goes down by one. Returns false, and changes the IP header only, when the transport header is cut
+/// off; the callers have checked that it is not, and that there is a hop left.
 ///
 /// `packet` starts at the IP header, `header_len` is its length in bytes.
 #[inline]
-pub(crate) fn endpoint(
+pub(crate) fn forward(
     packet: &mut [u8],
     header_len: usize,
     protocol: Protocol,
@@ -30,7 +30,15 @@ pub(crate) fn endpoint(
     new: Endpoint,
 ) -> bool {
     let Some((header, transport)) = packet.split_at_mut_checked(header_len) else { return false };
-    let Some(address) = address(header, end, new.address) else { return false };
+    let Ok((ip, _)) = Ipv4::mut_from_prefix(header) else { return false };
+    let field = match end {
+        End::Source => &mut ip.source,
+        End::Destination => &mut ip.destination,
+    };
+    let address = swap32(field, new.address);
+    let hop = Delta::new().replace16(u16::from(ip.ttl) << 8, u16::from(ip.ttl - 1) << 8);
+    ip.ttl -= 1;
+    ip.checksum = address.then(hop).apply(ip.checksum.get()).into();
     match protocol {
         Protocol::Udp => {
             let Ok((udp, _)) = Udp::mut_from_prefix(transport) else { return false };
@@ -61,17 +69,16 @@ pub(crate) fn endpoint(
     true
 }
 
-/// Gives one end of an IPv4 header a new address; returns the change, for checksums with a pseudo-header.
+/// Gives one end of an IPv4 header a new address; for packets whose transport checksum lies elsewhere.
 #[inline]
-pub(crate) fn address(header: &mut [u8], end: End, new: u32) -> Option<Delta> {
-    let (ip, _) = Ipv4::mut_from_prefix(header).ok()?;
-    let field = match end {
-        End::Source => &mut ip.source,
-        End::Destination => &mut ip.destination,
-    };
-    let delta = swap32(field, new);
-    ip.checksum = delta.apply(ip.checksum.get()).into();
-    Some(delta)
+pub(crate) fn address(header: &mut [u8], end: End, new: u32) {
+    if let Ok((ip, _)) = Ipv4::mut_from_prefix(header) {
+        let field = match end {
+            End::Source => &mut ip.source,
+            End::Destination => &mut ip.destination,
+        };
+        ip.checksum = swap32(field, new).apply(ip.checksum.get()).into();
+    }
 }
 
 /// One hop less. The caller has checked that more than one was left.

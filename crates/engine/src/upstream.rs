@@ -1,12 +1,11 @@
 //! Hot. A home's packet on its way to the internet.
 
-use weir_flow::Hash;
-use weir_nat::{Endpoint, Home, Outbound, Refusal};
+use weir_nat::{Endpoint, Hash, Home, Opening, Outbound, RecordId, Refusal};
 use weir_wire::frame::{Frame, Pool};
-use weir_wire::ipv4;
+use weir_wire::ipv4::{self, Ipv4};
 use weir_wire::tcp;
+use zerocopy::FromBytes;
 
-use crate::downstream::Downstream;
 use crate::engine::{Context, Engine};
 use crate::ethernet_input::Network;
 use crate::flow_key::{FlowKey, Kind, Toward};
@@ -14,72 +13,174 @@ use crate::fragment_cache::{DatagramKey, Translation};
 use crate::icmp_error::Quote;
 use crate::ip_error::Complaint;
 use crate::ip_fragment::fragment;
+use crate::ip_input::Packet;
 use crate::rewrite::{self, End};
 use crate::{DropReason, Side};
 
-/// A packet between look-up and edit; its frame starts at the home's IP header.
-#[derive(Debug)]
-pub(crate) struct Upstream<F> {
-    pub(crate) frame: F,
+/// What is known of a home's packet between look-up and edit; its frame starts at its IP header.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Upstream {
+    pub(crate) hash: Hash,
     pub(crate) home: Home,
     pub(crate) key: FlowKey,
     pub(crate) header_len: usize,
-    pub(crate) hash: Hash,
+    /// The traffic class octet that it leaves the tunnel with, if it is another one.
+    pub(crate) tos: Option<u8>,
+    /// The record that the index named: probably its mapping.
+    pub(crate) candidate: Option<RecordId>,
+}
+
+impl Upstream {
+    #[inline]
+    fn outbound(&self) -> Outbound {
+        Outbound {
+            home: self.home,
+            inside: self.key.source,
+            remote: self.key.destination,
+            protocol: self.key.protocol,
+            tcp_flags: self.key.tcp_flags,
+        }
+    }
+}
+
+/// A packet whose mapping is being made while the rest of its burst is dealt with.
+#[derive(Debug)]
+pub(crate) struct Waiting<F> {
+    frame: F,
+    packet: Upstream,
+    /// None: it follows another packet of its flow that also waits.
+    opening: Option<Opening>,
 }
 
 impl<F: Frame> Engine<F> {
     #[inline]
     pub(crate) fn translate_up<P: Pool<Frame = F>>(
         &mut self,
-        packet: Upstream<F>,
+        frame: F,
+        packet: &Upstream,
+        cx: &mut Context<'_, P>,
+    ) {
+        let is_straight =
+            packet.key.kind == Kind::Session && frame.data().len() <= self.link(Side::Internet).mtu;
+        if let Some(candidate) = packet.candidate.filter(|_| is_straight) {
+            let (outbound, now) = (packet.outbound(), cx.now.tick());
+            if let Some(public) = self.nat.outbound_established(candidate, &outbound, now) {
+                return self.send_up(frame, packet, public, cx);
+            }
+        }
+        self.translate_up_otherwise(frame, packet, cx);
+    }
+
+    /// Whatever is not a packet of an established session that fits.
+    #[inline(never)]
+    fn translate_up_otherwise<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &Upstream,
         cx: &mut Context<'_, P>,
     ) {
         let done = match packet.key.kind {
-            Kind::Session | Kind::FirstFragment => self.session_up(packet, cx),
-            Kind::LaterFragment => self.later_fragment_up(packet, cx),
-            Kind::IcmpError => self.icmp_error_up(packet, cx),
+            Kind::Session | Kind::FirstFragment => self.session_up(frame, packet, cx),
+            Kind::LaterFragment => self.later_fragment_up(frame, packet, cx),
+            Kind::IcmpError => self.icmp_error_up(frame, packet, cx),
         };
         if let Err(reason) = done {
             self.discard(reason);
         }
     }
 
-    #[inline]
     fn session_up<P: Pool<Frame = F>>(
         &mut self,
-        packet: Upstream<F>,
+        frame: F,
+        packet: &Upstream,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        let Upstream { mut frame, home, key, header_len, hash } = packet;
         let mtu = self.link(Side::Internet).mtu;
         if frame.data().len() > mtu && dont_fragment(frame.data()) {
             let complaint = Complaint::FragmentationNeeded { mtu: mtu as u16 };
-            self.complain_to_home(complaint, &home, frame.data(), cx);
+            self.complain_to_home(complaint, &packet.home, frame.data(), cx);
             return Err(DropReason::DontFragment);
         }
-        let outbound = Outbound {
-            home,
-            inside: key.source,
-            remote: key.destination,
-            protocol: key.protocol,
-            tcp_flags: key.tcp_flags,
+        let known = self.nat.outbound_known(packet.hash, &packet.outbound(), cx.now.tick());
+        let opening = match known {
+            Ok(Some(public)) => return self.translated_up(frame, packet, public, cx),
+            // Packets of a flow stay in their order.
+            Ok(None) if self.waits(packet.hash) => Ok(None),
+            Ok(None) => self.nat.prepare_mapping(&packet.outbound()).map(Some),
+            Err(refusal) => Err(refusal),
         };
-        let public = match self.nat.outbound(hash, &outbound, cx.now.tick()) {
-            Ok(public) => public,
-            Err(refusal) => {
-                self.refuse(refusal, &home, frame.data(), cx);
-                return Err(refusal.into());
+        match opening {
+            Ok(opening) => {
+                self.waiting_hashes.push(packet.hash.0);
+                self.waiting.push(Waiting { frame, packet: *packet, opening });
+                Ok(())
             }
-        };
-        self.clamp_mss(&mut frame, header_len, &key);
-        let bytes = frame.data_mut();
-        rewrite::endpoint(bytes, header_len, key.protocol, End::Source, public);
-        rewrite::decrement_ttl(bytes);
-        if key.kind == Kind::FirstFragment {
-            return self.first_fragment_up(frame, &home, &key, public, cx);
+            Err(refusal) => Err(self.refuse(refusal, &packet.home, frame.data(), cx)),
         }
-        self.forward_up(frame, hash, cx);
+    }
+
+    /// Does a packet of this flow wait for its mapping? Without a branch per packet that waits.
+    #[inline]
+    fn waits(&self, hash: Hash) -> bool {
+        self.waiting_hashes.iter().fold(false, |found, &waiting| found | (waiting == hash.0))
+    }
+
+    /// Makes the mappings that the packets of a burst wait for, and sends the packets on.
+    #[inline]
+    pub(crate) fn open_mappings<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let mut waiting = std::mem::take(&mut self.waiting);
+        self.waiting_hashes.clear();
+        let now = cx.now.tick();
+        for Waiting { frame, packet, opening } in waiting.drain(..) {
+            let (hash, outbound) = (packet.hash, packet.outbound());
+            let opened = match opening {
+                Some(opening) => self.nat.open_mapping(hash, &outbound, opening, now),
+                None => self.nat.outbound(hash, &outbound, now),
+            };
+            let done = match opened {
+                Ok(public) => self.translated_up(frame, &packet, public, cx),
+                Err(refusal) => Err(self.refuse(refusal, &packet.home, frame.data(), cx)),
+            };
+            if let Err(reason) = done {
+                self.discard(reason);
+            }
+        }
+        self.waiting = waiting;
+    }
+
+    /// A packet that has its public endpoint and may be a first fragment.
+    fn translated_up<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        packet: &Upstream,
+        public: Endpoint,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        if packet.key.kind == Kind::FirstFragment {
+            let Upstream { home, key, header_len, .. } = packet;
+            self.clamp_mss(&mut frame, *header_len, key);
+            rewrite::forward(frame.data_mut(), *header_len, key.protocol, End::Source, public);
+            return self.first_fragment_up(frame, home, key, public, cx);
+        }
+        self.send_up(frame, packet, public, cx);
         Ok(())
+    }
+
+    #[inline]
+    fn send_up<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        packet: &Upstream,
+        public: Endpoint,
+        cx: &mut Context<'_, P>,
+    ) {
+        let Upstream { hash, key, header_len, .. } = packet;
+        self.clamp_mss(&mut frame, *header_len, key);
+        rewrite::forward(frame.data_mut(), *header_len, key.protocol, End::Source, public);
+        self.forward_up(frame, key.destination.address, *hash, cx);
     }
 
     /// RFC 5508 REQ-8, RFC 6888 REQ-11: a home that gets no session for want of room is told so.
@@ -89,7 +190,7 @@ impl<F: Frame> Engine<F> {
         home: &Home,
         original: &[u8],
         cx: &mut Context<'_, P>,
-    ) {
+    ) -> DropReason {
         let is_want_of_room = matches!(
             refusal,
             Refusal::PortsExhausted | Refusal::TableFull | Refusal::FlowsPerSubscriber
@@ -97,6 +198,7 @@ impl<F: Frame> Engine<F> {
         if is_want_of_room {
             self.complain_to_home(Complaint::Prohibited, home, original, cx);
         }
+        refusal.into()
     }
 
     fn first_fragment_up<P: Pool<Frame = F>>(
@@ -121,7 +223,7 @@ impl<F: Frame> Engine<F> {
         }
         rewrite::identification(frame.data_mut(), identification);
         let hash = Hash(u64::from(identification) << 32);
-        self.forward_up(frame, hash, cx);
+        self.forward_up(frame, key.destination.address, hash, cx);
         while let Some(held) = self.fragments.release(&datagram) {
             self.follow_up(held, public.address, identification, cx);
         }
@@ -130,21 +232,22 @@ impl<F: Frame> Engine<F> {
 
     fn later_fragment_up<P: Pool<Frame = F>>(
         &mut self,
-        packet: Upstream<F>,
+        frame: F,
+        packet: &Upstream,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let home = self.nat.identity(&packet.home);
-        let datagram = datagram_key(packet.frame.data(), &home, &packet.key);
+        let datagram = datagram_key(frame.data(), &home, &packet.key);
         match self.fragments.translation(&datagram) {
             Some(Translation::Up { public, identification }) => {
-                self.follow_up(packet.frame, public, identification, cx);
+                self.follow_up(frame, public, identification, cx);
                 Ok(())
             }
             // No mapping has vouched for the home yet.
             _ if !self.nat.is_subscriber(&home) => Err(DropReason::NotSubscriber),
             _ => self
                 .fragments
-                .hold(datagram, packet.frame, cx.now.ms)
+                .hold(datagram, frame, cx.now.ms)
                 .map_err(|_| DropReason::FragmentLimit),
         }
     }
@@ -161,27 +264,29 @@ impl<F: Frame> Engine<F> {
         rewrite::address(bytes, End::Source, public);
         rewrite::identification(bytes, identification);
         rewrite::decrement_ttl(bytes);
-        self.forward_up(frame, Hash(u64::from(identification) << 32), cx);
+        let to = destination(bytes);
+        self.forward_up(frame, to, Hash(u64::from(identification) << 32), cx);
     }
 
     /// An error from a home about a packet that it got: the quoted destination becomes the public endpoint again.
     fn icmp_error_up<P: Pool<Frame = F>>(
         &mut self,
-        packet: Upstream<F>,
+        mut frame: F,
+        packet: &Upstream,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        let Upstream { mut frame, home, header_len, .. } = packet;
-        let (_, icmp) = frame.data_mut().split_at_mut(header_len);
+        let Upstream { home, key, header_len, .. } = packet;
+        let (_, icmp) = frame.data_mut().split_at_mut(*header_len);
         let quote = Quote::read(icmp, End::Destination)?;
         let public = self
             .nat
-            .peek_outbound(&home, quote.destination, quote.source, quote.protocol)
+            .peek_outbound(home, quote.destination, quote.source, quote.protocol)
             .ok_or(DropReason::IcmpErrorUnmatched)?;
         quote.rewrite(icmp, End::Destination, public).ok_or(DropReason::TransportMalformed)?;
         // RFC 5508 REQ-5: whichever inside host or router speaks, the NAT's public address is its source.
         rewrite::address(frame.data_mut(), End::Source, public.address);
         rewrite::decrement_ttl(frame.data_mut());
-        self.forward_up(frame, Hash(u64::from(public.port) << 32), cx);
+        self.forward_up(frame, key.destination.address, Hash(u64::from(public.port) << 32), cx);
         Ok(())
     }
 
@@ -190,6 +295,23 @@ impl<F: Frame> Engine<F> {
     #[inline]
     fn forward_up<P: Pool<Frame = F>>(
         &mut self,
+        frame: F,
+        destination: u32,
+        flow: Hash,
+        cx: &mut Context<'_, P>,
+    ) {
+        if self.nat.is_public(destination) {
+            return self.hairpin(frame, cx);
+        }
+        if frame.data().len() > self.link(Side::Internet).mtu {
+            return self.send_in_pieces_up(frame, flow, cx);
+        }
+        self.send(Side::Internet, frame, (flow.0 >> 32) as u32, cx);
+    }
+
+    #[cold]
+    fn send_in_pieces_up<P: Pool<Frame = F>>(
+        &mut self,
         mut frame: F,
         flow: Hash,
         cx: &mut Context<'_, P>,
@@ -197,13 +319,6 @@ impl<F: Frame> Engine<F> {
         let Ok((ip, header_len, _)) = ipv4::parse(frame.data()) else {
             return self.discard(DropReason::InnerMalformed);
         };
-        if self.nat.is_public(ip.destination.get()) {
-            return self.hairpin(frame, header_len, cx);
-        }
-        let mtu = self.link(Side::Internet).mtu;
-        if frame.data().len() <= mtu {
-            return self.send(Side::Internet, frame, (flow.0 >> 32) as u32, cx);
-        }
         // Sessions were asked for DF before they made state. Here it is a later fragment or an ICMP error, about
         // which no error may be sent (RFC 1812 section 4.3.2.7).
         if ip.dont_fragment() {
@@ -214,6 +329,7 @@ impl<F: Frame> Engine<F> {
             let identification = self.next_identification();
             rewrite::identification(frame.data_mut(), identification);
         }
+        let mtu = self.link(Side::Internet).mtu;
         let Context { pool, out, now } = cx;
         let now = *now;
         let cut = fragment(frame.data(), header_len, mtu, *pool, |pool, piece| {
@@ -233,16 +349,15 @@ impl<F: Frame> Engine<F> {
     }
 
     /// Toward the home that holds the public address a packet is sent to.
-    pub(crate) fn hairpin<P: Pool<Frame = F>>(
-        &mut self,
-        frame: F,
-        header_len: usize,
-        cx: &mut Context<'_, P>,
-    ) {
-        match FlowKey::read(frame.data(), header_len, Toward::Home) {
-            Ok(key) => {
-                let hash = self.nat.inbound_hash(key.destination, key.protocol);
-                self.translate_down(Downstream { frame, key, header_len, hash }, cx);
+    #[cold]
+    pub(crate) fn hairpin<P: Pool<Frame = F>>(&mut self, frame: F, cx: &mut Context<'_, P>) {
+        let key = Packet::read(frame.data())
+            .map_err(|error| error.reason(DropReason::InnerMalformed, DropReason::InnerChecksum))
+            .and_then(|packet| Ok((FlowKey::read(&packet, Toward::Home)?, packet.header_len)));
+        match key {
+            Ok((key, header_len)) => {
+                let packet = self.downstream(key, header_len);
+                self.translate_down(frame, &packet, cx);
             }
             Err(reason) => self.discard(reason),
         }
@@ -280,8 +395,12 @@ impl<F: Frame> Engine<F> {
 }
 
 #[inline]
-pub(crate) fn dont_fragment(packet: &[u8]) -> bool {
-    ipv4::parse(packet).is_ok_and(|(ip, _, _)| ip.dont_fragment())
+fn dont_fragment(packet: &[u8]) -> bool {
+    Ipv4::ref_from_prefix(packet).is_ok_and(|(ip, _)| ip.dont_fragment())
+}
+
+fn destination(packet: &[u8]) -> u32 {
+    Ipv4::ref_from_prefix(packet).map_or(0, |(ip, _)| ip.destination.get())
 }
 
 /// Read before the edits, or with the identification as the home sent it; `home` is its identity.

@@ -42,6 +42,8 @@ impl Frame for FixedFrame {
         self.to += if has_room { n } else { 0 };
         has_room
     }
+    fn prefetch(&self, _headroom: usize) {}
+
     fn is_contiguous(&self) -> bool {
         true
     }

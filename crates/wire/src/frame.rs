@@ -25,6 +25,9 @@ pub trait Frame: Sized {
     #[must_use]
     fn extend(&mut self, n: usize) -> bool;
 
+    /// Asks the processor for the cache lines of the headers, to be edited: 128 bytes from `headroom` bytes in front of the data on.
+    fn prefetch(&self, headroom: usize);
+
     /// Whether all bytes of the packet lie in `data()`; `false` for a chain of buffers, which the engine does not take.
     fn is_contiguous(&self) -> bool;
 }

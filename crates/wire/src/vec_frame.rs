@@ -86,6 +86,10 @@ impl Frame for VecFrame {
         has_room
     }
 
+    /// A test waits for its memory.
+    #[inline]
+    fn prefetch(&self, _headroom: usize) {}
+
     #[inline]
     fn is_contiguous(&self) -> bool {
         self.is_contiguous
