@@ -1,9 +1,10 @@
 //! Hot. A packet from the internet (or from another home) on its way to a home.
 
 use weir_nat::{Delivery, Hash, Home, Inbound, RecordId};
+use weir_wire::checksum::Delta;
+use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::gre;
-use weir_wire::checksum::Delta;
 use weir_wire::ipv4::{self, Ipv4};
 use zerocopy::FromBytes;
 
@@ -16,7 +17,18 @@ use crate::ip_fragment::fragment;
 use crate::rewrite::{self, End};
 use crate::{AccessMode, DropReason, Side, ecn};
 
-/// What is known of a packet for a home between look-up and edit; its frame starts at its IP header.
+/// What a frame from the internet side wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Translate,
+    Arp,
+    /// The answer to a ping of the worker.
+    Pong,
+    Discard(DropReason),
+}
+
+/// What is known of a frame from the internet side while its burst is under way; filled in as
+/// [`Upstream`](crate::upstream::Upstream) is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Downstream {
     pub(crate) hash: Hash,
@@ -24,9 +36,26 @@ pub(crate) struct Downstream {
     pub(crate) header_len: usize,
     /// The record that the index named: probably its mapping.
     pub(crate) candidate: Option<RecordId>,
+    /// The part of the frame that the step is about.
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+    pub(crate) step: Step,
+    /// Who sent a ping on the link.
+    pub(crate) from: Mac,
 }
 
 impl Downstream {
+    pub(crate) const EMPTY: Self = Self {
+        hash: Hash(0),
+        key: FlowKey::EMPTY,
+        header_len: 0,
+        candidate: None,
+        offset: 0,
+        len: 0,
+        step: Step::Discard(DropReason::FrameTruncated),
+        from: Mac::ZERO,
+    };
+
     #[inline]
     fn inbound(&self) -> Inbound {
         Inbound {
@@ -141,9 +170,7 @@ impl<F: Frame> Engine<F> {
     ) -> Result<(), DropReason> {
         let datagram = datagram_key(frame.data(), &packet.key);
         match self.fragments.translation(&datagram) {
-            Some(Translation::Down(delivery)) => {
-                self.follow_down(frame, &delivery, &datagram, cx)
-            }
+            Some(Translation::Down(delivery)) => self.follow_down(frame, &delivery, &datagram, cx),
             _ => self
                 .fragments
                 .hold(datagram, frame, cx.now.ms)

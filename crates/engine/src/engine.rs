@@ -6,15 +6,14 @@ use weir_nat::{BlockEvent, Nat, Tick};
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 
-use crate::access_input::AccessStep;
 use crate::config::{EngineConfig, EngineError};
 use crate::counters::Direction;
+use crate::downstream::Downstream;
 use crate::ethernet_input::Link;
 use crate::fragment_cache::FragmentCache;
-use crate::internet_input::InternetStep;
 use crate::ip_error::ErrorLimiter;
 use crate::shards::Shards;
-use crate::upstream::Waiting;
+use crate::upstream::{Upstream, Waiting};
 use crate::{AccessMode, Counters, DropReason, MssClamp, Output, Side};
 
 /// Frames that one call of [`Engine::receive`] takes at most.
@@ -64,9 +63,9 @@ pub struct Engine<F: Frame> {
     pub(crate) identification: u16,
     /// Identification of the last tunnel packet.
     pub(crate) outer_identification: u16,
-    /// What the frames of a burst want; empty between bursts, as are the next three.
-    pub(crate) access_steps: Vec<AccessStep>,
-    pub(crate) internet_steps: Vec<InternetStep>,
+    /// Room for what is known of a burst's frames, one place each.
+    pub(crate) upstream: Box<[Upstream]>,
+    pub(crate) downstream: Box<[Downstream]>,
     /// Packets whose mappings are being made, and the hashes of their flows.
     pub(crate) waiting: Vec<Waiting<F>>,
     pub(crate) waiting_hashes: Vec<u64>,
@@ -99,8 +98,8 @@ impl<F: Frame> Engine<F> {
             fragments: FragmentCache::new(config.fragments),
             errors: ErrorLimiter::new(),
             counters: Arc::default(),
-            access_steps: Vec::with_capacity(BURST_MAX),
-            internet_steps: Vec::with_capacity(BURST_MAX),
+            upstream: vec![Upstream::EMPTY; BURST_MAX].into_boxed_slice(),
+            downstream: vec![Downstream::EMPTY; BURST_MAX].into_boxed_slice(),
             waiting: Vec::with_capacity(BURST_MAX),
             waiting_hashes: Vec::with_capacity(BURST_MAX),
             swept_ms: 0,

@@ -26,6 +26,11 @@ pub(crate) enum Network {
     Arp,
 }
 
+/// Who sent a frame on its link.
+pub(crate) fn sender<F: Frame>(frame: &F) -> Mac {
+    ethernet::parse(frame.data()).map_or(Mac::ZERO, |header| header.source)
+}
+
 impl Link {
     pub(crate) fn new(config: &SideConfig) -> Self {
         Self {
@@ -37,9 +42,9 @@ impl Link {
         }
     }
 
-    /// Reads the Ethernet header (and VLAN tag): what follows, who sent it on this link, and the header's length.
-    #[inline]
-    pub(crate) fn input<F: Frame>(&self, frame: &F) -> Result<(Network, Mac, usize), DropReason> {
+    /// Reads the Ethernet header (and VLAN tag): what follows, and how long it is.
+    #[inline(always)]
+    pub(crate) fn input<F: Frame>(&self, frame: &F) -> Result<(Network, usize), DropReason> {
         if !frame.is_contiguous() {
             return Err(DropReason::FrameSegmented);
         }
@@ -58,7 +63,7 @@ impl Link {
         if !is_ours {
             return Err(DropReason::NotOurMac);
         }
-        Ok((network, header.source, header.len))
+        Ok((network, header.len))
     }
 
     /// Puts the Ethernet header (and VLAN tag) in front of a packet; false when there is no headroom.

@@ -43,32 +43,40 @@ pub(crate) enum Toward {
 }
 
 impl FlowKey {
+    /// Nothing read yet.
+    pub(crate) const EMPTY: Self = Self {
+        kind: Kind::Session,
+        protocol: Protocol::Udp,
+        source: Endpoint::new(0, 0),
+        destination: Endpoint::new(0, 0),
+        tcp_flags: 0,
+    };
+
     /// Reads the transport header of a packet.
-    #[inline]
-    pub(crate) fn read(packet: &Packet<'_>, toward: Toward) -> Result<Self, DropReason> {
-        let (ip, transport) = (packet.ip, packet.payload());
-        let mut key = Self {
-            kind: Kind::Session,
-            protocol: protocol(ip.protocol).ok_or(DropReason::Protocol)?,
-            source: Endpoint { address: ip.source.get(), port: 0 },
-            destination: Endpoint { address: ip.destination.get(), port: 0 },
-            tcp_flags: 0,
-        };
+    #[inline(always)]
+    pub(crate) fn read(&mut self, packet: &Packet<'_>, toward: Toward) -> Result<(), DropReason> {
+        let ip = packet.ip;
+        let protocol = protocol(ip.protocol).ok_or(DropReason::Protocol)?;
+        self.kind = Kind::Session;
+        self.protocol = protocol;
+        self.tcp_flags = 0;
+        self.source.address = ip.source.get();
+        self.destination.address = ip.destination.get();
         if ip.is_fragment() {
-            key.kind = fragment_kind(packet, key.protocol, toward)?;
-            if key.kind == Kind::LaterFragment {
-                return Ok(key);
+            self.kind = fragment_kind(packet, protocol, toward)?;
+            if self.kind == Kind::LaterFragment {
+                (self.source.port, self.destination.port) = (0, 0);
+                return Ok(());
             }
         }
-        match key.protocol {
-            Protocol::Udp => key.read_udp(transport)?,
-            Protocol::Tcp => key.read_tcp(transport)?,
-            Protocol::Icmp => key.read_icmp(transport, toward)?,
+        match protocol {
+            Protocol::Udp => self.read_udp(packet.payload()),
+            Protocol::Tcp => self.read_tcp(packet.payload()),
+            Protocol::Icmp => self.read_icmp(packet.payload(), toward),
         }
-        Ok(key)
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_udp(&mut self, transport: &[u8]) -> Result<(), DropReason> {
         let (source, destination) = if self.kind == Kind::FirstFragment {
             // The UDP length counts the fragments to come, so only the header can be checked here.
@@ -86,7 +94,7 @@ impl FlowKey {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_tcp(&mut self, transport: &[u8]) -> Result<(), DropReason> {
         let reason = match self.kind {
             Kind::FirstFragment => DropReason::FragmentTiny,
@@ -102,8 +110,8 @@ impl FlowKey {
         Ok(())
     }
 
-    #[inline]
     fn read_icmp(&mut self, transport: &[u8], toward: Toward) -> Result<(), DropReason> {
+        (self.source.port, self.destination.port) = (0, 0);
         let icmp = icmp::parse(transport).map_err(|_| DropReason::TransportMalformed)?;
         if icmp::is_error(icmp.kind) {
             // An error in fragments quotes more than RFC 1812 allows; nobody sends it.

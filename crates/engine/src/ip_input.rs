@@ -37,7 +37,7 @@ pub(crate) struct Packet<'a> {
 
 impl<'a> Packet<'a> {
     /// Reads the packet at the front of `bytes`; its header must be sound (RFC 1812 section 5.2.2).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, IpHeaderError> {
         let (ip, _) = Ipv4::ref_from_prefix(bytes).map_err(|_| IpHeaderError::Malformed)?;
         if ip.version_ihl != NO_OPTIONS {

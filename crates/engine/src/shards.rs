@@ -83,9 +83,10 @@ impl Shards {
                 }
             }
         }
-        let by_source = AddressRanges::new(config.shards.iter().zip(0..).flat_map(
-            |(shard, index)| shard.subscribers.iter().map(move |&net| (net, ShardIndex(index))),
-        ));
+        let by_source =
+            AddressRanges::new(config.shards.iter().zip(0..).flat_map(|(shard, index)| {
+                shard.subscribers.iter().map(move |&net| (net, ShardIndex(index)))
+            }));
         let tunnel_header = |endpoint: Option<u32>| {
             let mut header = Ipv4::new(endpoint.unwrap_or(0), 0, ipv4::PROTOCOL_GRE, 0);
             header.ttl = OUTER_TTL;

@@ -1,14 +1,16 @@
 //! Hot. A home's packet on its way to the internet.
 
-use weir_nat::{Endpoint, Hash, Home, Opening, Outbound, RecordId, Refusal};
+use weir_nat::{Endpoint, Hash, Home, Opening, Outbound, RecordId, Refusal, ShardIndex};
+use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4::{self, Ipv4};
 use weir_wire::tcp;
 use zerocopy::FromBytes;
 
+use crate::downstream::Downstream;
 use crate::engine::{Context, Engine};
 use crate::ethernet_input::Network;
-use crate::flow_key::{FlowKey, Kind, Toward};
+use crate::flow_key::{FlowKey, Kind};
 use crate::fragment_cache::{DatagramKey, Translation};
 use crate::icmp_error::Quote;
 use crate::ip_error::Complaint;
@@ -17,20 +19,55 @@ use crate::ip_input::Packet;
 use crate::rewrite::{self, End};
 use crate::{DropReason, Side};
 
-/// What is known of a home's packet between look-up and edit; its frame starts at its IP header.
+/// What a frame from the access side wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Translate,
+    Arp,
+    /// The answer to a ping of the worker or of a tunnel endpoint.
+    Pong,
+    /// A GRE keepalive: the packet inside is the answer, ready made by the home.
+    KeepaliveBack,
+    TimeExceeded,
+    Discard(DropReason),
+}
+
+/// What is known of a frame from the access side while its burst is under way. Written field by field where it
+/// lies: a copy right after would wait for the stores.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Upstream {
     pub(crate) hash: Hash,
     pub(crate) home: Home,
     pub(crate) key: FlowKey,
     pub(crate) header_len: usize,
-    /// The traffic class octet that it leaves the tunnel with, if it is another one.
-    pub(crate) tos: Option<u8>,
     /// The record that the index named: probably its mapping.
     pub(crate) candidate: Option<RecordId>,
+    /// The part of the frame that the step is about.
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+    /// The traffic class octet it leaves the tunnel with, and whether that is another one than it had.
+    pub(crate) tos: u8,
+    pub(crate) is_remarked: bool,
+    pub(crate) step: Step,
+    /// Who sent a ping on the link.
+    pub(crate) from: Mac,
 }
 
 impl Upstream {
+    pub(crate) const EMPTY: Self = Self {
+        hash: Hash(0),
+        home: Home { shard: ShardIndex(0), outer: 0, gre_key: None },
+        key: FlowKey::EMPTY,
+        header_len: 0,
+        candidate: None,
+        offset: 0,
+        len: 0,
+        tos: 0,
+        is_remarked: false,
+        step: Step::Discard(DropReason::FrameTruncated),
+        from: Mac::ZERO,
+    };
+
     #[inline]
     fn outbound(&self) -> Outbound {
         Outbound {
@@ -351,14 +388,12 @@ impl<F: Frame> Engine<F> {
     /// Toward the home that holds the public address a packet is sent to.
     #[cold]
     pub(crate) fn hairpin<P: Pool<Frame = F>>(&mut self, frame: F, cx: &mut Context<'_, P>) {
-        let key = Packet::read(frame.data())
+        let mut packet = Downstream::EMPTY;
+        let read = Packet::read(frame.data())
             .map_err(|error| error.reason(DropReason::InnerMalformed, DropReason::InnerChecksum))
-            .and_then(|packet| Ok((FlowKey::read(&packet, Toward::Home)?, packet.header_len)));
-        match key {
-            Ok((key, header_len)) => {
-                let packet = self.downstream(key, header_len);
-                self.translate_down(frame, &packet, cx);
-            }
+            .and_then(|ip| self.public_input(&ip, &mut packet));
+        match read {
+            Ok(()) => self.translate_down(frame, &packet, cx),
             Err(reason) => self.discard(reason),
         }
     }

@@ -71,9 +71,11 @@ pub(crate) fn home_addresses(prefixes: &[Ipv4Net]) -> AddressRanges {
 
 /// The public addresses of all shards.
 pub(crate) fn public_addresses(shards: &[ShardConfig]) -> AddressRanges {
-    AddressRanges::new(shards.iter().zip(0..).flat_map(|(shard, index)| {
-        shard.public.iter().map(move |&net| (net, ShardIndex(index)))
-    }))
+    AddressRanges::new(
+        shards.iter().zip(0..).flat_map(|(shard, index)| {
+            shard.public.iter().map(move |&net| (net, ShardIndex(index)))
+        }),
+    )
 }
 
 #[cfg(test)]
@@ -122,12 +124,15 @@ mod tests {
     /// Against a plain search, at the edges of ranges and of upper halves.
     #[test]
     fn ranges_across_upper_halves_are_found_from_each_of_them() {
-        let nets = ["10.0.0.0/15", "10.2.0.0/24", "10.2.255.0/24", "10.3.0.0/32", "255.255.255.255/32"];
+        let nets =
+            ["10.0.0.0/15", "10.2.0.0/24", "10.2.255.0/24", "10.3.0.0/32", "255.255.255.255/32"];
         let nets: Vec<Ipv4Net> = nets.iter().map(|net| net.parse().unwrap()).collect();
         let ranges = AddressRanges::new(nets.iter().zip(0..).map(|(&net, i)| (net, ShardIndex(i))));
-        for edge in nets.iter().flat_map(|net| [net.network().to_bits(), net.broadcast().to_bits()]) {
+        for edge in nets.iter().flat_map(|net| [net.network().to_bits(), net.broadcast().to_bits()])
+        {
             for address in [edge.wrapping_sub(1), edge, edge.wrapping_add(1)] {
-                let wanted = nets.iter().position(|net| net.contains(&std::net::Ipv4Addr::from(address)));
+                let wanted =
+                    nets.iter().position(|net| net.contains(&std::net::Ipv4Addr::from(address)));
                 assert_eq!(
                     ranges.shard_of(address).map(|shard| usize::from(shard.0)),
                     wanted,

@@ -20,8 +20,7 @@ impl Nat {
         now: Tick,
     ) -> Option<Delivery> {
         let mapping = self.mappings.get_mut(candidate);
-        let is_it =
-            mapping.kind == Kind::Live && mapping.is_public(packet.public, packet.protocol);
+        let is_it = mapping.kind == Kind::Live && mapping.is_public(packet.public, packet.protocol);
         if is_it { mapping.inbound_first(packet, &self.policy, now) } else { None }
     }
 

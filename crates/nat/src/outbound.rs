@@ -271,7 +271,12 @@ impl Mapping {
     /// Notes a packet of the first session and returns the public endpoint; None, and nothing changed, if it is
     /// another's or the session has run out.
     #[inline]
-    fn outbound_first(&mut self, packet: &Outbound, timeouts: &Timeouts, now: Tick) -> Option<Endpoint> {
+    fn outbound_first(
+        &mut self,
+        packet: &Outbound,
+        timeouts: &Timeouts,
+        now: Tick,
+    ) -> Option<Endpoint> {
         let first = &mut self.first;
         if !first.is(packet.remote) || first.is_expired(packet.protocol, timeouts, now) {
             return None;
