@@ -32,8 +32,9 @@ impl WeirTable {
         })
     }
 
-    /// Steps 1 and 2 of burst insertions and removals.
-    fn hash_and_prefetch(&self, keys: &[FlowKey], hashes: &mut [Hash; BURST_MAX]) {
+    /// Step 1 of everything.
+    #[inline(always)]
+    fn hash_and_prefetch(&self, keys: &[FlowKey], hashes: &mut [Hash]) {
         for (key, hash) in keys.iter().zip(hashes) {
             *hash = key.hash(&self.key);
             self.index.prefetch(*hash);
@@ -75,9 +76,7 @@ impl WeirTable {
 
     #[inline(always)]
     fn find_burst(&self, keys: &[FlowKey], hashes: &mut [Hash], found: &mut [Option<u32>]) {
-        for (key, hash) in keys.iter().zip(&mut *hashes) {
-            *hash = key.hash(&self.key);
-        }
+        self.hash_and_prefetch(keys, hashes);
         self.index.find_burst(
             hashes,
             found,

@@ -17,7 +17,7 @@ pub struct Index {
     capacity: usize,
 }
 
-/// Keys that [`Index::find_burst`] looks up at once: as many cache misses as a core keeps under way, and then some.
+/// The longest burst that makes sense: as many cache misses as a core keeps under way, and then some.
 pub const BURST_MAX: usize = 64;
 
 /// What the home bucket shows of a hash.
@@ -140,9 +140,12 @@ impl Index {
         Some(bucket.id(bucket.away(tag).next()?))
     }
 
-    /// Looks up a burst of keys with all their cache misses overlapped: `found[i]` becomes the first entry with hash
-    /// `hashes[i]` that `is_it(i, id)` accepts. `prefetch` gets each id that `is_it` will probably be asked about, well
-    /// before. Any length will do; up to [`BURST_MAX`] keys are on their way at once.
+    /// Looks up a burst of keys, each of which the caller has given to [`Index::prefetch`] as soon as it had the hash:
+    /// all further steps, their cache misses overlapped. `found[i]` becomes the first entry with hash `hashes[i]` that
+    /// `is_it(i, id)` accepts. `prefetch` gets each id that `is_it` will probably be asked about, well before.
+    ///
+    /// Any length will do; a burst of [`BURST_MAX`] keys at most makes sense, as more lines than that may not stay in
+    /// the nearest cache.
     ///
     /// # Panics
     /// If the two slices differ in length.
@@ -155,19 +158,13 @@ impl Index {
         mut is_it: impl FnMut(usize, u32) -> bool,
     ) {
         assert_eq!(hashes.len(), found.len(), "a place for each result");
-        for (number, (hashes, found)) in
-            hashes.chunks(BURST_MAX).zip(found.chunks_mut(BURST_MAX)).enumerate()
-        {
-            let first = number * BURST_MAX;
-            for &hash in hashes {
-                self.prefetch(hash);
-            }
+        for (hashes, found) in hashes.chunks(BURST_MAX).zip(found.chunks_mut(BURST_MAX)) {
             self.locate(hashes, found, &prefetch);
-            for (place, (&hash, found)) in hashes.iter().zip(found).enumerate() {
-                let Some(candidate) = *found else { continue };
-                if !is_it(first + place, candidate) {
-                    *found = self.find(hash, |id| is_it(first + place, id));
-                }
+        }
+        for (place, (&hash, found)) in hashes.iter().zip(found).enumerate() {
+            let Some(candidate) = *found else { continue };
+            if !is_it(place, candidate) {
+                *found = self.find(hash, |id| is_it(place, id));
             }
         }
     }
