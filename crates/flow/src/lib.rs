@@ -49,7 +49,7 @@ mod walk;
 
 pub use error::{Full, OutOfMemory};
 pub use hash::{Hash, HashKey};
-pub use index::Index;
+pub use index::{BURST_MAX, Index};
 pub use record::{Record, RecordId, SlabId};
 pub use region::Region;
 pub use slabs::Slabs;

@@ -10,6 +10,7 @@ use std::{fmt, slice};
 
 use crate::error::OutOfMemory;
 use crate::huge_pages;
+use crate::prefetch::prefetch;
 
 /// The huge page size that every x86_64 and most arm64 machines have.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -60,6 +61,12 @@ impl<T: Copy> Region<T> {
     /// Bytes of memory the region takes, whole pages.
     pub fn bytes(&self) -> usize {
         self.mapped_bytes
+    }
+
+    /// Prefetches the first cache line of an element, in any state. An index out of range is harmless.
+    #[inline(always)]
+    pub fn prefetch(&self, index: usize) {
+        prefetch(self, index);
     }
 
     /// Whether the memory lies on huge pages, for the greater part at least.
