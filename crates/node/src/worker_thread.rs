@@ -187,6 +187,7 @@ fn log_tables(worker: usize, core: usize, engine: &Engine<Mbuf>) {
         core,
         flows_max = gauges.flows_max,
         memory_mb = gauges.memory_bytes >> 20,
+        bytes_per_flow = gauges.memory_bytes / gauges.flows_max.max(1) as usize,
         huge_pages = gauges.huge_pages,
         "tables are built"
     );
