@@ -32,6 +32,8 @@ mod output_capture;
 mod pool;
 mod port;
 mod port_attach;
+#[cfg(target_arch = "x86_64")]
+mod processor;
 mod queue;
 mod worker_thread;
 mod xdp_claim;
@@ -45,5 +47,7 @@ pub use huge_pages::free_huge_pages_mb;
 pub use mbuf::Mbuf;
 pub use pool::MbufPool;
 pub use port::{Port, PortConfig, PortStats};
+#[cfg(target_arch = "x86_64")]
+pub use processor::ProcessorFeatures;
 pub use queue::{RxQueue, TxQueue};
 pub use worker_thread::{WorkerThread, register_worker_thread};
