@@ -3,14 +3,18 @@
 CARGO ?= cargo
 SHELL := /bin/bash
 
-.PHONY: demo test bench deps fmt lint build help
+.PHONY: demo test bench gate deps fmt lint build help
 
 help:
 	@echo 'make demo    homes, a weir worker and an internet in network namespaces (KEEP=1 leaves them running)'
 	@echo 'make test    every test: unit, property, differential, fuzz, end to end in namespaces'
 	@echo 'make bench   packets per second beside raw DPDK forwarding (SHORT=1: under five minutes)'
+	@echo 'make gate    instructions per packet, counted by valgrind, and their limits'
 	@echo 'make deps    install the Debian packages that building and testing need'
 	@echo 'make fmt     format the sources          make lint    clippy, formatting, no warnings'
+
+gate: deps
+	$(CARGO) run --release --locked -p weir-gate
 
 deps:
 	@packaging/deps.sh

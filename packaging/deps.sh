@@ -15,6 +15,7 @@ run=(
     iproute2 ethtool iputils-ping traceroute curl
     nginx-light dnsmasq-base bind9-dnsutils iperf3
     coturn                  # a STUN server and turnutils_natdiscovery (RFC 5780)
+    valgrind                # counts instructions per packet
     tcpdump                 # reads what `weir capture` wrote
 )
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 /// Check a configuration file: all errors and warnings at once, each with line and column.
 ///
-/// Needs no root and touches no device.
+/// Says how much memory the tables of each worker will take. Needs no root and touches no device.
 ///
 ///   weir check /etc/weir/weir.toml
 ///
@@ -31,6 +31,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok((config, warnings)) => {
             warnings.iter().for_each(|warning| println!("warning: {warning}"));
             let (workers, shards) = (config.workers.len(), config.shards.len());
+            for worker in 0..workers {
+                println!("worker {worker}: {}", weir_node::TableMemory::of(&config, worker));
+            }
             println!(
                 "{name}: valid; workers: {workers}, shards: {shards}, warnings: {}",
                 warnings.len()

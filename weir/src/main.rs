@@ -9,6 +9,8 @@ mod drops;
 mod endpoint;
 mod metrics;
 mod node_socket;
+#[cfg(target_arch = "x86_64")]
+mod processor;
 mod run;
 mod sessions;
 mod shards;
@@ -51,6 +53,19 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // Before anything else: all that follows is compiled for x86-64-v3 and may use its instructions anywhere. What ran
+    // before this line is the C library, DPDK's constructors and the start of Rust's runtime, all of them built for any
+    // x86-64 processor.
+    #[cfg(target_arch = "x86_64")]
+    if !processor::is_sufficient() {
+        return ExitCode::from(processor::EXIT_CODE);
+    }
+    run_command()
+}
+
+/// A function of its own: `main` must not share a stack frame, and so a prologue, with it.
+#[inline(never)]
+fn run_command() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Run(args) => return run::run(&args),
         Command::Check(args) => return check::run(&args),

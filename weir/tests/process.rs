@@ -264,10 +264,12 @@ fn each_failure_to_start_has_its_line_and_exit_code() {
 
     let config = lab.configure("flows", null().0, null().1, "");
     let text = fs::read_to_string(&config).unwrap();
-    fs::write(&config, text.replace("flows_max = 10_000", "flows_max = 200_000_000")).unwrap();
+    let most =
+        "flows_max = 200_000_000\nsessions_max = 200_000_000\nfiltering = \"address-dependent\"";
+    fs::write(&config, text.replace("flows_max = 10_000", most)).unwrap();
     let (code, log) = fail(&config);
     assert_eq!(code, Some(18), "{log}");
-    assert!(log.contains("lower nat.flows_max"), "{log}");
+    assert!(log.contains("200,000,000 flows: ") && log.contains("lower nat.flows_max to"), "{log}");
 
     let config = lab.configure("log", null().0, null().1, "");
     fs::remove_file(lab.path("blocks.jsonl")).unwrap();
@@ -294,6 +296,7 @@ fn check_tells_valid_from_wrong_from_absent() {
     let valid = check(&config);
     assert_eq!(valid.status.code(), Some(0), "{}", text(&valid.stdout));
     assert!(text(&valid.stdout).contains("valid; workers: 1, shards: 1"));
+    assert!(text(&valid.stdout).contains("worker 0: 10,000 flows: "), "{}", text(&valid.stdout));
     fs::write(lab.path("wrong.toml"), "[node]\nnme = 1\n").unwrap();
     let wrong = check(&lab.path("wrong.toml"));
     assert_eq!(wrong.status.code(), Some(1));

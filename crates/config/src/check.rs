@@ -3,6 +3,7 @@
 mod addresses;
 mod cores;
 mod devices;
+mod flows;
 mod interfaces;
 mod mtu;
 mod overlaps;
@@ -26,6 +27,7 @@ pub(crate) fn config(config: &Config, findings: &mut Findings<'_>) {
         let quota_fits = quota::check(&config.nat, findings);
         pools::check(config, quota_fits, findings);
     }
+    flows::check(&config.nat, findings);
     mtu::check(config, findings);
     timeouts::check(&config.timeouts, findings);
 }

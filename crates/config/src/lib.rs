@@ -16,7 +16,6 @@ mod diagnostic;
 mod findings;
 mod key;
 mod key_table;
-mod memory;
 mod read;
 mod reference;
 mod section;

@@ -138,6 +138,8 @@ pub struct Nat {
     pub ports_per_subscriber: u32,
     /// Sessions per worker.
     pub flows_max: u32,
+    /// `None`: a share of `flows_max`.
+    pub sessions_max: Option<u32>,
     /// Sessions of one home (RFC 6888 REQ-5). `None`: no limit.
     pub flows_per_subscriber: Option<u32>,
     /// How long a released block stays unused, in seconds (RFC 6888 REQ-8).

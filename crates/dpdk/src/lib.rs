@@ -33,6 +33,8 @@ mod pool;
 mod port;
 mod port_attach;
 mod prefetch;
+#[cfg(target_arch = "x86_64")]
+mod processor;
 mod queue;
 mod worker_thread;
 mod xdp_claim;
@@ -46,5 +48,7 @@ pub use huge_pages::free_huge_pages_mb;
 pub use mbuf::Mbuf;
 pub use pool::MbufPool;
 pub use port::{Port, PortConfig, PortStats};
+#[cfg(target_arch = "x86_64")]
+pub use processor::ProcessorFeatures;
 pub use queue::{RxQueue, TxQueue};
 pub use worker_thread::{WorkerThread, register_worker_thread};

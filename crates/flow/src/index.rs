@@ -54,6 +54,12 @@ impl Geometry {
     }
 }
 
+/// Buckets for `entries_max` entries, an even number.
+fn buckets_for(entries_max: usize) -> usize {
+    // A tenth stays free; eight buckets more keep small tables from being unlucky.
+    (entries_max.saturating_mul(10).div_ceil(9 * SLOTS) + 8).next_multiple_of(2)
+}
+
 #[inline(always)]
 fn tag_of(hash: Hash) -> Tag {
     Tag((hash.0 as u16).max(1))
@@ -66,9 +72,8 @@ impl Index {
     /// # Errors
     /// [`OutOfMemory`], or more buckets than 32 bits can number.
     pub fn new(entries_max: usize) -> Result<Index, OutOfMemory> {
-        // A tenth stays free; eight buckets more keep small tables from being unlucky.
-        let buckets = entries_max.saturating_mul(10).div_ceil(9 * SLOTS) + 8;
-        let buckets = u32::try_from(buckets.next_multiple_of(2))
+        let buckets = buckets_for(entries_max);
+        let buckets = u32::try_from(buckets)
             .map_err(|_| OutOfMemory { bytes: buckets.saturating_mul(size_of::<Bucket>()) })?;
         Ok(Index {
             buckets: Region::new(buckets as usize, Bucket::EMPTY)?,
@@ -76,6 +81,11 @@ impl Index {
             len: 0,
             capacity: entries_max,
         })
+    }
+
+    /// Bytes of memory that `Index::new(entries_max)` takes.
+    pub fn bytes_for(entries_max: usize) -> usize {
+        Region::<Bucket>::bytes_for(buckets_for(entries_max))
     }
 
     /// Prefetches the home bucket: step 1 of a look-up, an insertion or a removal. Do it for a whole burst, then step

@@ -21,11 +21,16 @@ pub(crate) struct Positions {
     summary_words: usize,
 }
 
+/// Words of a slab's bitmap and of the one above it.
+fn words_for(positions: usize) -> (usize, usize) {
+    let taken_words = positions.div_ceil(WORD).max(1);
+    (taken_words, taken_words.div_ceil(WORD))
+}
+
 impl Positions {
     /// For `slabs` slabs with positions below `positions`.
     pub(crate) fn new(slabs: usize, positions: usize) -> Result<Positions, OutOfMemory> {
-        let taken_words = positions.div_ceil(WORD).max(1);
-        let summary_words = taken_words.div_ceil(WORD);
+        let (taken_words, summary_words) = words_for(positions);
         Ok(Positions {
             taken: Region::new(slabs.saturating_mul(taken_words), 0)?,
             full: Region::new(slabs.saturating_mul(summary_words), 0)?,
@@ -33,6 +38,13 @@ impl Positions {
             taken_words,
             summary_words,
         })
+    }
+
+    /// Bytes of memory that `Positions::new(slabs, positions)` takes.
+    pub(crate) fn bytes_for(slabs: usize, positions: usize) -> usize {
+        let (taken_words, summary_words) = words_for(positions);
+        Region::<u64>::bytes_for(slabs.saturating_mul(taken_words))
+            + 2 * Region::<u64>::bytes_for(slabs.saturating_mul(summary_words))
     }
 
     /// Takes the lowest free position. There must be one.

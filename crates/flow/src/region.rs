@@ -58,6 +58,11 @@ impl<T: Copy> Region<T> {
         Ok(Region { start, len, mapped_bytes: mapping.bytes, has_huge_pages })
     }
 
+    /// Bytes of memory that a region of `len` elements takes, whole pages.
+    pub fn bytes_for(len: usize) -> usize {
+        whole_pages(len.max(1).saturating_mul(size_of::<T>()))
+    }
+
     /// Bytes of memory the region takes, whole pages.
     pub fn bytes(&self) -> usize {
         self.mapped_bytes
@@ -122,11 +127,11 @@ impl<T: Copy> fmt::Debug for Region<T> {
 /// Maps at least `bytes`, on reserved huge pages if the system has enough, else on memory the kernel is asked to
 /// back with transparent ones.
 fn map(bytes: usize) -> Result<Mapping, OutOfMemory> {
-    let mapping = if bytes < HUGE_PAGE_BYTES {
-        let bytes = bytes.next_multiple_of(SMALL_PAGE_BYTES);
+    let is_small = bytes < HUGE_PAGE_BYTES;
+    let bytes = whole_pages(bytes);
+    let mapping = if is_small {
         Mapping { start: mmap(bytes, 0).ok_or(OutOfMemory { bytes })?, bytes, is_hugetlb: false }
     } else {
-        let bytes = bytes.next_multiple_of(HUGE_PAGE_BYTES);
         match mmap_hugetlb(bytes) {
             Some(start) => Mapping { start, bytes, is_hugetlb: true },
             None => map_transparent(bytes)?,
@@ -135,6 +140,12 @@ fn map(bytes: usize) -> Result<Mapping, OutOfMemory> {
     #[cfg(target_os = "linux")]
     madvise(&mapping, libc::MADV_DONTDUMP);
     Ok(mapping)
+}
+
+/// `bytes` rounded up to the pages that [`map`] uses for them.
+fn whole_pages(bytes: usize) -> usize {
+    let page = if bytes < HUGE_PAGE_BYTES { SMALL_PAGE_BYTES } else { HUGE_PAGE_BYTES };
+    bytes.checked_next_multiple_of(page).unwrap_or(usize::MAX)
 }
 
 /// Transparent huge pages need an address that is a multiple of their size: maps one page more and cuts the ends.

@@ -41,6 +41,10 @@ fn parts(id: RecordId) -> (u32, u32) {
     (id.0 >> OFFSET_BITS, id.0 % RECORDS)
 }
 
+fn extents_for(records_max: usize, slabs: usize) -> usize {
+    records_max.div_ceil(RECORDS as usize).saturating_add(slabs.saturating_sub(1)).max(1)
+}
+
 impl<R: Record> Slabs<R> {
     /// Room for `records_max` records, however they are spread over `slabs` slabs numbered from 0: each slab may
     /// leave one extent partly unused, so the arena has `slabs` - 1 extents more than the records fill.
@@ -48,8 +52,7 @@ impl<R: Record> Slabs<R> {
     /// # Errors
     /// [`OutOfMemory`], or more records than 32 bits can number.
     pub fn new(records_max: usize, slabs: usize) -> Result<Slabs<R>, OutOfMemory> {
-        let count =
-            records_max.div_ceil(RECORDS as usize).saturating_add(slabs.saturating_sub(1)).max(1);
+        let count = extents_for(records_max, slabs);
         let records = count.saturating_mul(RECORDS as usize);
         // The last extent number is not used: RecordId::NONE lies in it.
         if count >= 1 << (u32::BITS - OFFSET_BITS) {
@@ -90,6 +93,14 @@ impl<R: Record> Slabs<R> {
     fn prefetch_room(&self, number: u32, extent: &Extent) {
         let offset = if extent.free_head == END { extent.fresh } else { extent.free_head };
         prefetch(&self.records, (number << OFFSET_BITS) as usize + offset as usize);
+    /// Bytes of memory that `Slabs::new(records_max, slabs)` takes, bookkeeping included.
+    pub fn bytes_for(records_max: usize, slabs: usize) -> usize {
+        let count = extents_for(records_max, slabs);
+        Region::<R>::bytes_for(count.saturating_mul(RECORDS as usize))
+            + Region::<Extent>::bytes_for(count)
+            + Region::<Slab>::bytes_for(slabs)
+            + Positions::bytes_for(slabs, count)
+            + Index::bytes_for(2 * count)
     }
 
     /// Allocates a record in `slab`: [`Record::EMPTY`] but for its version, which is later than any version this

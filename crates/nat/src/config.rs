@@ -47,8 +47,11 @@ pub struct NatConfig {
     /// Ports a home may hold, rounded up to whole blocks; per protocol, as each protocol has its
     /// own ports inside a block.
     pub ports_per_subscriber: u32,
-    /// Mappings plus further sessions, of all shards.
+    /// Mappings plus further sessions, of all shards. As many mappings have a record, those in
+    /// quarantine included.
     pub flows_max: u32,
+    /// Further sessions, of all shards; `None`: see [`NatConfig::sessions_max`].
+    pub sessions_max: Option<u32>,
     /// Flows one home may hold (RFC 6888 REQ-5), so that one host with one socket and many remotes
     /// cannot fill the table.
     pub flows_per_subscriber: u32,
@@ -80,6 +83,7 @@ impl Default for NatConfig {
             port_block: 256,
             ports_per_subscriber: 2048,
             flows_max: 1_000_000,
+            sessions_max: None,
             flows_per_subscriber: u32::MAX,
             timeouts: Timeouts::default(),
             // RFC 6888 REQ-8: "it SHOULD NOT be reallocated to a new mapping until at least 120

@@ -12,7 +12,7 @@ use crate::subscriber::{BLOCK_LISTS_MAX, SUBSCRIBERS_TOTAL_MAX};
 pub const PUBLIC_ADDRESSES_MAX: u64 = 65_536;
 /// Shards of one worker: a shard's position is a u16.
 pub const SHARDS_MAX: usize = 65_535;
-/// Keeps record ids, with room for quarantine and part-filled extents, inside a u32.
+/// Keeps record ids, with room for part-filled extents, inside a u32.
 pub const FLOWS_MAX: u32 = 1 << 31;
 pub const PORT_BLOCK_MIN: u16 = 64;
 pub const PORT_BLOCK_MAX: u16 = 8192;

@@ -2,6 +2,7 @@
 
 use crate::endpoint::ShardIndex;
 use crate::nat::Nat;
+use crate::table_bytes::TableBytes;
 
 /// The state of a worker's tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Gauges {
     pub subscribers: u32,
     /// Ports that rest before they are given again.
     pub quarantined: u32,
+    /// Memory of each table.
+    pub tables: TableBytes,
     /// Memory of all tables.
     pub memory_bytes: usize,
     /// Do the mapping records lie on huge pages?
@@ -33,6 +36,7 @@ pub struct ShardGauges {
 
 impl Nat {
     pub fn gauges(&self) -> Gauges {
+        let tables = self.table_bytes();
         Gauges {
             flows: self.flows,
             flows_max: self.policy.flows_max,
@@ -40,7 +44,8 @@ impl Nat {
             flow_expired_total: self.totals.flow_expired,
             subscribers: self.subscribers.len() as u32,
             quarantined: self.quarantined,
-            memory_bytes: self.memory_bytes(),
+            tables,
+            memory_bytes: tables.total(),
             huge_pages: self.mappings.huge_pages(),
         }
     }
@@ -56,14 +61,5 @@ impl Nat {
             blocks_free: self.ports.blocks_free(shard),
             blocks_total: self.ports.blocks_total(shard),
         }
-    }
-
-    fn memory_bytes(&self) -> usize {
-        let indexes = [&self.outbound_index, &self.inbound_index, &self.session_index];
-        indexes.iter().map(|index| index.bytes()).sum::<usize>()
-            + self.mappings.bytes()
-            + self.sessions.bytes()
-            + self.ports.bytes()
-            + self.subscribers.bytes()
     }
 }

@@ -46,6 +46,7 @@ mod session_list;
 mod session_state;
 mod session_view;
 mod subscriber;
+mod table_bytes;
 mod tcp_state;
 mod timeouts;
 
@@ -72,5 +73,6 @@ pub use packet::{Delivery, Inbound, Outbound, Refusal};
 pub use seats::{Seats, seats};
 pub use session_view::{BlockView, PageCursor, SessionFilter, SessionView, SubscriberView};
 pub use subscriber::SUBSCRIBERS_TOTAL_MAX;
+pub use table_bytes::TableBytes;
 pub use timeouts::Timeouts;
 pub use weir_flow::{Hash, RecordId};

@@ -9,11 +9,12 @@ use crate::config::{Filtering, NatConfig, Pooling};
 use crate::config_check::{self, NatError};
 use crate::endpoint::{Endpoint, Home, Protocol, ShardId, Tick};
 use crate::mapping::Mapping;
-use crate::port_block::{ALL_LANES, BlockId, LANES, PortBlocks};
+use crate::port_block::{ALL_LANES, BlockId, PortBlocks};
 use crate::random::Random;
 use crate::seats::{quota_blocks as quota_blocks_of, seats};
 use crate::session::{Session, SessionKey};
 use crate::subscriber::{BLOCK_LISTS_MAX, Subscribers};
+use crate::table_bytes::Slots;
 use crate::timeouts::Timeouts;
 
 /// Records looked at between two rounds of removals.
@@ -74,23 +75,17 @@ pub struct Nat {
 impl Nat {
     /// Builds the tables for `config`, all empty, on the caller's NUMA node.
     ///
-    /// Slots: a mapping needs one from its first packet to the end of its quarantine, so there are
-    /// a quarter more of them than `flows_max`; the arena adds what part-filled extents of the
-    /// slabs (shard, lane) can waste. Further sessions have `flows_max` slots, with
-    /// address-dependent filtering twice as many (one per remote address).
+    /// Slots: a mapping needs one from its first packet to the end of its quarantine; there are
+    /// `flows_max` of them, and what part-filled extents of the slabs (shard, lane) can waste.
+    /// Further sessions have [`NatConfig::sessions_max`] slots, with address-dependent filtering
+    /// twice as many (one per remote address).
     ///
     /// # Errors
     /// [`NatError`] names the key that cannot work, or says that there is too little memory.
     pub fn new(config: NatConfig) -> Result<Self, NatError> {
         config_check::check(&config)?;
         let quota_blocks = quota_blocks(&config)?;
-        let flows_max = config.flows_max as usize;
-        let slabs = config.shards.len() * LANES as usize;
-        let further_max = match config.filtering {
-            Filtering::AddressDependent => 2 * flows_max,
-            Filtering::EndpointIndependent | Filtering::AddressAndPortDependent => flows_max,
-        };
-        let quarantined_max = if config.enabled { flows_max / 4 } else { 0 };
+        let slots = Slots::new(&config);
         let seed = config.seed;
         Ok(Self {
             policy: Policy {
@@ -111,11 +106,11 @@ impl Nat {
             outbound_key: HashKey::new([seed[0] ^ 0x6f75_7462, seed[1]]),
             inbound_key: HashKey::new([seed[0] ^ 0x696e_6264, seed[1]]),
             session_key: HashKey::new([seed[0] ^ 0x7365_7373, seed[1]]),
-            outbound_index: Index::new(flows_max)?,
-            inbound_index: Index::new(flows_max)?,
-            session_index: Index::new(further_max)?,
-            mappings: Slabs::new(flows_max + quarantined_max, slabs)?,
-            sessions: Slabs::new(further_max, slabs)?,
+            outbound_index: Index::new(slots.mappings)?,
+            inbound_index: Index::new(slots.mappings)?,
+            session_index: Index::new(slots.sessions)?,
+            mappings: Slabs::new(slots.mappings, slots.slabs)?,
+            sessions: Slabs::new(slots.sessions, slots.slabs)?,
             ports: PortBlocks::new(&config, ALL_LANES)?,
             subscribers: Subscribers::new(&config, quota_blocks)?,
             random: Random::new([seed[2], seed[3]]),
@@ -273,7 +268,7 @@ fn endpoint_word(endpoint: Endpoint) -> u64 {
 }
 
 /// Blocks in a quota; 0 without translation. No list is longer than what the largest shard has.
-fn quota_blocks(config: &NatConfig) -> Result<u32, NatError> {
+pub(crate) fn quota_blocks(config: &NatConfig) -> Result<u32, NatError> {
     if !config.enabled {
         return Ok(0);
     }

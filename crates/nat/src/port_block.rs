@@ -80,7 +80,40 @@ pub(crate) struct PortBlocks {
     ports: Region<u64>,
 }
 
+/// Elements of the three tables.
+struct Sizes {
+    free_words: usize,
+    blocks: usize,
+    port_words: usize,
+}
+
+impl Sizes {
+    fn new(config: &NatConfig, addresses: usize) -> Self {
+        if !config.enabled {
+            return Self { free_words: 0, blocks: 0, port_words: 0 };
+        }
+        let block_ports = u32::from(config.port_block).max(WORD_BITS);
+        let blocks_per_address = 65_536 / block_ports;
+        let blocks = addresses * blocks_per_address as usize;
+        Self {
+            free_words: addresses * blocks_per_address.div_ceil(WORD_BITS) as usize,
+            blocks,
+            port_words: blocks * SPACES * (block_ports / WORD_BITS) as usize,
+        }
+    }
+}
+
 impl PortBlocks {
+    /// Bytes of memory that the pool of `config` takes.
+    pub(crate) fn bytes_for(config: &NatConfig) -> usize {
+        let prefixes = config.shards.iter().flat_map(|shard| &shard.public);
+        let addresses: usize = prefixes.map(|net| 1 << (32 - net.prefix_len())).sum();
+        let sizes = Sizes::new(config, addresses);
+        Region::<u64>::bytes_for(sizes.free_words)
+            + Region::<Block>::bytes_for(sizes.blocks)
+            + Region::<u64>::bytes_for(sizes.port_words)
+    }
+
     /// The pool of all shards, all blocks free. Without translation it is empty.
     pub(crate) fn new(config: &NatConfig, owned_lanes: u8) -> Result<Self, OutOfMemory> {
         let block_ports = u32::from(config.port_block);
@@ -104,16 +137,15 @@ impl PortBlocks {
                 ports_used: 0,
             });
         }
-        let blocks = addresses.len() * blocks_per_address as usize;
-        let words = blocks_per_address.div_ceil(WORD_BITS) as usize;
+        let sizes = Sizes::new(config, addresses.len());
         let mut pool = Self {
             block_ports,
             blocks_per_address,
             port_min: config.port_min,
             lanes,
-            free: Region::new(addresses.len() * words, 0)?,
-            blocks: Region::new(blocks, FREE_BLOCK)?,
-            ports: Region::new(blocks * SPACES * (block_ports / WORD_BITS) as usize, 0)?,
+            free: Region::new(sizes.free_words, 0)?,
+            blocks: Region::new(sizes.blocks, FREE_BLOCK)?,
+            ports: Region::new(sizes.port_words, 0)?,
             addresses,
             shards,
         };

@@ -78,6 +78,14 @@ pub(crate) struct Subscribers {
 }
 
 impl Subscribers {
+    /// Bytes of memory that `Subscribers::new(config, quota_blocks)` takes.
+    pub(crate) fn bytes_for(config: &NatConfig, quota_blocks: u32) -> usize {
+        let total: usize = config.shards.iter().map(|shard| shard.subscribers_max as usize).sum();
+        Region::<Subscriber>::bytes_for(total)
+            + Region::<BlockId>::bytes_for(total * quota_blocks as usize)
+            + Index::bytes_for(total)
+    }
+
     pub(crate) fn new(config: &NatConfig, quota_blocks: u32) -> Result<Self, OutOfMemory> {
         let counts: Vec<_> = config.shards.iter().map(|shard| (0, shard.subscribers_max)).collect();
         let total: usize = counts.iter().map(|&(_, max)| max as usize).sum();

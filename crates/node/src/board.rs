@@ -37,6 +37,8 @@ pub(crate) struct Board {
     pub busy_packets: Counter,
     /// Share of the last second spent on packets, in millionths.
     pub busy_ppm: Gauge,
+    /// The longest busy turn of the loop within the last minute, nanoseconds.
+    pub turn_max_ns: Gauge,
     /// Frames the device did not take, by side.
     pub tx_dropped: [Gauge; 2],
     /// Frames a running capture had no room for.
@@ -48,6 +50,8 @@ pub(crate) struct Board {
     pub subscribers: Gauge,
     pub quarantined: Gauge,
     pub memory_bytes: Gauge,
+    /// In the order of [`weir_nat::TableBytes::named`].
+    pub table_bytes: [Gauge; 7],
     /// Block events lost inside the NAT because nobody took them in time.
     pub block_events_lost: Gauge,
     /// In the order of the worker's shards.
@@ -71,6 +75,7 @@ impl Board {
             busy_cycles: Counter::default(),
             busy_packets: Counter::default(),
             busy_ppm: Gauge::default(),
+            turn_max_ns: Gauge::default(),
             tx_dropped: Default::default(),
             capture_dropped: Counter::default(),
             flows: Gauge::default(),
@@ -80,6 +85,7 @@ impl Board {
             subscribers: Gauge::default(),
             quarantined: Gauge::default(),
             memory_bytes: Gauge::default(),
+            table_bytes: Default::default(),
             block_events_lost: Gauge::default(),
             shards: (0..shards).map(|_| ShardBoard::default()).collect(),
         }

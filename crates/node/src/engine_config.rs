@@ -15,7 +15,6 @@ use weir_wire::ethernet::Mac;
 /// When the system has no randomness.
 pub(crate) fn engine_config(config: &Config, worker: usize) -> io::Result<EngineConfig> {
     let interfaces = &config.workers[worker];
-    let shards: Vec<&Shard> = shards_of(config, worker).collect();
     Ok(EngineConfig {
         mode: match config.access.mode {
             weir_config::AccessMode::Gre => AccessMode::Gre,
@@ -28,8 +27,8 @@ pub(crate) fn engine_config(config: &Config, worker: usize) -> io::Result<Engine
             weir_config::MssClamp::Auto => MssClamp::Auto,
             weir_config::MssClamp::Max(bytes) => MssClamp::Max(bytes),
         },
-        shards: shards.iter().map(|shard| shard_config(shard)).collect(),
-        nat: nat(config, &shards, seed()?),
+        shards: shards_of(config, worker).map(shard_config).collect(),
+        nat: nat_config(config, worker, seed()?),
         fragments: FragmentLimits {
             datagrams_max: config.fragments.datagrams_max as usize,
             held_max: config.fragments.held_max as usize,
@@ -62,7 +61,8 @@ fn shard_config(shard: &Shard) -> ShardConfig {
     }
 }
 
-fn nat(config: &Config, shards: &[&Shard], seed: [u64; 4]) -> NatConfig {
+/// The configuration of the NAT of worker `worker`.
+pub(crate) fn nat_config(config: &Config, worker: usize, seed: [u64; 4]) -> NatConfig {
     let nat = &config.nat;
     NatConfig {
         enabled: nat.enabled,
@@ -74,6 +74,7 @@ fn nat(config: &Config, shards: &[&Shard], seed: [u64; 4]) -> NatConfig {
         port_block: nat.port_block,
         ports_per_subscriber: nat.ports_per_subscriber,
         flows_max: nat.flows_max,
+        sessions_max: nat.sessions_max,
         flows_per_subscriber: nat.flows_per_subscriber.unwrap_or(u32::MAX),
         timeouts: timeouts(&config.timeouts),
         quarantine_sec: nat.quarantine_sec,
@@ -85,7 +86,7 @@ fn nat(config: &Config, shards: &[&Shard], seed: [u64; 4]) -> NatConfig {
         },
         gre_key_identifies_home: config.access.gre_key == weir_config::GreKey::Subscriber,
         subscribers: config.access.subscribers.clone(),
-        shards: shards.iter().map(|shard| nat_shard(shard, nat.enabled)).collect(),
+        shards: shards_of(config, worker).map(|shard| nat_shard(shard, nat.enabled)).collect(),
         seed,
         ..NatConfig::default()
     }

@@ -19,6 +19,7 @@ pub const EXIT_CODES: &[(u8, &str)] = &[
     (19, "a worker cannot be built from the configuration"),
     (20, "a device is missing or does not start"),
     (21, "a thread cannot be started or pinned"),
+    (22, "the processor lacks instructions that weir is built for"),
     (70, "a worker hit a broken invariant (see the log)"),
 ];
 

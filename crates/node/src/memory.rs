@@ -1,10 +1,13 @@
 //! How many packet buffers a worker needs, how much memory all of it takes, and whether the machine has it.
 
-use std::fs;
+use std::{fmt, fs};
 
 use weir_config::{Config, Worker};
 use weir_dpdk::{MbufPool, free_huge_pages_mb};
 use weir_engine::OUTPUT_MAX;
+use weir_nat::TableBytes;
+
+use crate::engine_config::nat_config;
 
 /// Buffers an AF_XDP socket keeps in its rings, whatever the descriptors.
 const XDP_BUFFERS_PER_PORT: u32 = 4096 + 64;
@@ -13,6 +16,9 @@ const SPARE_BUFFERS: u32 = 2048;
 /// Rings, port structures and DPDK's own needs, without the pools.
 const BASE_MB: usize = 64;
 const PER_WORKER_MB: usize = 16;
+
+/// Ordinary memory that is left to the rest of this process and of the machine.
+const RESERVE_MB: usize = 256;
 
 /// One worker's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,24 +53,123 @@ pub(crate) fn total_mb(config: &Config) -> usize {
     pools.div_ceil(1 << 20) + BASE_MB + PER_WORKER_MB * config.workers.len()
 }
 
+/// What the tables of one worker take. Displays as `60,000,000 flows: 5.6 GB, 94 B per flow`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableMemory {
+    pub flows_max: u32,
+    pub tables: TableBytes,
+}
+
+impl TableMemory {
+    /// Of worker `worker`, without building anything.
+    pub fn of(config: &Config, worker: usize) -> Self {
+        let nat = nat_config(config, worker, [0; 4]);
+        Self { flows_max: nat.flows_max, tables: TableBytes::of(&nat) }
+    }
+
+    /// Bytes of all tables, shared out among the flows.
+    pub fn bytes_per_flow(&self) -> f64 {
+        self.tables.total() as f64 / f64::from(self.flows_max.max(1))
+    }
+}
+
+impl fmt::Display for TableMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.tables.total() as f64;
+        let (size, unit) = if bytes < 1e9 { (bytes / 1e6, "MB") } else { (bytes / 1e9, "GB") };
+        let flows = with_commas(self.flows_max);
+        write!(f, "{flows} flows: {size:.1} {unit}, {:.0} B per flow", self.bytes_per_flow())
+    }
+}
+
+/// 1,234,567
+fn with_commas(number: u32) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> = (0..digits.len().div_ceil(3))
+        .rev()
+        .map(|group| {
+            let end = digits.len() - 3 * group;
+            &digits[end.saturating_sub(3)..end]
+        })
+        .collect();
+    groups.join(",")
+}
+
+/// Memory that may be taken, in MiB.
+#[derive(Clone, Copy, Debug)]
+struct Free {
+    huge_mb: usize,
+    ordinary_mb: usize,
+}
+
+impl Free {
+    /// Takes each piece from huge pages where all of it fits, as the tables do, else from ordinary memory.
+    fn holds(mut self, pieces_mb: impl IntoIterator<Item = usize>) -> bool {
+        pieces_mb.into_iter().all(|piece| {
+            let from =
+                if piece <= self.huge_mb { &mut self.huge_mb } else { &mut self.ordinary_mb };
+            let fits = piece <= *from;
+            *from = from.saturating_sub(piece);
+            fits
+        })
+    }
+}
+
 /// Refuses what does not fit before anything is touched: the kernel would not refuse the tables, it would end
 /// the process while they are being filled.
 ///
 /// # Errors
 /// One sentence with what is needed, what there is, and what to change.
 pub(crate) fn check(config: &Config) -> Result<(), String> {
-    let tables_mb = (config.table_bytes_estimate() >> 20) as usize;
-    let buffers_mb = config.node.memory_mb.map_or_else(|| total_mb(config), |mb| mb as usize);
-    let available_mb = available_mb() + free_huge_pages_mb();
-    if tables_mb + buffers_mb <= available_mb {
+    let ordinary_mb = available_mb().saturating_sub(RESERVE_MB);
+    check_against(config, Free { huge_mb: free_huge_pages_mb(), ordinary_mb })
+}
+
+fn check_against(config: &Config, free: Free) -> Result<(), String> {
+    let pieces = pieces_mb(config);
+    if free.holds(pieces.iter().copied()) {
         return Ok(());
     }
+    let (needed_mb, buffers_mb) = (pieces.iter().sum::<usize>(), pieces[0]);
+    let workers = (0..config.workers.len()).map(|worker| TableMemory::of(config, worker));
+    let tables: Vec<String> = workers.map(|tables| tables.to_string()).collect();
+    let advice = match flows_that_fit(config, free) {
+        _ if !free.holds([buffers_mb]) => "lower node.memory_mb or add memory".to_owned(),
+        None => "add memory".to_owned(),
+        Some(flows) => format!("lower nat.flows_max to {flows} or add memory"),
+    };
     Err(format!(
-        "needs about {} MiB ({tables_mb} for {} flows a worker, {buffers_mb} for packet buffers), the machine has \
-         {available_mb} MiB free: lower nat.flows_max or add memory",
-        tables_mb + buffers_mb,
-        config.nat.flows_max,
+        "needs {needed_mb} MiB: {buffers_mb} MiB for packet buffers, the rest for tables (each worker: {}); the \
+         machine has {} MiB free, {} MiB of them in huge pages, not counting {RESERVE_MB} MiB for everything else: {advice}",
+        tables.join("; "),
+        free.huge_mb + free.ordinary_mb,
+        free.huge_mb,
     ))
+}
+
+/// What is taken in one piece, in the order in which it is taken: the packet buffers, then each worker's tables.
+fn pieces_mb(config: &Config) -> Vec<usize> {
+    let mut pieces = vec![config.node.memory_mb.map_or_else(|| total_mb(config), |mb| mb as usize)];
+    for worker in 0..config.workers.len() {
+        let tables = TableMemory::of(config, worker).tables.named();
+        pieces.extend(tables.map(|(_, bytes)| bytes.div_ceil(1 << 20)));
+    }
+    pieces
+}
+
+/// The largest `nat.flows_max`, in thousands, with which `config` fits; `None` if not even the least does.
+fn flows_that_fit(config: &Config, free: Free) -> Option<u32> {
+    let fits = |thousands: u32| {
+        let mut config = config.clone();
+        config.nat.flows_max = thousands * 1000;
+        free.holds(pieces_mb(&config))
+    };
+    let (mut fitting, mut refused) = (0, config.nat.flows_max.div_ceil(1000));
+    while refused - fitting > 1 {
+        let middle = fitting.midpoint(refused);
+        if fits(middle) { fitting = middle } else { refused = middle }
+    }
+    (fitting > 1).then_some(fitting * 1000)
 }
 
 /// Memory that can be had without swapping, in MiB; without `/proc` as much as anybody likes.
@@ -94,5 +199,66 @@ mod tests {
         let text = "MemTotal:       24607560 kB\nMemAvailable:   23000000 kB\nHugePages_Total: 0\n";
         assert_eq!(parse_available_mb(text), Some(22_460));
         assert_eq!(parse_available_mb("MemTotal: 1 kB"), None);
+    }
+
+    const CONFIG: &str = r#"
+[[worker]]
+core = 1
+access = { device = "net_null0", address = "10.1.0.1/24", gateway = "10.1.0.2" }
+internet = { device = "net_null1", address = "10.2.0.1/24", gateway = "10.2.0.2" }
+[access]
+subscribers = ["10.200.0.0/16"]
+[nat]
+flows_max = 60_000_000
+[[shard]]
+id = 1
+endpoint = "10.100.0.1"
+public = ["203.0.113.0/28"]
+"#;
+
+    fn config() -> Config {
+        weir_config::parse(CONFIG, "t.toml").unwrap().0
+    }
+
+    #[test]
+    fn a_table_says_how_large_it_is() {
+        assert_eq!(
+            TableMemory::of(&config(), 0).to_string(),
+            "60,000,000 flows: 5.5 GB, 92 B per flow"
+        );
+        assert_eq!([7, 1024, 1_234_567].map(with_commas), ["7", "1,024", "1,234,567"]);
+    }
+
+    #[test]
+    fn the_refusal_says_what_would_fit_and_that_fits() {
+        let free = Free { huge_mb: 0, ordinary_mb: 2000 };
+        let text = check_against(&config(), free).unwrap_err();
+        assert!(text.contains("the machine has 2000 MiB free"), "{text}");
+        assert!(text.contains("60,000,000 flows"), "{text}");
+        let (_, rest) = text.split_once("lower nat.flows_max to ").unwrap();
+        let flows: u32 = rest.split(' ').next().unwrap().parse().unwrap();
+        assert!((15_000_000..22_000_000).contains(&flows), "{text}");
+        let mut smaller = config();
+        smaller.nat.flows_max = flows;
+        check_against(&smaller, free).unwrap();
+        smaller.nat.flows_max += 100_000;
+        check_against(&smaller, free).unwrap_err();
+    }
+
+    #[test]
+    fn what_no_table_can_change_is_said() {
+        let text = check_against(&config(), Free { huge_mb: 0, ordinary_mb: 10 }).unwrap_err();
+        assert!(text.ends_with("lower node.memory_mb or add memory"), "{text}");
+        let buffers = total_mb(&config());
+        let text = check_against(&config(), Free { huge_mb: 0, ordinary_mb: buffers }).unwrap_err();
+        assert!(text.ends_with("everything else: add memory"), "{text}");
+    }
+
+    /// A table lies on huge pages as a whole or not at all: what is left of them helps no other.
+    #[test]
+    fn huge_pages_and_ordinary_memory_do_not_add_up() {
+        check_against(&config(), Free { huge_mb: 6000, ordinary_mb: 0 }).unwrap();
+        check_against(&config(), Free { huge_mb: 0, ordinary_mb: 6000 }).unwrap();
+        check_against(&config(), Free { huge_mb: 3000, ordinary_mb: 3000 }).unwrap_err();
     }
 }

@@ -13,6 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use weir_engine::{Direction, DropReason, Side};
+use weir_nat::TableBytes;
 
 use crate::board::{Board, ShardBoard};
 use crate::node::{Node, WorkerHandle};
@@ -173,8 +174,24 @@ fn tables(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
         "Ended mappings whose port is not yet given again.",
         quarantined,
     )?;
-    let memory = per_worker(workers, |board| board.memory_bytes.get() as f64);
-    family.gauge("weir_memory_bytes", "Memory of the worker's tables.", memory)
+    memory(family, workers)
+}
+
+fn memory(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
+    let tables = TableBytes::default().named();
+    let mut series = Vec::new();
+    for (number, worker) in workers {
+        for ((table, _), bytes) in tables.iter().zip(&worker.board.table_bytes) {
+            let labels = Labels([("worker", number), ("table", table), NO_LABEL]);
+            series.push((labels, bytes.get() as f64));
+        }
+    }
+    family.gauge("weir_memory_bytes", "Memory of the worker's tables.", series)?;
+    let per_flow = per_worker(workers, |board| {
+        board.memory_bytes.get() as f64 / board.flows_max.get().max(1) as f64
+    });
+    let help = "Memory of all tables of the worker, shared out among weir_flows_max.";
+    family.gauge("weir_bytes_per_flow", help, per_flow)
 }
 
 fn load(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
@@ -185,6 +202,9 @@ fn load(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Err
     family.counter("weir_busy_cycles", help, cycles)?;
     let packets = per_worker(workers, |board| board.busy_packets.get());
     family.counter("weir_busy_packets", "Packets received in those loops.", packets)?;
+    let turn = per_worker(workers, |board| board.turn_max_ns.get() as f64 / 1e9);
+    let help = "The longest turn of a busy worker's loop within the last 30 to 60 seconds.";
+    family.gauge("weir_turn_seconds_max", help, turn)?;
     let capture = per_worker(workers, |board| board.capture_dropped.get());
     family.counter("weir_capture_dropped", "Frames a capture had no room for.", capture)
 }
@@ -284,7 +304,10 @@ mod tests {
             "weir_tx_dropped_total{worker=\"0\",side=\"internet\"} 2",
             "weir_log_lines_dropped_total{log=\"block\"} 0",
             "weir_log_lines_dropped_total{log=\"operational\"} 0",
-            "weir_memory_bytes{worker=\"0\"} 0.0",
+            "weir_memory_bytes{worker=\"0\",table=\"mappings\"} 64000.0",
+            "weir_memory_bytes{worker=\"0\",table=\"subscribers\"} 0.0",
+            "weir_bytes_per_flow{worker=\"0\"} 64.0",
+            "weir_turn_seconds_max{worker=\"0\"} 0.00025",
         ];
         for line in expected {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use weir_dpdk::tsc_hz;
 use weir_engine::Engine;
 use weir_nat::ShardIndex;
 use weir_wire::frame::Frame;
 
 use crate::board::Board;
+use crate::longest_turn::LongestTurn;
 
 /// Between two copies of the same gauge.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -22,20 +24,23 @@ pub(crate) struct Publisher {
     ratio_since: Duration,
     ratio_cycles: u64,
     ratio_busy: u64,
+    longest_turn: LongestTurn,
 }
 
 impl Publisher {
-    /// Call once per turn. `cycles`: the timestamp counter at the turn's begin.
+    /// Call once per turn. `cycles`: the timestamp counter at the turn's begin; `is_busy`: the next turn follows at once.
     #[inline]
     pub(crate) fn publish<F: Frame>(
         &mut self,
         now: Duration,
         cycles: u64,
+        is_busy: bool,
         engine: &Engine<F>,
         board: &Board,
     ) {
         let now_ms = now.as_secs() * 1000 + u64::from(now.subsec_millis());
         board.seen_ms.set(now_ms);
+        self.longest_turn.turn(cycles, is_busy);
         if self.shard < board.shards.len() {
             publish_shard(self.shard, engine, board);
             self.shard += 1;
@@ -45,6 +50,7 @@ impl Publisher {
             self.shard = 0;
             publish_worker(engine, board);
             self.publish_ratio(now, cycles, board);
+            board.turn_max_ns.set(nanoseconds(self.longest_turn.within_last_minute(now), tsc_hz()));
         }
     }
 
@@ -75,6 +81,12 @@ fn busy_ppm(busy: u64, elapsed: u64) -> u64 {
     u64::try_from(ppm).unwrap_or(u64::MAX).min(1_000_000)
 }
 
+/// `cycles` of a counter of `hz` cycles per second; 0 while the frequency is not known.
+fn nanoseconds(cycles: u64, hz: u64) -> u64 {
+    let ns = (u128::from(cycles) * 1_000_000_000).checked_div(u128::from(hz)).unwrap_or(0);
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
 fn publish_worker<F: Frame>(engine: &Engine<F>, board: &Board) {
     let gauges = engine.nat().gauges();
     board.flows.set(gauges.flows.into());
@@ -84,6 +96,9 @@ fn publish_worker<F: Frame>(engine: &Engine<F>, board: &Board) {
     board.subscribers.set(gauges.subscribers.into());
     board.quarantined.set(gauges.quarantined.into());
     board.memory_bytes.set(gauges.memory_bytes as u64);
+    for (gauge, (_, bytes)) in board.table_bytes.iter().zip(gauges.tables.named()) {
+        gauge.set(bytes as u64);
+    }
     board.block_events_lost.set(engine.nat().events_lost());
 }
 
@@ -100,6 +115,13 @@ fn publish_shard<F: Frame>(shard: usize, engine: &Engine<F>, board: &Board) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cycles_become_time() {
+        assert_eq!(nanoseconds(2_300, 2_300_000_000), 1_000);
+        assert_eq!(nanoseconds(2_300, 0), 0);
+        assert_eq!(nanoseconds(u64::MAX, 1), u64::MAX);
+    }
 
     #[test]
     fn the_ratio_is_between_nothing_and_all() {

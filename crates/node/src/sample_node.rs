@@ -21,6 +21,9 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
     board.seen_ms.set(u64::try_from(clock.now().as_millis()).unwrap());
     board.flows.set(3);
     board.flows_max.set(1000);
+    board.memory_bytes.set(64_000);
+    board.table_bytes[0].set(64_000);
+    board.turn_max_ns.set(250_000);
     board.shards[0].ports_used.set(4);
     board.shards[0].blocks_free.set(60);
     board.shards[0].blocks_total.set(64);

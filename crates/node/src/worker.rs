@@ -97,7 +97,8 @@ impl Worker {
         }
         let is_busy_elsewhere = self.desk.serve(self.engine.nat_mut(), now);
         self.log_blocks(EVENTS_PER_TURN);
-        self.publisher.publish(now, cycles, &self.engine, &self.board);
+        let is_busy = packets > 0 || is_busy_elsewhere;
+        self.publisher.publish(now, cycles, is_busy, &self.engine, &self.board);
         Turn { packets, is_busy_elsewhere }
     }
 

@@ -24,6 +24,7 @@ use crate::board::Board;
 use crate::clock::Clock;
 use crate::desk::Desk;
 use crate::failure::Failure;
+use crate::memory::TableMemory;
 use crate::panic_place::{self, Panic};
 use crate::publisher::Publisher;
 use crate::request::{Mailbox, Requester, mailbox};
@@ -181,12 +182,14 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
 
 fn log_tables(worker: usize, core: usize, engine: &Engine<Mbuf>) {
     let gauges = engine.nat().gauges();
+    let memory = TableMemory { flows_max: gauges.flows_max, tables: gauges.tables };
     tracing::info!(
         event = "tables-built",
         worker,
         core,
         flows_max = gauges.flows_max,
         memory_mb = gauges.memory_bytes >> 20,
+        bytes_per_flow = memory.bytes_per_flow().round(),
         huge_pages = gauges.huge_pages,
         "tables are built"
     );

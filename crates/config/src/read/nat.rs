@@ -22,6 +22,7 @@ pub(crate) fn read(section: &Section<'_>, mode: AccessMode, findings: &mut Findi
         port_block: port_block(section, findings),
         ports_per_subscriber: section.integer("ports_per_subscriber", findings),
         flows_max: section.integer("flows_max", findings),
+        sessions_max: section.optional_integer("sessions_max", findings),
         flows_per_subscriber: section.optional_integer("flows_per_subscriber", findings),
         quarantine_sec: section.integer("quarantine_sec", findings),
         pooling: match section.choice("pooling", findings) {

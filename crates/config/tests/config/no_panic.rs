@@ -5,7 +5,7 @@ use crate::base::{BASE, plain};
 fn parse(text: &str) {
     match weir_config::parse(text, "t.toml") {
         Ok((config, warnings)) => {
-            assert!(config.table_bytes_estimate() > 0);
+            assert!(config.nat.sessions_max.is_none_or(|max| max <= config.nat.flows_max));
             assert!(config.shards.iter().all(|shard| shard.worker < config.workers.len()));
             assert!(config.workers.iter().all(|worker| !worker.access.gateways.is_empty()));
             assert!(config.shards.iter().all(|shard| !shard.public.is_empty()));

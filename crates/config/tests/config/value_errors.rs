@@ -91,6 +91,18 @@ fn values() {
                     "6:100: worker[0].access.mtu: 500 is out of range (must be an integer 576..=9216 bytes)",
                 ],
             ),
+            (
+                "port_block = 256",
+                "flows_max = 5000\nsessions_max = 6000",
+                &[
+                    "19:16: nat.sessions_max: 6000 are more than all sessions, nat.flows_max = 5000 (write at most 5000",
+                ],
+            ),
+            (
+                "port_block = 256",
+                "sessions_max = 1000",
+                &["18:16: nat.sessions_max: 1000 is out of range"],
+            ),
             ("mtu = 1524", "vlan = 4095", &["6:101: worker[0].access.vlan: 4095 is out of range"]),
             ("mtu = 1524", "mac = \"01:00:5e:00:00:01\"", &["6:100: worker[0].access.mac: "]),
             (

@@ -1,0 +1,180 @@
+//! How large the tables are: slots from the configuration, bytes before and after they are built.
+
+use weir_flow::{Index, Slabs};
+
+use crate::config::{Filtering, NatConfig};
+use crate::mapping::Mapping;
+use crate::nat::{Nat, quota_blocks};
+use crate::port_block::{LANES, PortBlocks};
+use crate::session::Session;
+use crate::subscriber::Subscribers;
+
+/// Further sessions that a table has room for at least, unless `flows_max` is less.
+const SESSIONS_MIN: u32 = 65_536;
+
+/// Slots of the record tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slots {
+    /// Mappings, those in quarantine included.
+    pub(crate) mappings: usize,
+    /// Further sessions and, with address-dependent filtering, remote addresses.
+    pub(crate) sessions: usize,
+    /// Slabs of each: one per shard and lane.
+    pub(crate) slabs: usize,
+}
+
+impl Slots {
+    pub(crate) fn new(config: &NatConfig) -> Self {
+        let sessions = config.sessions_max() as usize;
+        Self {
+            mappings: config.flows_max as usize,
+            sessions: match config.filtering {
+                // Each session may be the only one of its remote address.
+                Filtering::AddressDependent => 2 * sessions,
+                Filtering::EndpointIndependent | Filtering::AddressAndPortDependent => sessions,
+            },
+            slabs: config.shards.len() * LANES as usize,
+        }
+    }
+}
+
+impl NatConfig {
+    /// Further sessions (all but the first of each mapping) that the tables have room for: what
+    /// `sessions_max` says, else a quarter of `flows_max`, but at least 65,536; never more than
+    /// `flows_max`.
+    pub fn sessions_max(&self) -> u32 {
+        let default = (self.flows_max / 4).max(SESSIONS_MIN);
+        self.sessions_max.unwrap_or(default).min(self.flows_max)
+    }
+}
+
+/// Bytes of a worker's tables, whole pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableBytes {
+    /// Mapping records, 64 bytes each, with their slabs.
+    pub mappings: usize,
+    pub outbound_index: usize,
+    pub inbound_index: usize,
+    /// Records of further sessions, 32 bytes each, with their slabs.
+    pub sessions: usize,
+    pub session_index: usize,
+    /// Port bitmaps and block owners: 27 KiB a public address with blocks of 256.
+    pub ports: usize,
+    pub subscribers: usize,
+}
+
+impl TableBytes {
+    /// What [`Nat::new`] will take for `config`, to the byte. Pure arithmetic, for a refusal before
+    /// anything is touched; `config` must have passed the checks of [`Nat::new`], or the numbers
+    /// mean nothing.
+    pub fn of(config: &NatConfig) -> Self {
+        let slots = Slots::new(config);
+        let quota_blocks = quota_blocks(config).unwrap_or(0);
+        Self {
+            mappings: Slabs::<Mapping>::bytes_for(slots.mappings, slots.slabs),
+            outbound_index: Index::bytes_for(slots.mappings),
+            inbound_index: Index::bytes_for(slots.mappings),
+            sessions: Slabs::<Session>::bytes_for(slots.sessions, slots.slabs),
+            session_index: Index::bytes_for(slots.sessions),
+            ports: PortBlocks::bytes_for(config),
+            subscribers: Subscribers::bytes_for(config, quota_blocks),
+        }
+    }
+
+    /// Each table with its name, as metrics label it.
+    pub const fn named(&self) -> [(&'static str, usize); 7] {
+        [
+            ("mappings", self.mappings),
+            ("outbound-index", self.outbound_index),
+            ("inbound-index", self.inbound_index),
+            ("sessions", self.sessions),
+            ("session-index", self.session_index),
+            ("ports", self.ports),
+            ("subscribers", self.subscribers),
+        ]
+    }
+
+    /// All tables.
+    pub fn total(&self) -> usize {
+        self.named().iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+impl Nat {
+    /// What the tables take.
+    pub(crate) fn table_bytes(&self) -> TableBytes {
+        TableBytes {
+            mappings: self.mappings.bytes(),
+            outbound_index: self.outbound_index.bytes(),
+            inbound_index: self.inbound_index.bytes(),
+            sessions: self.sessions.bytes(),
+            session_index: self.session_index.bytes(),
+            ports: self.ports.bytes(),
+            subscribers: self.subscribers.bytes(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ShardConfig;
+    use crate::endpoint::ShardId;
+
+    fn config(flows_max: u32, shards: u32) -> NatConfig {
+        NatConfig {
+            flows_max,
+            subscribers: vec!["10.128.0.0/9".parse().unwrap()],
+            shards: (0..shards)
+                .map(|shard| ShardConfig {
+                    id: ShardId(shard),
+                    public: vec![format!("198.18.{shard}.0/28").parse().unwrap()],
+                    subscribers_max: 256,
+                })
+                .collect(),
+            ..NatConfig::default()
+        }
+    }
+
+    #[test]
+    fn the_reckoning_is_what_built_tables_take() {
+        let base = config(300_000, 5);
+        let configs = [
+            config(1024, 1),
+            NatConfig { filtering: Filtering::AddressDependent, ..base.clone() },
+            NatConfig { enabled: false, ..base.clone() },
+            NatConfig { port_block: 64, ports_per_subscriber: 8192, ..base.clone() },
+            NatConfig { port_block: 8192, sessions_max: Some(7000), ..base.clone() },
+            base,
+        ];
+        for config in configs {
+            let built = Nat::new(config.clone()).unwrap().gauges();
+            assert_eq!(TableBytes::of(&config), built.tables, "{config:?}");
+            assert_eq!(built.tables.total(), built.memory_bytes);
+        }
+    }
+
+    /// 60 million flows of 29,440 homes with their whole quota of 2,048 ports, 31 homes an address.
+    #[test]
+    fn a_flow_costs_at_most_100_bytes_at_60_million() {
+        let shards = 115;
+        let mut config = config(60_000_000, shards);
+        let bytes = TableBytes::of(&config).total();
+        assert!(u64::from(shards) * 256 * 2048 > 60_000_000);
+        assert!(bytes <= 60_000_000 * 100, "{bytes} bytes");
+        config.sessions_max = Some(config.flows_max);
+        assert!(TableBytes::of(&config).total() > 60_000_000 * 100, "a limit of its own is why");
+    }
+
+    #[test]
+    fn further_sessions_have_a_limit_of_their_own() {
+        let of = |flows_max, sessions_max| {
+            NatConfig { flows_max, sessions_max, ..NatConfig::default() }.sessions_max()
+        };
+        assert_eq!(of(4_000_000, None), 1_000_000);
+        assert_eq!(of(200_000, None), 65_536);
+        assert_eq!(of(1024, None), 1024);
+        assert_eq!(of(4_000_000, Some(2000)), 2000);
+        assert_eq!(of(4_000, Some(8000)), 4000);
+    }
+}

@@ -1,0 +1,43 @@
+//! The instruction gate: how many instructions the engine spends on a packet, and how many it may.
+//!
+//! ```text
+//!   weir-gate            for each part: valgrind --tool=callgrind weir-gate run PART  ->  instructions / packets <= limit
+//!   weir-gate run PART   builds an engine, fills it, sends the part's bursts through `measured_burst`
+//! ```
+//!
+//! Noise cannot move the counts: packets, their order, hash keys and time are fixed, there is no device and no thread.
+//! Only release code counts. What it does not see: cache misses, packet input and output, the worker's loop.
+
+#![forbid(unsafe_code)]
+
+pub mod callgrind;
+pub mod trace;
+pub mod world;
+
+/// A part of the trace and its limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// Instructions per packet, a few percent above what it takes at present (rustc 1.95, x86-64-v3). Lower it when the
+    /// code gets better; raise it only with a reason in the commit.
+    pub limit: f64,
+    pub run: fn() -> usize,
+}
+
+/// Every part. `run` sends it through [`world::measured_burst`] and returns how many packets that were.
+pub const PARTS: [Part; 9] = [
+    part("gre-udp-up", "established UDP, home to internet", 1375.0, trace::gre_udp_up),
+    part("gre-udp-down", "established UDP, internet to home", 1185.0, trace::gre_udp_down),
+    part("gre-tcp-up", "established TCP, home to internet", 1400.0, trace::gre_tcp_up),
+    part("gre-tcp-down", "established TCP, internet to home", 1210.0, trace::gre_tcp_down),
+    part("gre-udp-open", "first packets of UDP flows", 2265.0, trace::gre_udp_open),
+    part("gre-tcp-open", "SYNs, the MSS clamped", 2440.0, trace::gre_tcp_open),
+    part("plain-udp-up", "established UDP without tunnels, up", 1150.0, trace::plain_udp_up),
+    part("plain-udp-down", "established UDP without tunnels, down", 1050.0, trace::plain_udp_down),
+    part("no-mapping", "from the internet to ports nobody holds", 685.0, trace::no_mapping),
+];
+
+const fn part(name: &'static str, about: &'static str, limit: f64, run: fn() -> usize) -> Part {
+    Part { name, about, limit, run }
+}

@@ -1,0 +1,57 @@
+//! `weir-gate`: counts, prints a table, and fails when a part exceeds its limit.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use weir_gate::{PARTS, Part, callgrind};
+
+fn main() -> ExitCode {
+    command().unwrap_or_else(|error| {
+        eprintln!("weir-gate: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn command() -> anyhow::Result<ExitCode> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [] => gate(),
+        ["run", name] => {
+            let part = PARTS.iter().find(|part| part.name == *name).context("no such part")?;
+            println!("{}", (part.run)());
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => bail!("usage: weir-gate | weir-gate run PART"),
+    }
+}
+
+fn gate() -> anyhow::Result<ExitCode> {
+    if cfg!(debug_assertions) {
+        bail!("only release code counts: cargo run --release -p weir-gate");
+    }
+    let program = std::env::current_exe()?;
+    println!("instructions per packet");
+    println!("{:<16}{:>10}{:>10}{:>10}", "part", "now", "limit", "of limit");
+    let mut exceeded: Vec<&Part> = Vec::new();
+    for part in &PARTS {
+        let now = callgrind::instructions_per_packet(&program, part)?;
+        let share = 100.0 * now / part.limit;
+        println!("{:<16}{now:>10.1}{:>10.1}{share:>8.1} %  {}", part.name, part.limit, part.about);
+        if now > part.limit {
+            exceeded.push(part);
+        }
+    }
+    for part in &exceeded {
+        println!(
+            "{} exceeds its limit (in gate/src/lib.rs); where they go: valgrind --tool=callgrind '{}' \
+             --callgrind-out-file=gate.out {} run {} && callgrind_annotate gate.out",
+            part.name,
+            callgrind::TOGGLE,
+            program.display(),
+            part.name,
+        );
+    }
+    Ok(if exceeded.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,165 @@
+//! The fixed packets of each part: 1,000 flows of 100 homes in four shards, in an order that is not that of their creation.
+
+use weir_engine::{AccessMode, DropReason, Side};
+use weir_wire::build;
+use weir_wire::ipv4;
+use weir_wire::tcp::{ACK, SYN};
+
+use crate::world::{SHARDS, World, endpoint, home};
+
+const FLOWS: u32 = 1000;
+const HOMES_PER_SHARD: u32 = 25;
+/// How often each established flow sends.
+const ROUNDS: u32 = 4;
+const PAYLOAD: [u8; 18] = [7; 18];
+const SERVER_PORT: u16 = 443;
+
+#[derive(Clone, Copy)]
+enum Transport {
+    Udp,
+    /// With these flags.
+    Tcp(u8),
+}
+
+/// The n-th flow: home, remote and ports.
+#[derive(Clone, Copy)]
+struct Flow {
+    shard: u32,
+    home: u32,
+    inside: u32,
+    port: u16,
+    server: u32,
+}
+
+fn flow(mode: AccessMode, number: u32) -> Flow {
+    let shard = number % SHARDS;
+    let home = home(shard, number / SHARDS % HOMES_PER_SHARD);
+    let inside = match mode {
+        AccessMode::Gre => u32::from_be_bytes([192, 168, 1, 10]),
+        AccessMode::Plain => home,
+    };
+    let server = u32::from_be_bytes([198, 51, 100, 1]) + number % 7;
+    Flow { shard, home, inside, port: 10_000 + number as u16, server }
+}
+
+/// 613 is prime to 1,000: each flow once a round, neighbours far apart.
+fn permuted() -> impl Iterator<Item = u32> {
+    (0..ROUNDS * FLOWS).map(|step| step * 613 % FLOWS)
+}
+
+fn segment(transport: Transport, source: (u32, u16), destination: (u32, u16)) -> Vec<u8> {
+    let packet = build::ipv4(source.0, destination.0).ttl(64);
+    match transport {
+        Transport::Udp => packet.udp(source.1, destination.1, PAYLOAD),
+        Transport::Tcp(flags) => {
+            let segment = build::tcp(source.1, destination.1).flags(flags);
+            packet.tcp(if flags & SYN == 0 { segment.payload(PAYLOAD) } else { segment.mss(1460) })
+        }
+    }
+}
+
+fn up(mode: AccessMode, transport: Transport, number: u32) -> Vec<u8> {
+    let flow = flow(mode, number);
+    let inner = segment(transport, (flow.inside, flow.port), (flow.server, SERVER_PORT));
+    match mode {
+        AccessMode::Gre => build::ipv4(flow.home, endpoint(flow.shard)).gre(build::gre(), inner),
+        AccessMode::Plain => inner,
+    }
+}
+
+/// Opens every flow and returns the public endpoint of each.
+fn open(world: &mut World, mode: AccessMode, transport: Transport) -> Vec<(u32, u16)> {
+    let opening: Vec<_> = (0..FLOWS).map(|number| up(mode, transport, number)).collect();
+    let sent = world.pass(Side::Access, &opening);
+    sent.iter().map(|packet| source_of(packet)).collect()
+}
+
+/// Opens every flow from inside, then lets its server answer.
+fn establish(mode: AccessMode, first: Transport, answer: Transport) -> (World, Vec<(u32, u16)>) {
+    let mut world = World::new(mode);
+    let public = open(&mut world, mode, first);
+    let answers: Vec<_> = (0..FLOWS).map(|number| down(mode, answer, &public, number)).collect();
+    world.pass(Side::Internet, &answers);
+    (world, public)
+}
+
+fn down(mode: AccessMode, transport: Transport, public: &[(u32, u16)], number: u32) -> Vec<u8> {
+    segment(transport, (flow(mode, number).server, SERVER_PORT), public[number as usize])
+}
+
+fn source_of(packet: &[u8]) -> (u32, u16) {
+    let (header, at, _) = ipv4::parse(packet).expect("an IPv4 packet");
+    (header.source.get(), u16::from_be_bytes([packet[at], packet[at + 1]]))
+}
+
+fn established_up(mode: AccessMode, steps: [Transport; 3]) -> usize {
+    let [first, answer, later] = steps;
+    let (mut world, _) = establish(mode, first, answer);
+    let packets: Vec<_> = permuted().map(|number| up(mode, later, number)).collect();
+    world.measure(Side::Access, &packets, None)
+}
+
+fn established_down(mode: AccessMode, steps: [Transport; 3]) -> usize {
+    let [first, answer, later] = steps;
+    let (mut world, public) = establish(mode, first, answer);
+    if let Transport::Tcp(_) = later {
+        let acknowledged: Vec<_> = (0..FLOWS).map(|number| up(mode, later, number)).collect();
+        world.pass(Side::Access, &acknowledged);
+    }
+    let packets: Vec<_> = permuted().map(|number| down(mode, later, &public, number)).collect();
+    world.measure(Side::Internet, &packets, None)
+}
+
+fn opening(transport: Transport) -> usize {
+    let mut world = World::new(AccessMode::Gre);
+    let order = permuted().take(FLOWS as usize);
+    let packets: Vec<_> = order.map(|number| up(AccessMode::Gre, transport, number)).collect();
+    world.measure(Side::Access, &packets, None)
+}
+
+const UDP: [Transport; 3] = [Transport::Udp; 3];
+const TCP: [Transport; 3] = [Transport::Tcp(SYN), Transport::Tcp(SYN | ACK), Transport::Tcp(ACK)];
+
+pub(crate) fn gre_udp_up() -> usize {
+    established_up(AccessMode::Gre, UDP)
+}
+
+pub(crate) fn gre_udp_down() -> usize {
+    established_down(AccessMode::Gre, UDP)
+}
+
+pub(crate) fn gre_tcp_up() -> usize {
+    established_up(AccessMode::Gre, TCP)
+}
+
+pub(crate) fn gre_tcp_down() -> usize {
+    established_down(AccessMode::Gre, TCP)
+}
+
+pub(crate) fn gre_udp_open() -> usize {
+    opening(Transport::Udp)
+}
+
+pub(crate) fn gre_tcp_open() -> usize {
+    opening(Transport::Tcp(SYN))
+}
+
+pub(crate) fn plain_udp_up() -> usize {
+    established_up(AccessMode::Plain, UDP)
+}
+
+pub(crate) fn plain_udp_down() -> usize {
+    established_down(AccessMode::Plain, UDP)
+}
+
+/// A scan of the public addresses while no home holds a port.
+pub(crate) fn no_mapping() -> usize {
+    let mut world = World::new(AccessMode::Gre);
+    let scan = (0..ROUNDS * FLOWS).map(|step| {
+        let public = u32::from_be_bytes([203, 0, 113, 0]) + step % (8 * SHARDS);
+        let port = 1024 + (step * 613 % 60_000) as u16;
+        segment(Transport::Udp, (u32::from_be_bytes([198, 51, 100, 1]), 53), (public, port))
+    });
+    let packets: Vec<_> = scan.collect();
+    world.measure(Side::Internet, &packets, Some(DropReason::NoMapping))
+}

@@ -1,0 +1,192 @@
+//! A worker's engine between two networks, in memory.
+
+use std::hint::black_box;
+
+use weir_engine::{
+    AccessMode, BURST_MAX, DropReason, Engine, EngineConfig, FragmentLimits, MssClamp, Now, Output,
+    ShardConfig, Side, SideConfig,
+};
+use weir_nat::{NatConfig, ShardId};
+use weir_wire::arp::Arp;
+use weir_wire::build;
+use weir_wire::ethernet::Mac;
+use weir_wire::frame::{Frame, VecFrame, VecPool};
+
+pub(crate) const SHARDS: u32 = 4;
+const NOW: Now = Now { ms: 1_000_000 };
+
+/// The instructions of this function, and of what it calls, are those that count.
+#[inline(never)]
+pub fn measured_burst(
+    engine: &mut Engine<VecFrame>,
+    side: Side,
+    frames: &mut Vec<VecFrame>,
+    pool: &mut VecPool,
+    out: &mut Output<VecFrame>,
+) {
+    engine.receive(side, NOW, frames, pool, out);
+    // Not the last call, which would be a jump: valgrind counts until the function returns.
+    black_box(out.access.len());
+}
+
+/// An engine whose gateways have answered.
+#[derive(Debug)]
+pub(crate) struct World {
+    engine: Engine<VecFrame>,
+    pool: VecPool,
+    out: Output<VecFrame>,
+}
+
+impl World {
+    pub(crate) fn new(mode: AccessMode) -> Self {
+        let mut world = Self {
+            engine: Engine::new(config(mode)).expect("the configuration is valid"),
+            pool: VecPool::new(),
+            out: Output::new(),
+        };
+        world.engine.start(NOW, &mut world.pool, &mut world.out);
+        world.take_sent(Side::Access);
+        world.take_sent(Side::Internet);
+        for side in Side::ALL {
+            let [worker, gateway] = addresses(side);
+            let reply = Arp::reply(gateway_mac(side), gateway, worker_mac(side), worker);
+            let mut frames = vec![VecFrame::new(&build::arp(reply))];
+            world.engine.receive(side, NOW, &mut frames, &mut world.pool, &mut world.out);
+        }
+        assert!(world.engine.is_ready(), "both gateways have answered");
+        world
+    }
+
+    /// Sends IP packets in at `side`, not counted, and returns the IP packets that come out on the other side.
+    ///
+    /// # Panics
+    /// When not every packet comes out.
+    pub(crate) fn pass(&mut self, side: Side, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let mut passed = Vec::new();
+        for burst in packets.chunks(BURST_MAX) {
+            let mut frames = self.framed(side, burst);
+            self.engine.receive(side, NOW, &mut frames, &mut self.pool, &mut self.out);
+            passed.extend(self.take_sent(other(side)));
+        }
+        assert_eq!(passed.len(), packets.len(), "every packet passes");
+        passed
+    }
+
+    /// Sends IP packets in at `side`, counted, and returns how many they are.
+    ///
+    /// # Panics
+    /// When not every packet comes out on the other side, or, with a `drop`, is dropped for that reason.
+    pub(crate) fn measure(
+        &mut self,
+        side: Side,
+        packets: &[Vec<u8>],
+        drop: Option<DropReason>,
+    ) -> usize {
+        let mut passed = 0;
+        for burst in packets.chunks(BURST_MAX) {
+            let mut frames = self.framed(side, burst);
+            measured_burst(&mut self.engine, side, &mut frames, &mut self.pool, &mut self.out);
+            passed += self.take_sent(other(side)).len();
+        }
+        match drop {
+            None => assert_eq!(passed, packets.len(), "every packet passes"),
+            Some(reason) => {
+                let dropped = self.engine.counters().dropped(reason);
+                assert_eq!(dropped, packets.len() as u64, "every packet is dropped");
+            }
+        }
+        packets.len()
+    }
+
+    /// Frames of the pool, whose buffers go round as mbufs do: no allocator is counted.
+    fn framed(&mut self, side: Side, packets: &[Vec<u8>]) -> Vec<VecFrame> {
+        let mut framed = |packet: &Vec<u8>| {
+            let frame = build::ethernet(worker_mac(side), gateway_mac(side), packet);
+            self.pool.frame(&frame).expect("the pool has no limit")
+        };
+        packets.iter().map(&mut framed).collect()
+    }
+
+    fn take_sent(&mut self, side: Side) -> Vec<Vec<u8>> {
+        let frames = match side {
+            Side::Access => &mut self.out.access,
+            Side::Internet => &mut self.out.internet,
+        };
+        frames.drain(..).map(|frame| frame.data()[ETHERNET_LEN..].to_vec()).collect()
+    }
+}
+
+const ETHERNET_LEN: usize = 14;
+
+const fn other(side: Side) -> Side {
+    match side {
+        Side::Access => Side::Internet,
+        Side::Internet => Side::Access,
+    }
+}
+
+fn worker_mac(side: Side) -> Mac {
+    build::mac(1 + side as u8)
+}
+
+fn gateway_mac(side: Side) -> Mac {
+    build::mac(11 + side as u8)
+}
+
+/// The worker's and its gateway's.
+fn addresses(side: Side) -> [u32; 2] {
+    let net = u32::from_be_bytes([10, 1 + side as u8, 0, 0]);
+    [net + 1, net + 2]
+}
+
+/// The tunnel endpoint of a shard.
+pub(crate) fn endpoint(shard: u32) -> u32 {
+    u32::from_be_bytes([10, 100, 0, 1]) + shard
+}
+
+/// The n-th home of a shard: shards have a /24 each.
+pub(crate) fn home(shard: u32, n: u32) -> u32 {
+    u32::from_be_bytes([10, 200, 0, 1]) + (shard << 8) + n
+}
+
+fn config(mode: AccessMode) -> EngineConfig {
+    let net = |text: String| text.parse().expect("a prefix");
+    let side = |side: Side| {
+        let [worker, gateway] = addresses(side).map(std::net::Ipv4Addr::from);
+        SideConfig {
+            mac: worker_mac(side),
+            address: net(format!("{worker}/24")),
+            gateways: vec![gateway],
+            vlan: None,
+            mtu: 1500,
+        }
+    };
+    let shards = (0..SHARDS).map(|shard| ShardConfig {
+        id: ShardId(shard),
+        endpoint: (mode == AccessMode::Gre).then(|| endpoint(shard)),
+        subscribers: match mode {
+            AccessMode::Gre => vec![],
+            AccessMode::Plain => vec![net(format!("10.200.{shard}.0/24"))],
+        },
+    });
+    let nat_shards = (0..SHARDS).map(|shard| weir_nat::ShardConfig {
+        id: ShardId(shard),
+        public: vec![net(format!("203.0.113.{}/29", 8 * shard))],
+        subscribers_max: 64,
+    });
+    EngineConfig {
+        mode,
+        access: side(Side::Access),
+        internet: side(Side::Internet),
+        mss_clamp: MssClamp::Auto,
+        shards: shards.collect(),
+        nat: NatConfig {
+            flows_max: 4096,
+            subscribers: vec![net("10.200.0.0/16".to_owned())],
+            shards: nat_shards.collect(),
+            seed: [1, 2, 3, 4],
+            ..NatConfig::default()
+        },
+        fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
+    }
+}
