@@ -93,6 +93,8 @@ impl<R: Record> Slabs<R> {
     fn prefetch_room(&self, number: u32, extent: &Extent) {
         let offset = if extent.free_head == END { extent.fresh } else { extent.free_head };
         prefetch(&self.records, (number << OFFSET_BITS) as usize + offset as usize);
+    }
+
     /// Bytes of memory that `Slabs::new(records_max, slabs)` takes, bookkeeping included.
     pub fn bytes_for(records_max: usize, slabs: usize) -> usize {
         let count = extents_for(records_max, slabs);
