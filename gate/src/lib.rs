@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod buffer;
 pub mod callgrind;
 pub mod trace;
 pub mod world;

@@ -10,7 +10,9 @@ use weir_nat::{NatConfig, ShardId};
 use weir_wire::arp::Arp;
 use weir_wire::build;
 use weir_wire::ethernet::Mac;
-use weir_wire::frame::{Frame, VecFrame, VecPool};
+use weir_wire::frame::Frame;
+
+use crate::buffer::{BufferFrame, Buffers};
 
 pub(crate) const SHARDS: u32 = 4;
 const NOW: Now = Now { ms: 1_000_000 };
@@ -18,11 +20,11 @@ const NOW: Now = Now { ms: 1_000_000 };
 /// The instructions of this function, and of what it calls, are those that count.
 #[inline(never)]
 pub fn measured_burst(
-    engine: &mut Engine<VecFrame>,
+    engine: &mut Engine<BufferFrame>,
     side: Side,
-    frames: &mut Vec<VecFrame>,
-    pool: &mut VecPool,
-    out: &mut Output<VecFrame>,
+    frames: &mut Vec<BufferFrame>,
+    pool: &mut Buffers,
+    out: &mut Output<BufferFrame>,
 ) {
     engine.receive(side, NOW, frames, pool, out);
     // Not the last call, which would be a jump: valgrind counts until the function returns.
@@ -32,16 +34,16 @@ pub fn measured_burst(
 /// An engine whose gateways have answered.
 #[derive(Debug)]
 pub(crate) struct World {
-    engine: Engine<VecFrame>,
-    pool: VecPool,
-    out: Output<VecFrame>,
+    engine: Engine<BufferFrame>,
+    pool: Buffers,
+    out: Output<BufferFrame>,
 }
 
 impl World {
     pub(crate) fn new(mode: AccessMode) -> Self {
         let mut world = Self {
             engine: Engine::new(config(mode)).expect("the configuration is valid"),
-            pool: VecPool::new(),
+            pool: Buffers,
             out: Output::new(),
         };
         world.engine.start(NOW, &mut world.pool, &mut world.out);
@@ -50,7 +52,7 @@ impl World {
         for side in Side::ALL {
             let [worker, gateway] = addresses(side);
             let reply = Arp::reply(gateway_mac(side), gateway, worker_mac(side), worker);
-            let mut frames = vec![VecFrame::new(&build::arp(reply))];
+            let mut frames = vec![BufferFrame::new(&build::arp(reply))];
             world.engine.receive(side, NOW, &mut frames, &mut world.pool, &mut world.out);
         }
         assert!(world.engine.is_ready(), "both gateways have answered");
@@ -64,7 +66,7 @@ impl World {
     pub(crate) fn pass(&mut self, side: Side, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut passed = Vec::new();
         for burst in packets.chunks(BURST_MAX) {
-            let mut frames = self.framed(side, burst);
+            let mut frames = Self::framed(side, burst);
             self.engine.receive(side, NOW, &mut frames, &mut self.pool, &mut self.out);
             passed.extend(self.take_sent(other(side)));
         }
@@ -84,7 +86,7 @@ impl World {
     ) -> usize {
         let mut passed = 0;
         for burst in packets.chunks(BURST_MAX) {
-            let mut frames = self.framed(side, burst);
+            let mut frames = Self::framed(side, burst);
             measured_burst(&mut self.engine, side, &mut frames, &mut self.pool, &mut self.out);
             passed += self.take_sent(other(side)).len();
         }
@@ -98,13 +100,11 @@ impl World {
         packets.len()
     }
 
-    /// Frames of the pool, whose buffers go round as mbufs do: no allocator is counted.
-    fn framed(&mut self, side: Side, packets: &[Vec<u8>]) -> Vec<VecFrame> {
-        let mut framed = |packet: &Vec<u8>| {
-            let frame = build::ethernet(worker_mac(side), gateway_mac(side), packet);
-            self.pool.frame(&frame).expect("the pool has no limit")
+    fn framed(side: Side, packets: &[Vec<u8>]) -> Vec<BufferFrame> {
+        let framed = |packet: &Vec<u8>| {
+            BufferFrame::new(&build::ethernet(worker_mac(side), gateway_mac(side), packet))
         };
-        packets.iter().map(&mut framed).collect()
+        packets.iter().map(framed).collect()
     }
 
     fn take_sent(&mut self, side: Side) -> Vec<Vec<u8>> {

@@ -54,12 +54,12 @@ impl<F: Frame> Engine<F> {
     /// Finds out what a frame wants, cuts it to the part that this is about, and asks for its index line.
     #[inline(always)]
     fn access_step(&self, frame: &mut F, packet: &mut Upstream) {
-        match self.access_input(frame, packet) {
-            Ok(step) => packet.step = step,
-            Err(reason) => {
-                packet.step = Step::Discard(reason);
-                return;
-            }
+        packet.step = match self.common_up(frame, packet) {
+            true => Step::Translate,
+            false => self.access_input(frame, packet).unwrap_or_else(Step::Discard),
+        };
+        if let Step::Discard(_) = packet.step {
+            return;
         }
         frame.pull(packet.offset);
         frame.truncate(packet.len);
@@ -71,9 +71,13 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Fills in `packet` as far as the step needs it.
-    #[inline(always)]
-    fn access_input(&self, frame: &F, packet: &mut Upstream) -> Result<Step, DropReason> {
+    /// Any frame. Fills in `packet` as far as the step needs it.
+    #[inline(never)]
+    pub(crate) fn access_input(
+        &self,
+        frame: &F,
+        packet: &mut Upstream,
+    ) -> Result<Step, DropReason> {
         let (network, offset) = self.link(Side::Access).input(frame)?;
         let bytes = frame.data().get(offset..).unwrap_or_default();
         (packet.offset, packet.len) = (offset, bytes.len());
@@ -90,7 +94,6 @@ impl<F: Frame> Engine<F> {
     }
 
     /// An IPv4 packet that should be a tunnel packet: outer destination = endpoint, outer source = home.
-    #[inline(always)]
     fn gre_input(
         &self,
         frame: &F,
@@ -131,7 +134,6 @@ impl<F: Frame> Engine<F> {
     }
 
     /// An IPv4 packet of a home itself: its source says which shard.
-    #[inline(always)]
     fn plain_input(
         &self,
         frame: &F,
@@ -155,7 +157,6 @@ impl<F: Frame> Engine<F> {
     }
 
     /// The home's own packet, toward the internet.
-    #[inline(always)]
     fn inner_input(&self, inner: &Packet<'_>, packet: &mut Upstream) -> Result<Step, DropReason> {
         if is_martian(inner.ip) {
             return Err(DropReason::Martian);
@@ -171,7 +172,6 @@ impl<F: Frame> Engine<F> {
     }
 
     /// A packet that is for the worker's access address, or for nobody.
-    #[cold]
     fn local_input(
         &self,
         frame: &F,
@@ -188,7 +188,6 @@ impl<F: Frame> Engine<F> {
 }
 
 /// A packet to a tunnel endpoint that is not GRE.
-#[cold]
 fn endpoint_input<F: Frame>(
     frame: &F,
     ip: &Packet<'_>,

@@ -29,7 +29,7 @@ pub(crate) enum Step {
 
 /// What is known of a frame from the internet side while its burst is under way; filled in as
 /// [`Upstream`](crate::upstream::Upstream) is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Downstream {
     pub(crate) hash: Hash,
     pub(crate) key: FlowKey,
@@ -68,7 +68,7 @@ impl Downstream {
 }
 
 impl<F: Frame> Engine<F> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn translate_down<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
@@ -93,6 +93,9 @@ impl<F: Frame> Engine<F> {
         packet: &Downstream,
         cx: &mut Context<'_, P>,
     ) {
+        if !self.nat.is_public(packet.key.destination.address) {
+            return self.discard(DropReason::NotLocal);
+        }
         let done = match packet.key.kind {
             Kind::Session | Kind::FirstFragment => self.session_down(frame, packet, cx),
             Kind::LaterFragment => self.later_fragment_down(frame, packet, cx),
@@ -119,7 +122,7 @@ impl<F: Frame> Engine<F> {
         self.first_fragment_down(frame, &packet.key, delivery, cx)
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_down<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
@@ -134,7 +137,7 @@ impl<F: Frame> Engine<F> {
         self.deliver(frame, &delivery.home, packet.hash, cx);
     }
 
-    #[inline]
+    #[inline(always)]
     fn edit_down(&self, frame: &mut F, packet: &Downstream, delivery: &Delivery) {
         let Downstream { key, header_len, .. } = packet;
         self.clamp_mss(frame, *header_len, key);
@@ -216,7 +219,7 @@ impl<F: Frame> Engine<F> {
     }
 
     /// Whether a packet may take one more hop into the tunnel; its sender is told if not.
-    #[inline]
+    #[inline(always)]
     fn check_hop<P: Pool<Frame = F>>(
         &mut self,
         packet: &[u8],
@@ -262,7 +265,7 @@ impl<F: Frame> Engine<F> {
     }
 
     /// A translated packet leaves toward its home, in pieces if it must.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn deliver<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
@@ -298,7 +301,7 @@ impl<F: Frame> Engine<F> {
     }
 
     /// The tunnel header in front (RFC 2784): from the shard's endpoint to the home, with the home's own key.
-    #[inline]
+    #[inline(always)]
     fn encapsulate<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,

@@ -5,6 +5,7 @@ use weir_wire::ethernet::{
     self, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_VLAN, Ethernet, Mac, Vlan,
 };
 use weir_wire::frame::Frame;
+use zerocopy::FromBytes;
 
 use crate::neighbor::Gateways;
 use crate::{DropReason, SideConfig};
@@ -64,6 +65,24 @@ impl Link {
             return Err(DropReason::NotOurMac);
         }
         Ok((network, header.len))
+    }
+
+    /// The length of the Ethernet header (and VLAN tag) of an IPv4 frame for this port; None for any other frame.
+    #[inline(always)]
+    pub(crate) fn common_len<F: Frame>(&self, frame: &F) -> Option<usize> {
+        let (header, rest) = Ethernet::ref_from_prefix(frame.data()).ok()?;
+        let (ethertype, len) = match self.vlan {
+            None => (header.ethertype, Ethernet::LEN),
+            Some(id) => {
+                let (tag, _) = Vlan::ref_from_prefix(rest).ok()?;
+                if header.ethertype.get() != ETHERTYPE_VLAN || tag.id() != id {
+                    return None;
+                }
+                (tag.ethertype, Ethernet::LEN + Vlan::LEN)
+            }
+        };
+        let is_ours = header.destination == self.mac && ethertype.get() == ETHERTYPE_IPV4;
+        (is_ours && frame.is_contiguous()).then_some(len)
     }
 
     /// Puts the Ethernet header (and VLAN tag) in front of a packet; false when there is no headroom.

@@ -1,4 +1,4 @@
-//! Hot. What the NAT needs to know of a packet's transport header.
+//! What the NAT needs to know of a packet's transport header.
 
 use weir_nat::{Endpoint, Protocol};
 use weir_wire::ipv4;
@@ -25,7 +25,7 @@ pub(crate) enum Kind {
 }
 
 /// The session of a packet, read from the packet: its source and destination.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlowKey {
     pub(crate) kind: Kind,
     pub(crate) protocol: Protocol,
@@ -53,7 +53,6 @@ impl FlowKey {
     };
 
     /// Reads the transport header of a packet.
-    #[inline(always)]
     pub(crate) fn read(&mut self, packet: &Packet<'_>, toward: Toward) -> Result<(), DropReason> {
         let ip = packet.ip;
         let protocol = protocol(ip.protocol).ok_or(DropReason::Protocol)?;
@@ -76,7 +75,6 @@ impl FlowKey {
         }
     }
 
-    #[inline(always)]
     fn read_udp(&mut self, transport: &[u8]) -> Result<(), DropReason> {
         let (source, destination) = if self.kind == Kind::FirstFragment {
             // The UDP length counts the fragments to come, so only the header can be checked here.
@@ -94,7 +92,6 @@ impl FlowKey {
         Ok(())
     }
 
-    #[inline(always)]
     fn read_tcp(&mut self, transport: &[u8]) -> Result<(), DropReason> {
         let reason = match self.kind {
             Kind::FirstFragment => DropReason::FragmentTiny,

@@ -46,12 +46,12 @@ impl<F: Frame> Engine<F> {
     /// Finds out what a frame wants, cuts it to its packet, and asks for its index line.
     #[inline(always)]
     fn internet_step(&self, frame: &mut F, packet: &mut Downstream) {
-        match self.internet_input(frame, packet) {
-            Ok(step) => packet.step = step,
-            Err(reason) => {
-                packet.step = Step::Discard(reason);
-                return;
-            }
+        packet.step = match self.common_down(frame, packet) {
+            true => Step::Translate,
+            false => self.internet_input(frame, packet).unwrap_or_else(Step::Discard),
+        };
+        if let Step::Discard(_) = packet.step {
+            return;
         }
         frame.pull(packet.offset);
         frame.truncate(packet.len);
@@ -60,9 +60,13 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Fills in `packet` as far as the step needs it.
-    #[inline(always)]
-    fn internet_input(&self, frame: &F, packet: &mut Downstream) -> Result<Step, DropReason> {
+    /// Any frame. Fills in `packet` as far as the step needs it.
+    #[inline(never)]
+    pub(crate) fn internet_input(
+        &self,
+        frame: &F,
+        packet: &mut Downstream,
+    ) -> Result<Step, DropReason> {
         let link = self.link(Side::Internet);
         let (network, offset) = link.input(frame)?;
         let bytes = frame.data().get(offset..).unwrap_or_default();
@@ -90,7 +94,6 @@ impl<F: Frame> Engine<F> {
     }
 
     /// A packet to the holder of its destination.
-    #[inline(always)]
     pub(crate) fn public_input(
         &self,
         ip: &Packet<'_>,

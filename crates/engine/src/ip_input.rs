@@ -1,13 +1,8 @@
-//! Hot. What every IPv4 header is checked for, on either side, inside the tunnel and out.
+//! What every IPv4 header is checked for, on either side, inside the tunnel and out.
 
-use weir_wire::checksum;
 use weir_wire::ipv4::{self, Ipv4};
-use zerocopy::{FromBytes, IntoBytes};
 
 use crate::DropReason;
-
-/// Version 4, five words: a header without options.
-const NO_OPTIONS: u8 = 0x45;
 
 /// What is wrong with an IPv4 header.
 #[derive(Clone, Copy, Debug)]
@@ -37,23 +32,7 @@ pub(crate) struct Packet<'a> {
 
 impl<'a> Packet<'a> {
     /// Reads the packet at the front of `bytes`; its header must be sound (RFC 1812 section 5.2.2).
-    #[inline(always)]
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, IpHeaderError> {
-        let (ip, _) = Ipv4::ref_from_prefix(bytes).map_err(|_| IpHeaderError::Malformed)?;
-        if ip.version_ihl != NO_OPTIONS {
-            return Self::read_with_options(bytes);
-        }
-        let total_length = usize::from(ip.total_length.get());
-        let whole = bytes.get(..total_length).filter(|whole| whole.len() >= Ipv4::LEN);
-        let bytes = whole.ok_or(IpHeaderError::Malformed)?;
-        if checksum::sum(ip.as_bytes()) != 0 {
-            return Err(IpHeaderError::Checksum);
-        }
-        Ok(Self { ip, bytes, header_len: Ipv4::LEN })
-    }
-
-    #[cold]
-    fn read_with_options(bytes: &'a [u8]) -> Result<Self, IpHeaderError> {
         let (ip, header_len, total_length) =
             ipv4::parse(bytes).map_err(|_| IpHeaderError::Malformed)?;
         if !ipv4::header_checksum_ok(bytes) {

@@ -23,6 +23,7 @@
 
 mod access_input;
 mod arp;
+mod common_packet;
 mod config;
 mod counters;
 mod downstream;

@@ -17,56 +17,84 @@ pub(crate) enum End {
 }
 
 /// One hop of a translated packet: one end gets a new address and a new port (for ICMP queries: identifier), the
-/// time to live goes down by one. Returns false, and changes the IP header only, when the transport header is cut
-/// off; the callers have checked that it is not, and that there is a hop left.
+/// time to live goes down by one. Does nothing to a transport header that is cut off; the callers have checked that it
+/// is not, and that there is a hop left.
 ///
 /// `packet` starts at the IP header, `header_len` is its length in bytes.
-#[inline]
+#[inline(always)]
 pub(crate) fn forward(
     packet: &mut [u8],
     header_len: usize,
     protocol: Protocol,
     end: End,
     new: Endpoint,
-) -> bool {
-    let Some((header, transport)) = packet.split_at_mut_checked(header_len) else { return false };
-    let Ok((ip, _)) = Ipv4::mut_from_prefix(header) else { return false };
+) {
+    if header_len == Ipv4::LEN && protocol != Protocol::Icmp {
+        if let Ok((ip, transport)) = Ipv4::mut_from_prefix(packet) {
+            let delta = hop(ip, end, new.address);
+            transport_endpoint(transport, protocol, end, new.port, delta);
+        }
+    } else {
+        forward_any(packet, header_len, protocol, end, new);
+    }
+}
+
+/// A packet with IP options, or an ICMP query.
+#[inline(never)]
+fn forward_any(packet: &mut [u8], header_len: usize, protocol: Protocol, end: End, new: Endpoint) {
+    let Some((header, transport)) = packet.split_at_mut_checked(header_len) else { return };
+    let Ok((ip, _)) = Ipv4::mut_from_prefix(header) else { return };
+    let delta = hop(ip, end, new.address);
+    if protocol != Protocol::Icmp {
+        return transport_endpoint(transport, protocol, end, new.port, delta);
+    }
+    let Ok(query) = icmp::parse_mut(transport) else { return };
+    let old = query.identifier();
+    query.set_identifier(new.port);
+    // ICMP has no pseudo-header: the address does not count.
+    icmp::apply_delta(transport, Delta::new().replace16(old, new.port));
+}
+
+/// The IP header's part; returns the change that counts for the pseudo-header too.
+#[inline(always)]
+fn hop(ip: &mut Ipv4, end: End, new: u32) -> Delta {
     let field = match end {
         End::Source => &mut ip.source,
         End::Destination => &mut ip.destination,
     };
-    let address = swap32(field, new.address);
-    let hop = Delta::new().replace16(u16::from(ip.ttl) << 8, u16::from(ip.ttl - 1) << 8);
+    let address = swap32(field, new);
+    let ttl = Delta::new().replace16(u16::from(ip.ttl) << 8, u16::from(ip.ttl - 1) << 8);
     ip.ttl -= 1;
-    ip.checksum = address.then(hop).apply(ip.checksum.get()).into();
-    match protocol {
-        Protocol::Udp => {
-            let Ok((udp, _)) = Udp::mut_from_prefix(transport) else { return false };
-            let port = match end {
-                End::Source => &mut udp.source_port,
-                End::Destination => &mut udp.destination_port,
-            };
-            let delta = address.then(swap16(port, new.port));
-            udp.checksum = udp::apply_delta(udp.checksum.get(), delta).into();
-        }
-        Protocol::Tcp => {
-            let Ok((tcp, _)) = Tcp::mut_from_prefix(transport) else { return false };
-            let port = match end {
-                End::Source => &mut tcp.source_port,
-                End::Destination => &mut tcp.destination_port,
-            };
-            let delta = address.then(swap16(port, new.port));
-            tcp.checksum = delta.apply(tcp.checksum.get()).into();
-        }
-        Protocol::Icmp => {
-            let Ok(query) = icmp::parse_mut(transport) else { return false };
-            let old = query.identifier();
-            query.set_identifier(new.port);
-            // ICMP has no pseudo-header: the address does not count.
-            icmp::apply_delta(transport, Delta::new().replace16(old, new.port));
-        }
+    ip.checksum = address.then(ttl).apply(ip.checksum.get()).into();
+    address
+}
+
+/// The part of UDP or TCP.
+#[inline(always)]
+fn transport_endpoint(
+    transport: &mut [u8],
+    protocol: Protocol,
+    end: End,
+    port: u16,
+    address: Delta,
+) {
+    if protocol == Protocol::Udp {
+        let Ok((udp, _)) = Udp::mut_from_prefix(transport) else { return };
+        let field = match end {
+            End::Source => &mut udp.source_port,
+            End::Destination => &mut udp.destination_port,
+        };
+        let delta = address.then(swap16(field, port));
+        udp.checksum = udp::apply_delta(udp.checksum.get(), delta).into();
+    } else {
+        let Ok((tcp, _)) = Tcp::mut_from_prefix(transport) else { return };
+        let field = match end {
+            End::Source => &mut tcp.source_port,
+            End::Destination => &mut tcp.destination_port,
+        };
+        let delta = address.then(swap16(field, port));
+        tcp.checksum = delta.apply(tcp.checksum.get()).into();
     }
-    true
 }
 
 /// Gives one end of an IPv4 header a new address; for packets whose transport checksum lies elsewhere.

@@ -34,7 +34,7 @@ pub(crate) enum Step {
 
 /// What is known of a frame from the access side while its burst is under way. Written field by field where it
 /// lies: a copy right after would wait for the stores.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Upstream {
     pub(crate) hash: Hash,
     pub(crate) home: Home,
@@ -90,7 +90,7 @@ pub(crate) struct Waiting<F> {
 }
 
 impl<F: Frame> Engine<F> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn translate_up<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
@@ -206,7 +206,7 @@ impl<F: Frame> Engine<F> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_up<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
@@ -329,7 +329,7 @@ impl<F: Frame> Engine<F> {
 
     /// A translated packet leaves toward the internet, in pieces if it must; or turns around (hairpinning,
     /// RFC 4787 REQ-9) when its destination is one of our own public addresses.
-    #[inline]
+    #[inline(always)]
     fn forward_up<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
@@ -399,7 +399,7 @@ impl<F: Frame> Engine<F> {
     }
 
     /// Puts the next hop in front and emits.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send<P: Pool<Frame = F>>(
         &self,
         side: Side,
@@ -418,7 +418,7 @@ impl<F: Frame> Engine<F> {
     }
 
     /// SYN segments announce no more than both sides carry.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn clamp_mss(&self, frame: &mut F, header_len: usize, key: &FlowKey) {
         if key.tcp_flags & tcp::SYN == 0 {
             return;

@@ -28,7 +28,7 @@ impl HashKey {
     }
 
     /// Hashes three words; every output bit depends on every input bit.
-    #[inline]
+    #[inline(always)]
     pub const fn hash(&self, words: [u64; 3]) -> Hash {
         let [a, b, c, d] = self.words;
         let first = fold(words[0] ^ a, words[1] ^ b);

@@ -12,7 +12,7 @@ use crate::tcp_state;
 impl Nat {
     /// Step 3 of a burst, the straight case: `candidate`, the record of step 2, is this packet's mapping and the
     /// mapping's first session this packet's. Otherwise None, and nothing is changed: ask [`inbound`](Self::inbound).
-    #[inline]
+    #[inline(always)]
     pub fn inbound_established(
         &mut self,
         candidate: RecordId,
@@ -92,7 +92,7 @@ impl Mapping {
     }
 
     /// Notes a packet of the first session; None, and nothing changed, if it is another's or the session has run out.
-    #[inline]
+    #[inline(always)]
     fn inbound_first(&mut self, packet: &Inbound, policy: &Policy, now: Tick) -> Option<Delivery> {
         let first = &mut self.first;
         if !first.is(packet.remote) || first.is_expired(packet.protocol, &policy.timeouts, now) {

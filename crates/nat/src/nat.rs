@@ -127,7 +127,7 @@ impl Nat {
 
     /// Hash of the outbound key: (shard, outer, inside address, inside port, protocol) and, if it
     /// tells homes apart, the GRE key.
-    #[inline]
+    #[inline(always)]
     pub fn outbound_hash(&self, home: &Home, inside: Endpoint, protocol: Protocol) -> Hash {
         let key = match home.gre_key {
             Some(key) if self.policy.by_key => 1 << 32 | u64::from(key),
@@ -139,7 +139,7 @@ impl Nat {
     }
 
     /// Hash of the inbound key: (public address, port, protocol).
-    #[inline]
+    #[inline(always)]
     pub fn inbound_hash(&self, public: Endpoint, protocol: Protocol) -> Hash {
         self.inbound_key.hash([endpoint_word(public), protocol as u64, 0])
     }

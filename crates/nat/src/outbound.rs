@@ -38,7 +38,7 @@ impl Nat {
     /// Step 3 of a burst, the straight case: `candidate`, the record of step 2, is this packet's mapping and the
     /// mapping's first session this packet's. Otherwise None, and nothing is changed: ask
     /// [`outbound_known`](Self::outbound_known).
-    #[inline]
+    #[inline(always)]
     pub fn outbound_established(
         &mut self,
         candidate: RecordId,
@@ -270,7 +270,7 @@ impl Nat {
 impl Mapping {
     /// Notes a packet of the first session and returns the public endpoint; None, and nothing changed, if it is
     /// another's or the session has run out.
-    #[inline]
+    #[inline(always)]
     fn outbound_first(
         &mut self,
         packet: &Outbound,

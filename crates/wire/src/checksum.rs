@@ -80,8 +80,17 @@ impl Delta {
     #[inline]
     #[must_use]
     pub const fn apply(self, checksum: u16) -> u16 {
-        !fold(!checksum as u64 + self.sum)
+        !fold_few(!checksum as u64 + self.sum)
     }
+}
+
+/// As [`fold`], for sums below 2^47: those of a few words.
+#[inline(always)]
+pub(crate) const fn fold_few(sum: u64) -> u16 {
+    // Below 2^32, then below 0x1_8000, and the last carry cannot carry again.
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
 /// Folds to 16 bits with end-around carry. A sum that is not 0 never becomes 0: it becomes 0xffff.
@@ -135,6 +144,15 @@ mod tests {
     fn no_edit_changes_no_checksum() {
         for checksum in [0, 1, 0x1234, 0xfffe, 0xffff] {
             assert_eq!(Delta::new().apply(checksum), checksum);
+        }
+    }
+
+    #[test]
+    fn both_folds_agree_on_sums_of_a_few_words() {
+        let near_powers =
+            (0..47).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + 0xffff]);
+        for sum in near_powers.chain([(1 << 47) - 1, 0x7fff_ffff_8000, 0x1_7fff_ffff]) {
+            assert_eq!(fold_few(sum), fold(sum), "{sum:#x}");
         }
     }
 
