@@ -2,33 +2,37 @@
 //! --bench index_table`. All subjects take turns of a few milliseconds in each round; a ratio is the median over the
 //! rounds of the ratio within a round, so that a machine whose speed changes does no harm.
 //!
-//! `WEIR_BENCH_ROUNDS` is the number of rounds (15); see `weir_benches::point` for the other variables.
+//! `WEIR_BENCH_ROUNDS` is the number of rounds (7); see `weir_benches::point` for the other variables.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::Value;
 use weir_benches::point::{self, Bench, Point};
 use weir_benches::subject::Operation;
 
-/// Batches per turn: 65,536 keys, one to ten milliseconds.
-const BATCHES: usize = 16;
-/// Batches before each turn that are not timed: they bring a small table back into the caches.
-const WARM_UP_BATCHES: usize = 4;
+/// Batches per turn: 131,072 keys, two to twenty milliseconds.
+const BATCHES: usize = 32;
+/// Batches before a turn that are not timed: what fits of a table is in the caches again, as if it ran alone. Fewer
+/// have shown the last-level cache of the other tables.
+const WARM_UP_BATCHES: usize = 192;
+/// The same before insertions and deletions, which come after many look-ups in real life too.
+const TURNOVER_WARM_UP_BATCHES: usize = 16;
 /// Rounds of what takes a whole table.
 const WHOLE_ROUNDS: usize = 3;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Report {
-    burst: usize,
-    rounds: usize,
     points: Vec<PointReport>,
 }
 
 #[derive(Debug, Serialize)]
 struct PointReport {
     point: String,
+    burst: usize,
+    rounds: usize,
     entries: usize,
     tables: Vec<TableReport>,
     rows: Vec<Row>,
@@ -66,7 +70,7 @@ struct Rate {
 fn main() {
     let burst = point::burst();
     let rounds = rounds();
-    let mut report = Report { burst, rounds, points: Vec::new() };
+    let mut report = Report { points: Vec::new() };
     for point in point::from_environment() {
         match point.prepare(burst) {
             Ok(mut bench) => {
@@ -80,8 +84,15 @@ fn main() {
     }
 }
 
+fn warm_up_batches(operation: Operation) -> usize {
+    match operation {
+        Operation::Insert | Operation::Delete => TURNOVER_WARM_UP_BATCHES,
+        _ => WARM_UP_BATCHES,
+    }
+}
+
 fn rounds() -> usize {
-    let text = std::env::var("WEIR_BENCH_ROUNDS").unwrap_or_else(|_| "15".to_owned());
+    let text = std::env::var("WEIR_BENCH_ROUNDS").unwrap_or_else(|_| "7".to_owned());
     let rounds = text.parse().ok().filter(|&rounds| rounds > 0);
     rounds.unwrap_or_else(|| panic!("WEIR_BENCH_ROUNDS: `{text}` is not a number above 0"))
 }
@@ -99,9 +110,8 @@ fn measure(point: Point, bench: &mut Bench, burst: usize, rounds: usize) -> Poin
                 .then(|| bench.index_bytes as f64 / entries),
         })
         .collect();
-    let rows =
-        Operation::ALL.into_iter().map(|operation| row(operation, bench, burst, rounds)).collect();
-    PointReport { point: point.to_string(), entries: point.entries, tables, rows }
+    let rows = point::operations().map(|operation| row(operation, bench, burst, rounds)).collect();
+    PointReport { point: point.to_string(), burst, rounds, entries: point.entries, tables, rows }
 }
 
 /// Millions per second.
@@ -118,7 +128,7 @@ fn row(operation: Operation, bench: &mut Bench, burst: usize, rounds: usize) -> 
         lines.extend(line_rate(operation, bench, burst));
         for (subject, rates) in bench.subjects.iter_mut().zip(&mut rates) {
             if !is_whole {
-                subject.run(operation, WARM_UP_BATCHES);
+                subject.run(operation, warm_up_batches(operation));
             }
             rates.extend(subject.run(operation, BATCHES).map(rate));
         }
@@ -211,13 +221,35 @@ fn print(report: &PointReport) {
     }
 }
 
-/// `target/bench/index.json` of the workspace, wherever the program was started.
+/// Writes `target/bench/index.json` of the workspace, wherever the program was started. The points of former runs stay
+/// unless they were measured again: a machine that is shared is asked for in pieces.
 fn write(report: &Report) {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
     let folder: PathBuf = workspace.join("target/bench");
     let path = folder.join("index.json");
-    let text = serde_json::to_string_pretty(report).expect("numbers and strings");
-    let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, text + "\n"));
+    let former = fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str(&text).ok());
+    let Some(Value::Array(mut points)) = former else {
+        return replace(&folder, &path, report, &[]);
+    };
+    points.retain(|former| {
+        let is_again = |new: &PointReport| {
+            former["point"] == new.point.as_str()
+                && former["burst"] == new.burst
+                && former["tables"].as_array().map(Vec::len) == Some(new.tables.len())
+        };
+        !report.points.iter().any(is_again)
+    });
+    replace(&folder, &path, report, &points);
+}
+
+fn replace(folder: &Path, path: &Path, report: &Report, former: &[Value]) {
+    let new = report
+        .points
+        .iter()
+        .map(|point| serde_json::to_value(point).expect("numbers and strings make JSON"));
+    let points: Vec<Value> = former.iter().cloned().chain(new).collect();
+    let text = serde_json::to_string_pretty(&points).expect("numbers and strings make JSON");
+    let written = fs::create_dir_all(folder).and_then(|()| fs::write(path, text + "\n"));
     if let Err(error) = written {
         eprintln!("{}: {error}", path.display());
     }

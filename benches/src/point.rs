@@ -8,7 +8,7 @@ use crate::hashbrown_table::HashbrownTable;
 use crate::memory::Lines;
 use crate::population::Population;
 use crate::rte_hash::{RteHash, start_eal};
-use crate::subject::{Subject, Table};
+use crate::subject::{Operation, Subject, Table};
 use crate::weir_table::WeirTable;
 
 /// Entries in tables of a given number of slots.
@@ -72,8 +72,18 @@ pub fn burst() -> usize {
 /// Whether `WEIR_BENCH_SUBJECTS`, words of `rte_hash`, `record` and `hashbrown`, names a rival; unset, it names all.
 /// The largest tables do not fit into memory together.
 fn is_wanted(subject: &str) -> bool {
-    env::var("WEIR_BENCH_SUBJECTS")
-        .map_or(true, |subjects| subjects.split_whitespace().any(|word| word == subject))
+    is_named("WEIR_BENCH_SUBJECTS", subject)
+}
+
+/// What is measured: `WEIR_BENCH_OPERATIONS`, words of `hit`, `miss`, `insert`, `delete`, `sweep`, `walk`; unset, all.
+pub fn operations() -> impl Iterator<Item = Operation> {
+    Operation::ALL
+        .into_iter()
+        .filter(|operation| is_named("WEIR_BENCH_OPERATIONS", operation.name()))
+}
+
+fn is_named(variable: &str, name: &str) -> bool {
+    env::var(variable).map_or(true, |words| words.split_whitespace().any(|word| word == name))
 }
 
 /// All that is measured at a point.
