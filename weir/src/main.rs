@@ -16,6 +16,7 @@ mod status;
 mod subscriber;
 mod table;
 mod traffic;
+mod traffic_linux;
 mod r#where;
 
 use std::process::ExitCode;
