@@ -94,7 +94,7 @@ impl Assembler {
     }
 
     /// Turns the lower 16 or 32 bits into network order and clears the others.
-    pub(super) fn to_network_order(&mut self, target: Reg, bits: i32) {
+    pub(super) fn network_order(&mut self, target: Reg, bits: i32) {
         self.emit(TO_BIG_ENDIAN, target as u8, 0, 0, bits);
     }
 
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(one(|a| a.store(Size::Eight, R2, 0, R7)), [0x7b, 0x72, 0, 0, 0, 0, 0, 0]);
         assert_eq!(one(|a| a.store_bytes(R2, -4, [1, 2, 3, 4])), [0x62, 2, 0xfc, 0xff, 1, 2, 3, 4]);
         // r7 = be16 r7
-        assert_eq!(one(|a| a.to_network_order(R7, 16)), [0xdc, 7, 0, 0, 16, 0, 0, 0]);
+        assert_eq!(one(|a| a.network_order(R7, 16)), [0xdc, 7, 0, 0, 16, 0, 0, 0]);
     }
 
     #[test]

@@ -175,7 +175,7 @@ fn instructions(direction: Direction, template: &[u8], state: i32) -> Vec<u64> {
         (Some(R7), Size::Two, 16, port),
     ] {
         let Some(register) = register else { continue };
-        a.to_network_order(register, bits);
+        a.network_order(register, bits);
         a.store(size, R2, offset as i16, register);
     }
     a.exit(XDP_PASS);
