@@ -11,6 +11,7 @@ build=(
 )
 run=(
     dpdk-dev                # testpmd, the baseline of the benchmark
+    nftables                # the kernel's NAT, the other baseline
     python3                 # the frame injector of the tests
     iproute2 ethtool iputils-ping traceroute curl
     nginx-light dnsmasq-base bind9-dnsutils iperf3

@@ -18,6 +18,7 @@ mod status;
 mod subscriber;
 mod table;
 mod traffic;
+mod traffic_linux;
 mod r#where;
 
 use std::process::ExitCode;

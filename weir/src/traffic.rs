@@ -38,6 +38,7 @@ pub(crate) struct Args {
 enum Command {
     Bench(Bench),
     Flood(FloodArgs),
+    Linux(crate::traffic_linux::Args),
 }
 
 /// Measure weir beside raw DPDK forwarding over the same pair of memif ports, in alternating rounds.
@@ -148,6 +149,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Bench(bench) => run_bench(&bench),
         Command::Flood(flood) => run_flood(flood),
+        Command::Linux(linux) => crate::traffic_linux::run(&linux),
     }
 }
 

@@ -12,16 +12,18 @@
 //!   scenario ─▶ table (one record a flow) ─▶ packet (bytes out, bytes in) ─▶ ledger (what came back)
 //!       └───────── generator: resolve, learn, flood ─────────┘
 //!   bench: weir and testpmd in alternating rounds under the same flood
+//!   linux_nat: the same measure of the kernel's own NAT
 //! ```
 //!
 //! Pure parts, testable without DPDK: `scenario`, `permutation`, `packet`, `table`, `ledger`, `gateway`, `bench::rounds`.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod bench;
 pub mod gateway;
 pub mod generator;
 pub mod ledger;
+pub mod linux_nat;
 pub mod packet;
 pub mod permutation;
 pub mod run;
