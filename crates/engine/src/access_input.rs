@@ -33,6 +33,11 @@ impl<F: Frame> Engine<F> {
                 packet.candidate = self.nat.prefetch_outbound_record(packet.hash);
             }
         }
+        for packet in burst.iter_mut().take(frames.len()) {
+            if packet.step == Step::Translate && packet.candidate.is_none() {
+                packet.candidate = self.nat.prefetch_outbound_elsewhere(packet.hash);
+            }
+        }
         for (frame, packet) in frames.drain(..).zip(&*burst) {
             match packet.step {
                 Step::Translate => self.translate_up(frame, packet, cx),

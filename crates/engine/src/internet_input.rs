@@ -32,6 +32,11 @@ impl<F: Frame> Engine<F> {
                 packet.candidate = self.nat.prefetch_inbound_record(packet.hash);
             }
         }
+        for packet in burst.iter_mut().take(frames.len()) {
+            if packet.step == Step::Translate && packet.candidate.is_none() {
+                packet.candidate = self.nat.prefetch_inbound_elsewhere(packet.hash);
+            }
+        }
         for (frame, packet) in frames.drain(..).zip(&*burst) {
             match packet.step {
                 Step::Translate => self.translate_down(frame, packet, cx),

@@ -10,7 +10,7 @@ use crate::session_state::Sender;
 use crate::tcp_state;
 
 impl Nat {
-    /// Step 3 of a burst, the straight case: `candidate`, the record of step 2, is this packet's mapping and the
+    /// Step 4 of a burst, the straight case: `candidate`, the record of step 2 or 3, is this packet's mapping and the
     /// mapping's first session this packet's. Otherwise None, and nothing is changed: ask [`inbound`](Self::inbound).
     #[inline(always)]
     pub fn inbound_established(

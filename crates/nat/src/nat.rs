@@ -162,18 +162,34 @@ impl Nat {
         self.inbound_index.prefetch(hash);
     }
 
-    /// Step 2: the record that the index line points to, asked for. It may be another flow's.
-    #[inline]
+    /// Step 2: the record that the index line points to, asked for. It may be another flow's. None: there is none, or
+    /// step 3 knows one.
+    #[inline(always)]
     pub fn prefetch_outbound_record(&self, hash: Hash) -> Option<RecordId> {
-        let id = self.outbound_index.candidate(hash).map(RecordId)?;
-        self.mappings.prefetch(id);
-        Some(id)
+        self.prefetch_record(self.outbound_index.candidate(hash))
     }
 
-    /// Step 2: the record that the index line points to, asked for. It may be another flow's.
-    #[inline]
+    /// Step 2: as [`prefetch_outbound_record`](Self::prefetch_outbound_record).
+    #[inline(always)]
     pub fn prefetch_inbound_record(&self, hash: Hash) -> Option<RecordId> {
-        let id = self.inbound_index.candidate(hash).map(RecordId)?;
+        self.prefetch_record(self.inbound_index.candidate(hash))
+    }
+
+    /// Step 3, for what step 2 has no candidate for: the same from the other bucket.
+    #[inline]
+    pub fn prefetch_outbound_elsewhere(&self, hash: Hash) -> Option<RecordId> {
+        self.prefetch_record(self.outbound_index.candidate_elsewhere(hash))
+    }
+
+    /// Step 3: as [`prefetch_outbound_elsewhere`](Self::prefetch_outbound_elsewhere).
+    #[inline]
+    pub fn prefetch_inbound_elsewhere(&self, hash: Hash) -> Option<RecordId> {
+        self.prefetch_record(self.inbound_index.candidate_elsewhere(hash))
+    }
+
+    #[inline(always)]
+    fn prefetch_record(&self, candidate: Option<u32>) -> Option<RecordId> {
+        let id = RecordId(candidate?);
         self.mappings.prefetch(id);
         Some(id)
     }

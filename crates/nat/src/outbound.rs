@@ -35,7 +35,7 @@ struct Place {
 }
 
 impl Nat {
-    /// Step 3 of a burst, the straight case: `candidate`, the record of step 2, is this packet's mapping and the
+    /// Step 4 of a burst, the straight case: `candidate`, the record of step 2 or 3, is this packet's mapping and the
     /// mapping's first session this packet's. Otherwise None, and nothing is changed: ask
     /// [`outbound_known`](Self::outbound_known).
     #[inline(always)]
