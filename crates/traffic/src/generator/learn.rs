@@ -41,9 +41,16 @@ pub struct Learned {
     pub missing: u32,
     /// From the first packet sent to the last flow established, repetitions included.
     pub seconds: f64,
+    /// From the first packet sent to the last one sent for the first time.
+    pub sending_seconds: f64,
 }
 
 impl Learned {
+    /// Flows offered per second.
+    pub fn offered(&self) -> f64 {
+        f64::from(self.flows + self.missing) / self.sending_seconds.max(1e-9)
+    }
+
     /// Flows established per second.
     pub fn rate(&self) -> f64 {
         f64::from(self.flows) / self.seconds.max(1e-9)
@@ -62,6 +69,7 @@ struct Lessons {
     to_answer: [VecDeque<u32>; 2],
     learned: Learned,
     last_cycle: u64,
+    last_sent_cycle: u64,
 }
 
 impl Generator {
@@ -175,7 +183,11 @@ impl Generator {
         if TCP && self.internet.is_clear() {
             self.accept(lessons);
         }
-        lessons.learned.sent += self.access.send() + self.internet.send();
+        let sent = self.access.send();
+        if sent > 0 && !is_repetition {
+            lessons.last_sent_cycle = tsc();
+        }
+        lessons.learned.sent += sent + self.internet.send();
         count
     }
 
@@ -299,6 +311,7 @@ impl Lessons {
             to_answer: Default::default(),
             learned: Learned::default(),
             last_cycle: tsc(),
+            last_sent_cycle: tsc(),
         }
     }
 
@@ -310,8 +323,9 @@ impl Lessons {
     }
 
     fn finish(self, start: u64) -> Learned {
-        let seconds = self.last_cycle.saturating_sub(start) as f64 / tsc_hz() as f64;
+        let since = |cycle: u64| cycle.saturating_sub(start) as f64 / tsc_hz() as f64;
+        let (seconds, sending_seconds) = (since(self.last_cycle), since(self.last_sent_cycle));
         let missing = self.places.len() as u32 - self.learned.flows;
-        Learned { seconds, missing, ..self.learned }
+        Learned { seconds, sending_seconds, missing, ..self.learned }
     }
 }
