@@ -1,32 +1,28 @@
 //! `weir traffic`: the generator and the benchmark.
 
+mod bench;
+mod flood;
+mod search;
+
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use weir_traffic::bench::{self, BenchPlan};
-use weir_traffic::generator::{Flood, FloodPlan};
-use weir_traffic::ledger::Account;
-use weir_traffic::run::{self as generator, Event, RunPlan, SidePlan};
-use weir_traffic::scenario::Scenario;
+use anyhow::bail;
+use serde::Serialize;
+use weir_traffic::generator::Size;
+use weir_traffic::run::{self as generator, Event, RunPlan, SidePlan, Task};
+use weir_traffic::scenario::{Access, Protocol, SUBSCRIBERS_PER_SHARD, Scenario};
 use weir_traffic::table::Device;
 
 /// Draws the order in which flows are flooded: any number, but always the same one, so that rounds are alike.
 const SEED: u64 = 1;
-/// Flood before the measured part of a round.
-const WARM_UP: Duration = Duration::from_millis(500);
-/// Huge pages of 2 MiB a benchmark likes to have: packet memory of two processes and the tables of a million flows.
-const BENCH_HUGE_PAGES: u64 = 1024;
 
 /// Generate traffic and measure a NAT with it.
 ///
 ///   weir traffic bench --short
 ///   weir traffic flood --access net_memif0,socket=/run/a.sock --internet net_memif1,socket=/run/b.sock
+///   weir traffic search --metric throughput --access 0000:01:00.0 --internet 0000:02:00.0
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
@@ -36,62 +32,15 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    Bench(Bench),
-    Flood(FloodArgs),
+    Bench(bench::Bench),
+    Flood(flood::Args),
     Linux(crate::traffic_linux::Args),
+    Search(search::Args),
 }
 
-/// Measure weir beside raw DPDK forwarding over the same pair of memif ports, in alternating rounds.
-///
-/// Raw is testpmd in io mode (Debian package dpdk-dev). Needs two cores that nobody else uses, and
-/// root for huge pages (it also runs without). Exit code 1 when a packet came back wrong, or when
-/// no round counts because the machine changed its speed.
-///
-///   weir traffic bench
-///   weir traffic bench --short --flows 10000
+/// What flood and search share: the ports, the device, and who talks to whom in what packets.
 #[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
-struct Bench {
-    /// Fewer and shorter rounds: 3 of 2 s instead of 5 of 5 s.
-    #[arg(long)]
-    short: bool,
-
-    /// Numbers of flows to measure with.
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [10_000, 1_000_000])]
-    flows: Vec<u32>,
-
-    /// Flows of each home.
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    flows_per_subscriber: u32,
-
-    /// Core of the generator.
-    #[arg(long, value_name = "CORE", default_value_t = 0)]
-    generator_core: usize,
-
-    /// Core of the device under test.
-    #[arg(long, value_name = "CORE", default_value_t = 1)]
-    device_core: usize,
-
-    /// Leave the machine's huge pages as they are, instead of reserving 2 GiB while it runs.
-    #[arg(long)]
-    keep_huge_pages: bool,
-
-    /// Folder for report.md and report.json.
-    #[arg(long, value_name = "DIR", default_value = "target/bench")]
-    output: PathBuf,
-}
-
-/// Flood a device through two ports and say what came back: right, wrong, lost.
-///
-/// Plays the homes behind the gateway of the access side and the hosts behind the gateway of the
-/// internet side. First one packet of each flow goes up, and what comes out tells its public
-/// endpoint; then both directions are flooded. The device must serve the homes 10.128.0.0/9 through
-/// the tunnel endpoints 10.64.0.1, 10.64.0.2, ... (256 homes each), and run before this starts.
-///
-///   weir traffic flood --access 0000:01:00.0 --internet 0000:02:00.0 --flows 100000 --seconds 10
-#[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
-struct FloodArgs {
+struct TrafficArgs {
     /// Port of the access side: DPDK device arguments or a PCI address.
     #[arg(long, value_name = "DEVICE")]
     access: String,
@@ -116,21 +65,30 @@ struct FloodArgs {
     #[arg(long, value_name = "A", default_value = "10.2.0.2")]
     internet_gateway: Ipv4Addr,
 
-    /// Number of flows.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    flows: u32,
+    /// How homes reach the device: through a GRE tunnel each, or by plain IPv4.
+    #[arg(long, value_name = "MODE", default_value = "gre")]
+    access_mode: AccessMode,
 
     /// Flows of each home.
     #[arg(long, value_name = "N", default_value_t = 64)]
     flows_per_subscriber: u32,
 
-    /// Seconds of the flood that are measured.
-    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
-    seconds: Duration,
+    /// Homes of each shard.
+    #[arg(long, value_name = "N", default_value_t = SUBSCRIBERS_PER_SHARD)]
+    subscribers_per_shard: u32,
 
-    /// Seconds of flood before that.
-    #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
-    warm_up: Duration,
+    /// Size of the plain Ethernet frame with its 4 bytes of FCS, 64 to 1518, or `imix`: 64, 594 and 1518 as 7:4:1.
+    /// Through a tunnel a packet has 24 bytes more.
+    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = size)]
+    size: Size,
+
+    /// Share of the packets that go upstream.
+    #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = percent)]
+    up_share: f64,
+
+    /// What the flows are. TCP flows are opened by a handshake; their packets need 76 bytes at least.
+    #[arg(long, value_name = "PROTOCOL", default_value = "udp")]
+    protocol: ProtocolName,
 
     /// Core of the generator.
     #[arg(long, default_value_t = 0)]
@@ -140,9 +98,21 @@ struct FloodArgs {
     #[arg(long)]
     pass_through: bool,
 
-    /// One JSON object per phase, the result last; the ports stay up until standard input ends.
+    /// One JSON object per event, the result last; the ports stay up until standard input ends.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum AccessMode {
+    Gre,
+    Plain,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ProtocolName {
+    Udp,
+    Tcp,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
@@ -150,62 +120,104 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         Command::Bench(bench) => run_bench(&bench),
         Command::Flood(flood) => run_flood(flood),
         Command::Linux(linux) => crate::traffic_linux::run(&linux),
+        Command::Bench(bench) => bench::run(&bench),
+        Command::Flood(flood) => flood::run(flood),
+        Command::Search(search) => search::run(search),
     }
 }
 
-fn run_bench(args: &Bench) -> anyhow::Result<()> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+impl TrafficArgs {
+    /// `flows` established before the flood, `new_flows` opened later.
+    fn scenario(&self, flows: u32, new_flows: u32) -> anyhow::Result<Scenario> {
+        let access = match self.access_mode {
+            AccessMode::Gre => Access::Gre,
+            AccessMode::Plain => Access::Plain,
+        };
+        let scenario = Scenario::new(flows, self.flows_per_subscriber, SEED)?
+            .with_subscribers_per_shard(self.subscribers_per_shard)?
+            .with_new_flows(new_flows)?
+            .with_access(access)?;
+        Ok(scenario)
     }
-    let scenarios: Result<Vec<_>, _> = args
-        .flows
-        .iter()
-        .map(|&flows| Scenario::new(flows, args.flows_per_subscriber, SEED))
-        .collect();
-    let (pairs, measured) =
-        if args.short { (3, Duration::from_secs(2)) } else { (5, Duration::from_secs(5)) };
-    let plan = BenchPlan {
-        scenarios: scenarios?,
-        pairs,
-        flood: FloodPlan { warm_up: WARM_UP, measured },
-        generator_core: args.generator_core,
-        device_core: args.device_core,
-        weir: std::env::current_exe().context("the weir binary")?,
-        huge_pages: if args.keep_huge_pages { 0 } else { BENCH_HUGE_PAGES },
-        interrupted,
-    };
-    let report = bench::bench(&plan, |line| eprintln!("{line}"))?;
-    report.write(&args.output)?;
-    println!("\n{}\nDetails: {}", report.table(), args.output.join("report.md").display());
-    ensure!(report.wrong() == 0, "{} packets came back wrong", report.wrong());
-    ensure!(report.is_conclusive(), "no round counts: the machine changed its speed all the time");
+
+    /// Runs the task and shows its events: as JSON, or as `text` says.
+    fn run(
+        self,
+        scenario: Scenario,
+        task: Task,
+        text: impl Fn(&Event) -> Option<String>,
+    ) -> anyhow::Result<()> {
+        let side = |device, gateway: Ipv4Addr, address: Ipv4Addr| SidePlan {
+            device,
+            gateway: gateway.to_bits(),
+            device_address: address.to_bits(),
+        };
+        let plan = RunPlan {
+            access: side(self.access, self.access_gateway, self.access_address),
+            internet: side(self.internet, self.internet_gateway, self.internet_address),
+            scenario,
+            device: if self.pass_through { Device::PassesThrough } else { Device::Translates },
+            protocol: match self.protocol {
+                ProtocolName::Udp => Protocol::Udp,
+                ProtocolName::Tcp => Protocol::Tcp,
+            },
+            size: self.size,
+            task,
+            core: self.core,
+            file_prefix: format!("weir-traffic-{}", std::process::id()),
+        };
+        let mut shown = Ok(());
+        generator::run(&plan, |event| {
+            if shown.is_ok() {
+                shown = if self.json { show_json(&event) } else { show_text(&event, &text) };
+            }
+        })?;
+        Ok(shown?)
+    }
+}
+
+fn show_json(event: &Event) -> io::Result<()> {
+    print_json(event)?;
+    if matches!(event, Event::Finished(_) | Event::Found(_)) {
+        io::stdin().lock().read_to_end(&mut Vec::new())?;
+    }
     Ok(())
 }
 
-fn run_flood(args: FloodArgs) -> anyhow::Result<()> {
-    let side = |device, gateway: Ipv4Addr, address: Ipv4Addr| SidePlan {
-        device,
-        gateway: gateway.to_bits(),
-        device_address: address.to_bits(),
-    };
-    let plan = RunPlan {
-        access: side(args.access, args.access_gateway, args.access_address),
-        internet: side(args.internet, args.internet_gateway, args.internet_address),
-        scenario: Scenario::new(args.flows, args.flows_per_subscriber, SEED)?,
-        device: if args.pass_through { Device::PassesThrough } else { Device::Translates },
-        flood: FloodPlan { warm_up: args.warm_up, measured: args.seconds },
-        core: args.core,
-        file_prefix: format!("weir-traffic-{}", std::process::id()),
-    };
-    let show = if args.json { show_json } else { show_text };
-    let mut shown = Ok(());
-    generator::run(&plan, |event| {
-        if shown.is_ok() {
-            shown = show(&event);
+fn print_json(value: &impl Serialize) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    serde_json::to_writer(&mut output, value)?;
+    writeln!(output)?;
+    output.flush()
+}
+
+/// Events that flood and search have in common, or what `special` makes of the others.
+fn show_text(event: &Event, special: impl Fn(&Event) -> Option<String>) -> io::Result<()> {
+    let text = match event {
+        Event::Started { huge_pages: true } => "ports up, huge pages\n".into(),
+        Event::Started { huge_pages: false } => "ports up, no huge pages\n".into(),
+        Event::Learned { sent, wrong, rate, .. } => {
+            format!(
+                "all flows established, {sent} packets sent, {wrong} wrong, {:.2} M flows/s\n",
+                rate / 1e6
+            )
         }
-    })?;
-    Ok(shown?)
+        Event::Progress(progress) => progress_line(progress),
+        other => special(other).unwrap_or_default(),
+    };
+    let mut output = io::stdout().lock();
+    output.write_all(text.as_bytes())?;
+    output.flush()
+}
+
+fn progress_line(progress: &weir_traffic::generator::Progress) -> String {
+    use weir_traffic::generator::Progress;
+    match progress {
+        Progress::Learn { learned, of } => format!("{learned} of {of} flows established\n"),
+        Progress::Flood { seconds, of_seconds, rate_mpps, lost, wrong } => format!(
+            "{seconds:5.0} of {of_seconds:.0} s  {rate_mpps:6.2} Mpps right, {lost} lost or under way, {wrong} wrong\n"
+        ),
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -216,52 +228,56 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-fn show_json(event: &Event) -> io::Result<()> {
-    let mut output = io::stdout().lock();
-    serde_json::to_writer(&mut output, event)?;
-    writeln!(output)?;
-    output.flush()?;
-    if matches!(event, Event::Finished(_)) {
-        io::stdin().lock().read_to_end(&mut Vec::new())?;
+/// A share from 0 to 1.
+fn percent(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if !(0.0..=100.0).contains(&percent) {
+        return Err("not between 0 and 100".into());
     }
-    Ok(())
+    Ok(percent / 100.0)
 }
 
-fn show_text(event: &Event) -> io::Result<()> {
-    let mut output = io::stdout().lock();
-    match event {
-        Event::Started { huge_pages: true } => writeln!(output, "ports up, huge pages"),
-        Event::Started { huge_pages: false } => writeln!(output, "ports up, no huge pages"),
-        Event::Learned { sent, wrong } => {
-            writeln!(output, "all flows established, {sent} packets sent, {wrong} wrong")
-        }
-        Event::Finished(flood) => write!(output, "{}", table(flood)),
+/// A rate per second.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if !(1.0..=1e9).contains(&rate) {
+        return Err("not between 1 and 1,000,000,000 per second".into());
+    }
+    Ok(rate)
+}
+
+fn size(text: &str) -> Result<Size, String> {
+    if text == "imix" {
+        return Ok(Size::Imix);
+    }
+    match text.parse() {
+        Ok(size @ 64..=1518) => Ok(Size::Fixed(size)),
+        _ => Err("neither a size of 64 to 1518 bytes nor `imix`".into()),
     }
 }
 
-fn table(flood: &Flood) -> String {
-    let line = |name, account: &Account, right_in_window: u64| {
-        format!(
-            "{name:<11} {:>8.2} {:>12} {:>12} {:>10} {:>13} {:>12} {:>10}\n",
-            right_in_window as f64 / flood.seconds / 1e6,
-            account.sent,
-            account.right,
-            account.lost(),
-            account.wrong_address,
-            account.bad_checksum,
-            account.duplicate,
-        )
-    };
-    let mut text = format!(
-        "{:<11} {:>8} {:>12} {:>12} {:>10} {:>13} {:>12} {:>10}\n",
-        "", "Mpps", "sent", "right", "lost", "wrong address", "bad checksum", "duplicate"
-    );
-    text.push_str(&line("upstream", &flood.upstream, flood.right_upstream));
-    text.push_str(&line("downstream", &flood.downstream, flood.right_downstream));
-    text.push_str(&format!(
-        "both        {:>8.2} Mpps right, {} foreign frames\n",
-        flood.rate_mpps(),
-        flood.foreign
-    ));
-    text
+/// Refuses a number of flows that no table of this program holds.
+fn checked_flows(flows: u64) -> anyhow::Result<u32> {
+    match u32::try_from(flows) {
+        Ok(flows) => Ok(flows),
+        Err(_) => bail!("{flows} flows are more than the generator can tell apart"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_checked_where_they_are_typed() {
+        assert_eq!(size("imix"), Ok(Size::Imix));
+        assert_eq!(size("1518"), Ok(Size::Fixed(1518)));
+        assert!(size("63").is_err() && size("1519").is_err() && size("big").is_err());
+        assert_eq!(percent("25"), Ok(0.25));
+        assert!(percent("101").is_err() && percent("NaN").is_err());
+        assert_eq!(rate("1e6"), Ok(1e6));
+        assert!(rate("0").is_err() && rate("-1").is_err());
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(seconds("86401").is_err());
+    }
 }

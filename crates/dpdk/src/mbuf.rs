@@ -12,6 +12,8 @@ use weir_dpdk_sys as sys;
 use weir_wire::frame::Frame;
 
 use crate::prefetch;
+/// RTE_PKTMBUF_HEADROOM as Debian and upstream build DPDK; any value that fits the buffer would do.
+const HEADROOM: u16 = 128;
 
 /// One DPDK packet buffer. Dropping it gives it back to its pool; sending it moves it to the driver.
 ///
@@ -46,6 +48,20 @@ impl Mbuf {
         // JUSTIFICATION: one call per burst instead of one per frame.
         // SAFETY: `first` points to `count` pointers to buffers we own, because Mbuf is transparent.
         unsafe { sys::weir_mbuf_free_bulk(first, count) }
+    }
+
+    /// Makes this an empty buffer again and gives it `len` bytes behind the default headroom, whose contents are whatever lay
+    /// there. `None`, and no change, when it is a chain or has no room for them.
+    #[inline]
+    pub fn reset(&mut self, len: u16) -> Option<&mut [u8]> {
+        let view = self.view_mut();
+        if view.nb_segs != 1 || u32::from(HEADROOM) + u32::from(len) > u32::from(view.buf_len) {
+            return None;
+        }
+        view.data_off = HEADROOM;
+        view.data_len = len;
+        view.pkt_len = u32::from(len);
+        Some(self.data_mut())
     }
 
     #[inline]
@@ -212,6 +228,19 @@ mod tests {
             assert!(mbuf.extend(384));
             assert!(!mbuf.extend(1));
             assert_eq!(mbuf.data().len(), 512);
+        });
+    }
+
+    #[test]
+    fn a_reset_buffer_has_the_length_asked_for() {
+        with_buffer(|mbuf| {
+            assert!(mbuf.extend(100) && mbuf.push(28));
+            assert_eq!(mbuf.reset(60).map(|bytes| bytes.len()), Some(60));
+            assert_eq!((mbuf.view().pkt_len, mbuf.view().data_off), (60, 128));
+            assert!(mbuf.reset(385).is_none());
+            assert_eq!(mbuf.data().len(), 60);
+            mbuf.view_mut().nb_segs = 2;
+            assert!(mbuf.reset(60).is_none());
         });
     }
 

@@ -84,6 +84,30 @@ impl TxQueue {
         sent
     }
 
+    /// Offers all frames to the device once and keeps those it does not take, in order. Returns how many it took.
+    #[inline]
+    pub fn offer(&mut self, frames: &mut Vec<Mbuf>) -> usize {
+        let total = frames.len();
+        let count = total.min(usize::from(u16::MAX)) as u16;
+        let first = frames.as_mut_ptr().cast::<*mut sys::weir_mbuf>();
+        // JUSTIFICATION: ownership of some frames moves to the device below, in place.
+        // SAFETY: 0 is within the capacity. From here on the vector owns no frame, until the rest is given back to it.
+        unsafe { frames.set_len(0) };
+        // JUSTIFICATION: the burst is the one call per burst into DPDK.
+        // SAFETY: `count` pointers behind `first` are frames we own. The port is open and started while `self.port` lives, and
+        // `&mut self` makes this the only sender on its queue.
+        let taken = usize::from(unsafe { sys::weir_tx_burst(self.port.id(), first, count) });
+        if taken > 0 && taken < total {
+            // JUSTIFICATION: the rest moves to the front without touching what moved away.
+            // SAFETY: both ranges lie within the old length; pointers may be copied over pointers that are no longer ours.
+            unsafe { std::ptr::copy(first.wrapping_add(taken), first, total - taken) };
+        }
+        // JUSTIFICATION: the frames not taken are still ours.
+        // SAFETY: the first `total - taken` pointers are frames that the device did not take.
+        unsafe { frames.set_len(total - taken) };
+        taken
+    }
+
     /// Frames freed because the device would not take them.
     pub fn dropped(&self) -> u64 {
         self.dropped

@@ -50,6 +50,7 @@ mod walk;
 pub use error::{Full, OutOfMemory};
 pub use hash::{Hash, HashKey};
 pub use index::{BURST_MAX, Index};
+pub use prefetch::prefetch;
 pub use record::{Record, RecordId, SlabId};
 pub use region::Region;
 pub use slabs::Slabs;

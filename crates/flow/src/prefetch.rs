@@ -3,7 +3,7 @@
 
 /// Prefetches the first cache line of `slice[index]` into all cache levels. An index out of range is harmless.
 #[inline(always)]
-pub(crate) fn prefetch<T>(slice: &[T], index: usize) {
+pub fn prefetch<T>(slice: &[T], index: usize) {
     let address = slice.as_ptr().wrapping_add(index);
     #[cfg(target_arch = "x86_64")]
     {

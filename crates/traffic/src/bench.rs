@@ -147,9 +147,9 @@ impl Place<'_> {
         let (mut before, mut after) = (Busy::default(), Busy::default());
         let flood = flood_process::run(self, scenario, Device::Translates, |event| {
             match event {
-                Event::Started { .. } => {}
                 Event::Learned { .. } => before = weir.busy()?,
                 Event::Finished(_) => after = weir.busy()?,
+                _ => {}
             }
             Ok(())
         })?;

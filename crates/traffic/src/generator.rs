@@ -2,16 +2,22 @@
 
 mod flood;
 mod learn;
+mod templates;
+mod validate;
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use weir_dpdk::{Mbuf, tsc, tsc_hz};
 use weir_wire::ethernet::Mac;
 
-pub use self::flood::{Flood, FloodPlan};
+pub use self::flood::{Flood, FloodPlan, Load};
 pub use self::learn::Learned;
-use crate::packet::{Direction, Plain, Tunnel};
+use self::templates::Templates;
+pub use self::templates::{SIZES, Size, Traffic, TrafficError};
+pub use self::validate::Validated;
+use crate::packet::Direction;
 use crate::side::{SPARE_MAX, Side};
 use crate::table::Table;
 
@@ -29,6 +35,32 @@ pub enum GeneratorError {
     SharedEndpoints { count: usize },
 }
 
+/// How a long phase comes along, about once a second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "phase")]
+pub enum Progress {
+    Learn {
+        learned: u32,
+        of: u32,
+    },
+    /// `seconds` of `of_seconds`, warm-up included; the rate of the last second.
+    Flood {
+        seconds: f64,
+        of_seconds: f64,
+        rate_mpps: f64,
+        lost: u64,
+        wrong: u64,
+    },
+}
+
+/// The unit of the time stamps in packets: 2^3 cycles, so that 32 bits hold ten seconds and more.
+const STAMP_SHIFT: u32 = 3;
+
+#[inline(always)]
+fn stamp(cycle: u64) -> u32 {
+    (cycle >> STAMP_SHIFT) as u32
+}
+
 #[derive(Debug)]
 pub struct Generator {
     access: Side,
@@ -36,23 +68,25 @@ pub struct Generator {
     table: Table,
     /// Buffers between receiving and sending.
     spare: Vec<Mbuf>,
-    upstream: Tunnel,
-    downstream: Plain,
+    traffic: Traffic,
+    upstream: Templates,
+    downstream: Templates,
+    /// The first lap that no packet has had yet.
+    next_lap: u32,
 }
 
 impl Generator {
-    pub fn new(access: Side, internet: Side, table: Table) -> Self {
+    pub fn new(access: Side, internet: Side, table: Table, traffic: Traffic) -> Self {
+        let (ours, theirs) = (access.gateway.mac, internet.gateway.mac);
         Generator {
-            upstream: Tunnel::template(access.gateway.mac, Mac::BROADCAST, Direction::Upstream),
-            downstream: Plain::template(
-                internet.gateway.mac,
-                Mac::BROADCAST,
-                Direction::Downstream,
-            ),
+            upstream: Templates::new(traffic, ours, Mac::BROADCAST, Direction::Upstream),
+            downstream: Templates::new(traffic, theirs, Mac::BROADCAST, Direction::Downstream),
             access,
             internet,
             table,
             spare: Vec::with_capacity(SPARE_MAX),
+            traffic,
+            next_lap: 1,
         }
     }
 
@@ -99,9 +133,9 @@ impl Generator {
         if let (Some(access), Some(internet)) =
             (self.access.gateway.device_mac, self.internet.gateway.device_mac)
         {
-            self.upstream = Tunnel::template(self.access.gateway.mac, access, Direction::Upstream);
-            self.downstream =
-                Plain::template(self.internet.gateway.mac, internet, Direction::Downstream);
+            let (ours, theirs) = (self.access.gateway.mac, self.internet.gateway.mac);
+            self.upstream = Templates::new(self.traffic, ours, access, Direction::Upstream);
+            self.downstream = Templates::new(self.traffic, theirs, internet, Direction::Downstream);
         }
         Ok(())
     }

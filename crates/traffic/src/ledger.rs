@@ -13,6 +13,13 @@ pub enum Verdict {
     Duplicate,
 }
 
+impl Verdict {
+    /// Whether the packet is what was sent, if perhaps for the second time.
+    pub fn is_delivered(self) -> bool {
+        matches!(self, Verdict::Right | Verdict::Duplicate)
+    }
+}
+
 /// Packets of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {

@@ -6,27 +6,31 @@
 //!
 //! ```text
 //!            access port                           internet port
-//!   homes ── GRE/IPv4/UDP ──▶ device under test ── IPv4/UDP ──▶ hosts
-//!         ◀─────────────────                    ◀─────────────
+//!   homes ── GRE or plain ──▶ device under test ──── UDP or TCP ──▶ hosts
+//!         ◀─────────────────                     ◀────────────────
 //!
-//!   scenario ─▶ table (one record a flow) ─▶ packet (bytes out, bytes in) ─▶ ledger (what came back)
-//!       └───────── generator: resolve, learn, flood ─────────┘
-//!   bench: weir and testpmd in alternating rounds under the same flood
-//!   linux_nat: the same measure of the kernel's own NAT
+//!   scenario ─▶ table (one record a flow) ─▶ packet (bytes out, bytes in) ─▶ ledger (what came back), latency (when)
+//!       └───────── generator: resolve, learn, flood (pacing: when to send) ─────────┘
+//!   search: the rates of RFC 9693      bench: weir and testpmd in alternating rounds under the same flood
+//!   linux_nat: the kernel's own NAT, fed inside the kernel
 //! ```
 //!
-//! Pure parts, testable without DPDK: `scenario`, `permutation`, `packet`, `table`, `ledger`, `gateway`, `bench::rounds`.
+//! Pure parts, testable without DPDK: `scenario`, `permutation`, `packet`, `table`, `ledger`, `latency`, `pacing`, `gateway`,
+//! `search::bisection`, `bench::rounds`.
 
 #![deny(unsafe_code)]
 
 pub mod bench;
 pub mod gateway;
 pub mod generator;
+pub mod latency;
 pub mod ledger;
 pub mod linux_nat;
+pub mod pacing;
 pub mod packet;
 pub mod permutation;
 pub mod run;
 pub mod scenario;
+pub mod search;
 pub mod side;
 pub mod table;

@@ -1,27 +1,37 @@
-//! The two packets of the generated traffic, as bytes. Hot: one of them is written and one read per packet.
+//! The packets of the generated traffic, as bytes. Hot: one of them is written and one read per packet.
 //!
 //! ```text
-//!   Plain   60 B   Ethernet 14 | IPv4 20 | UDP 8 | mark 18                              internet side: 64 bytes with the FCS
-//!   Tunnel  84 B   Ethernet 14 | IPv4 20 | GRE 4 | IPv4 20 | UDP 8 | mark 18            access side
+//!   internet side   Ethernet 14 |                  IPv4 20 | UDP 8 or TCP 20 | mark 16 | padding          64 to 1518 bytes with the FCS
+//!   access side     Ethernet 14 | IPv4 20 | GRE 4 | IPv4 20 | UDP 8 or TCP 20 | mark 16 | padding         24 more; the same in plain mode
 //! ```
 //!
-//! The mark is the UDP payload: which flow, which lap of the flood, which direction. A device under test cannot know it and must
-//! not change it, so it says what a packet is even where all its addresses are wrong.
+//! The mark says which flow, which lap of the flood, which direction, and when it was sent. A device under test cannot know it and
+//! must not change it, so it says what a packet is even where all its addresses are wrong.
+//!
+//! Addresses and ports are held as they lie in the packet, read as little-endian words ("wire words"): they are compared and
+//! copied, never computed with, and the Internet checksum does not depend on the byte order (RFC 1071 section 2(B)).
 
 use weir_wire::checksum;
-use weir_wire::ethernet::{ETHERTYPE_IPV4, Ethernet, Mac};
-use weir_wire::gre::{Gre, PROTOCOL_IPV4};
-use weir_wire::ipv4::{Ipv4, PROTOCOL_GRE, PROTOCOL_UDP};
-use weir_wire::udp::Udp;
-use weir_wire::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
-use crate::scenario::Endpoint;
+use weir_wire::ethernet::{ETHERTYPE_IPV4, Mac};
+use weir_wire::gre::PROTOCOL_IPV4;
+use weir_wire::ipv4::{PROTOCOL_GRE, PROTOCOL_TCP, PROTOCOL_UDP};
 
 const TTL: u8 = 64;
-const ETHERNET_LEN: usize = size_of::<Ethernet>();
-const IPV4_LEN: usize = size_of::<Ipv4>();
-const UDP_LEN: usize = size_of::<Datagram>();
+const ETHERNET_LEN: usize = 14;
+const IPV4_LEN: usize = 20;
+const GRE_LEN: usize = 4;
+const UDP_LEN: usize = 8;
+const TCP_LEN: usize = 20;
+/// What the tunnel adds to a packet.
+pub const TUNNEL_LEN: usize = IPV4_LEN + GRE_LEN;
+/// Mark and two bytes of padding: makes the UDP packet of RFC 2544's 64 bytes.
+const MARK_LEN: usize = 18;
+/// The frame check sequence, which a buffer does not hold.
+pub const FCS_LEN: usize = 4;
+
+const TCP_SYN: u8 = 0x02;
+const TCP_PSH: u8 = 0x08;
+const TCP_ACK: u8 = 0x10;
 
 /// Direction of a packet, as its mark carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,282 +43,346 @@ pub enum Direction {
 impl Direction {
     const fn magic(self) -> u32 {
         match self {
-            Direction::Upstream => u32::from_be_bytes(*b"wrUP"),
-            Direction::Downstream => u32::from_be_bytes(*b"wrDN"),
+            Direction::Upstream => u32::from_le_bytes(*b"wrUP"),
+            Direction::Downstream => u32::from_le_bytes(*b"wrDN"),
         }
     }
 }
 
-/// The UDP payload, 18 bytes.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
-#[repr(C)]
+/// The kind of packet: through a tunnel or not, TCP or UDP. All offsets follow from it at compile time.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind<const TUNNEL: bool, const TCP: bool>;
+
+impl<const TUNNEL: bool, const TCP: bool> Kind<TUNNEL, TCP> {
+    /// Where the inner IPv4 header starts.
+    const IP: usize = ETHERNET_LEN + if TUNNEL { TUNNEL_LEN } else { 0 };
+    const L4: usize = Self::IP + IPV4_LEN;
+    const L4_LEN: usize = if TCP { TCP_LEN } else { UDP_LEN };
+    const L4_CHECKSUM: usize = Self::L4 + if TCP { 16 } else { 6 };
+    const PROTOCOL: u8 = if TCP { PROTOCOL_TCP } else { PROTOCOL_UDP };
+    const MARK: usize = Self::L4 + Self::L4_LEN;
+    /// Everything that differs from packet to packet, and the shortest packet of the kind.
+    pub const HEAD: usize = Self::MARK + MARK_LEN;
+}
+
+/// The addresses of a packet as wire words: source in the low half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// Of the tunnel; without meaning where there is none.
+    pub outer: u64,
+    pub inner: u64,
+    pub ports: u32,
+}
+
+/// Which packet of which flow. Laps count from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    magic: U32,
-    flow: U32,
-    lap: U32,
-    padding: [u8; 6],
+    pub flow: u32,
+    pub lap: u32,
+    /// When it was sent, in a unit of the caller.
+    pub stamp: u32,
 }
 
-/// A UDP datagram: what the UDP checksum covers, but for the pseudo header. 26 bytes.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Datagram {
-    udp: Udp,
-    mark: Mark,
+/// Sequence number, acknowledgement and flags of a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    sequence: u32,
+    acknowledgement: u32,
+    flags: u8,
 }
 
-/// A packet of the internet side.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Plain {
-    ethernet: Ethernet,
-    ip: Ipv4,
-    datagram: Datagram,
-}
-
-/// A packet of the access side.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Tunnel {
-    ethernet: Ethernet,
-    outer: Ipv4,
-    gre: Gre,
-    ip: Ipv4,
-    datagram: Datagram,
-}
-
-const _: () =
-    assert!(size_of::<Mark>() == 18 && size_of::<Plain>() == 60 && size_of::<Tunnel>() == 84);
-
-/// What differs from flow to flow in the inner IPv4 and UDP headers, checksums included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inner {
-    pub source: Endpoint,
-    pub destination: Endpoint,
-    ip_checksum: u16,
-    /// For lap 0.
-    udp_checksum: u16,
-}
-
-/// What differs from flow to flow in the outer header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outer {
-    pub source: u32,
-    pub destination: u32,
-    checksum: u16,
-}
-
-impl Inner {
-    /// Computes the checksums of a flow once; each packet then only adds its lap.
-    pub fn new(source: Endpoint, destination: Endpoint, flow: u32, direction: Direction) -> Self {
-        let ip = ipv4(source.address, destination.address, PROTOCOL_UDP, UDP_LEN);
-        let datagram = Datagram { udp: udp(source, destination), mark: mark(flow, 0, direction) };
-        let sum = checksum::pseudo_header(
-            source.address,
-            destination.address,
-            PROTOCOL_UDP,
-            UDP_LEN as u16,
-        ) + checksum::partial(datagram.as_bytes());
-        Inner {
-            source,
-            destination,
-            ip_checksum: ip.checksum.get(),
-            udp_checksum: checksum::finish(sum),
-        }
-    }
-
-    /// The UDP checksum with `lap` in the mark. RFC 768: a sum of zero is sent as all ones.
+impl Segment {
+    /// The segment of a lap: lap 1 opens the connection, each later one carries `payload_len` bytes more. `peer_lap` is the last
+    /// lap received from the other side, 0 for none. A SYN carries its mark as data (RFC 9293 section 3.4 allows it), so that all
+    /// packets are alike.
     #[inline]
-    fn udp_checksum(&self, lap: u32) -> u16 {
-        let checksum = checksum::Delta::new().replace32(0, lap).apply(self.udp_checksum);
-        if checksum == 0 { 0xffff } else { checksum }
-    }
-
-    #[inline]
-    fn write(&self, ip: &mut Ipv4, datagram: &mut Datagram, flow: u32, lap: u32) {
-        let Datagram { udp, mark } = datagram;
-        ip.source = U32::new(self.source.address);
-        ip.destination = U32::new(self.destination.address);
-        ip.checksum = U16::new(self.ip_checksum);
-        udp.source_port = U16::new(self.source.port);
-        udp.destination_port = U16::new(self.destination.port);
-        udp.checksum = U16::new(self.udp_checksum(lap));
-        mark.flow = U32::new(flow);
-        mark.lap = U32::new(lap);
-    }
-}
-
-impl Outer {
-    pub fn new(source: u32, destination: u32) -> Self {
-        let ip = ipv4(source, destination, PROTOCOL_GRE, size_of::<Gre>() + IPV4_LEN + UDP_LEN);
-        Outer { source, destination, checksum: ip.checksum.get() }
-    }
-}
-
-impl Plain {
-    /// The packet of no flow yet, from `source` to `destination` on the link.
-    pub fn template(source: Mac, destination: Mac, direction: Direction) -> Self {
-        let nobody = Endpoint { address: 0, port: 0 };
-        Plain {
-            ethernet: Ethernet { destination, source, ethertype: U16::new(ETHERTYPE_IPV4) },
-            ip: ipv4(0, 0, PROTOCOL_UDP, UDP_LEN),
-            datagram: Datagram { udp: udp(nobody, nobody), mark: mark(0, 0, direction) },
-        }
-    }
-
-    /// Writes the packet of a flow into the first 60 bytes of `bytes`.
-    #[inline]
-    pub fn write(&self, bytes: &mut [u8], inner: &Inner, flow: u32, lap: u32) {
-        if let Ok((packet, _)) = Plain::mut_from_prefix(bytes) {
-            *packet = *self;
-            inner.write(&mut packet.ip, &mut packet.datagram, flow, lap);
+    pub fn new(direction: Direction, flow: u32, lap: u32, peer_lap: u32, payload_len: u32) -> Self {
+        // Knuth's multiplicative hash: sequence numbers all over the space, wrapping in some flows.
+        let ours = flow.wrapping_mul(2_654_435_761);
+        let (isn, peer_isn, syn) = match direction {
+            Direction::Upstream => (ours, !ours, TCP_SYN),
+            Direction::Downstream => (!ours, ours, TCP_SYN | TCP_ACK),
+        };
+        // Data sent before this lap, and the SYN itself.
+        let before = (lap - 1).wrapping_mul(payload_len).wrapping_add(u32::from(lap > 1));
+        let heard = peer_lap.wrapping_mul(payload_len).wrapping_add(1);
+        let opens = lap == 1;
+        let acks = !opens || direction == Direction::Downstream;
+        Segment {
+            sequence: isn.wrapping_add(before),
+            acknowledgement: if acks { peer_isn.wrapping_add(heard) } else { 0 },
+            flags: if opens { syn } else { TCP_ACK | TCP_PSH },
         }
     }
 }
 
-impl Tunnel {
-    /// The packet of no flow yet, from `source` to `destination` on the link.
-    pub fn template(source: Mac, destination: Mac, direction: Direction) -> Self {
-        let plain = Plain::template(source, destination, direction);
-        Tunnel {
-            ethernet: plain.ethernet,
-            outer: ipv4(0, 0, PROTOCOL_GRE, size_of::<Gre>() + IPV4_LEN + UDP_LEN),
-            gre: Gre { flags_version: U16::new(0), protocol: U16::new(PROTOCOL_IPV4) },
-            ip: plain.ip,
-            datagram: plain.datagram,
+/// A packet of no flow yet, and the sums of what does not differ from flow to flow.
+#[derive(Clone, Debug)]
+pub struct Template {
+    bytes: Vec<u8>,
+    outer_sum: u64,
+    ip_sum: u64,
+    l4_sum: u64,
+    payload_len: u32,
+}
+
+impl Template {
+    /// A packet of `len` bytes without FCS (at least [`Kind::HEAD`]) from `source` to `destination` on the link.
+    pub fn new<const TUNNEL: bool, const TCP: bool>(
+        source: Mac,
+        destination: Mac,
+        direction: Direction,
+        len: usize,
+    ) -> Self {
+        let len = len.max(Kind::<TUNNEL, TCP>::HEAD);
+        let (ip, l4) = (Kind::<TUNNEL, TCP>::IP, Kind::<TUNNEL, TCP>::L4);
+        let l4_len = (len - l4) as u16;
+        let mut bytes = vec![0; len];
+        bytes[..6].copy_from_slice(&destination.0);
+        bytes[6..12].copy_from_slice(&source.0);
+        bytes[12..14].copy_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
+        if TUNNEL {
+            write_ipv4(&mut bytes[ETHERNET_LEN..], PROTOCOL_GRE, len - ETHERNET_LEN);
+            bytes[ip - 2..ip].copy_from_slice(&PROTOCOL_IPV4.to_be_bytes());
+        }
+        write_ipv4(&mut bytes[ip..], Kind::<TUNNEL, TCP>::PROTOCOL, len - ip);
+        if TCP {
+            // Five words of header, a window of 64 KiB - 1.
+            bytes[l4 + 12] = 5 << 4;
+            bytes[l4 + 14..l4 + 16].copy_from_slice(&[0xff; 2]);
+        } else {
+            bytes[l4 + 4..l4 + 6].copy_from_slice(&l4_len.to_be_bytes());
+        }
+        let mark = Kind::<TUNNEL, TCP>::MARK;
+        bytes[mark..mark + 4].copy_from_slice(&direction.magic().to_le_bytes());
+        let pseudo = pseudo_sum(Kind::<TUNNEL, TCP>::PROTOCOL, l4_len);
+        Template {
+            outer_sum: if TUNNEL {
+                words(&bytes[ETHERNET_LEN..ETHERNET_LEN + IPV4_LEN])
+            } else {
+                0
+            },
+            ip_sum: words(&bytes[ip..l4]),
+            l4_sum: words(&bytes[l4..]) + pseudo,
+            payload_len: (len - mark) as u32,
+            bytes,
         }
     }
 
-    /// Writes the packet of a flow into the first 84 bytes of `bytes`.
-    #[inline]
-    pub fn write(&self, bytes: &mut [u8], outer: &Outer, inner: &Inner, flow: u32, lap: u32) {
-        if let Ok((packet, _)) = Tunnel::mut_from_prefix(bytes) {
-            *packet = *self;
-            packet.outer.source = U32::new(outer.source);
-            packet.outer.destination = U32::new(outer.destination);
-            packet.outer.checksum = U16::new(outer.checksum);
-            inner.write(&mut packet.ip, &mut packet.datagram, flow, lap);
+    /// Bytes of the packet, without FCS.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Never: the shortest packet has 60 bytes.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Bytes of TCP or UDP payload.
+    pub fn payload_len(&self) -> u32 {
+        self.payload_len
+    }
+
+    /// Writes a packet into `bytes`, which are [`Template::len`] long (others are left alone). `segment` counts for TCP only.
+    #[inline(always)]
+    pub fn write<const TUNNEL: bool, const TCP: bool>(
+        &self,
+        bytes: &mut [u8],
+        addresses: Addresses,
+        mark: Mark,
+        segment: Segment,
+    ) {
+        let size = Kind::<TUNNEL, TCP>::HEAD;
+        if bytes.len() != self.bytes.len() {
+            return;
         }
+        let Some((head, rest)) = bytes.split_at_mut_checked(size) else { return };
+        let Some((template, padding)) = self.bytes.split_at_checked(size) else { return };
+        head.copy_from_slice(template);
+        if !rest.is_empty() {
+            rest.copy_from_slice(padding);
+        }
+        if TUNNEL {
+            let sum = self.outer_sum + halves(addresses.outer);
+            put(head, ETHERNET_LEN + 10, (!fold(sum)).to_le_bytes());
+            put(head, ETHERNET_LEN + 12, addresses.outer.to_le_bytes());
+        }
+        let ip = Kind::<TUNNEL, TCP>::IP;
+        put(head, ip + 10, (!fold(self.ip_sum + halves(addresses.inner))).to_le_bytes());
+        put(head, ip + 12, addresses.inner.to_le_bytes());
+        let l4 = Kind::<TUNNEL, TCP>::L4;
+        put(head, l4, addresses.ports.to_le_bytes());
+        let mut sum = self.l4_sum
+            + halves(addresses.inner)
+            + u64::from(addresses.ports)
+            + u64::from(mark.flow)
+            + u64::from(mark.lap)
+            + u64::from(mark.stamp);
+        if TCP {
+            let (sequence, ack) =
+                (segment.sequence.to_be_bytes(), segment.acknowledgement.to_be_bytes());
+            put(head, l4 + 4, sequence);
+            put(head, l4 + 8, ack);
+            head[l4 + 13] = segment.flags;
+            sum += u64::from(u32::from_le_bytes(sequence))
+                + u64::from(u32::from_le_bytes(ack))
+                + (u64::from(segment.flags) << 8);
+        }
+        let checksum = !fold(sum);
+        // RFC 768: a UDP checksum of zero is sent as all ones.
+        let checksum = if !TCP && checksum == 0 { 0xffff } else { checksum };
+        put(head, Kind::<TUNNEL, TCP>::L4_CHECKSUM, checksum.to_le_bytes());
+        let at = Kind::<TUNNEL, TCP>::MARK;
+        put(head, at + 4, mark.flow.to_le_bytes());
+        put(head, at + 8, mark.lap.to_le_bytes());
+        put(head, at + 12, mark.stamp.to_le_bytes());
     }
 }
 
 /// What a received packet says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Outer source and destination, when it came through a tunnel.
-    pub outer: Option<(u32, u32)>,
-    pub source: Endpoint,
-    pub destination: Endpoint,
-    pub flow: u32,
-    pub lap: u32,
+    pub addresses: Addresses,
+    pub mark: Mark,
     pub checksums_right: bool,
 }
 
-/// Reads a packet of the internet side; `None` when it is not one of the generator's in that direction and of that shape.
-#[inline]
-pub fn read_plain(frame: &[u8], direction: Direction) -> Option<Seen> {
-    let packet = Plain::ref_from_bytes(frame).ok()?;
-    if !is_ours(&packet.ethernet, &packet.ip, &packet.datagram.mark, direction) {
+/// Reads a packet; `None` when it is not one of the generator's in that direction and of that kind. Every checksum is computed from
+/// all the bytes it covers; a UDP checksum of zero (none) is wrong, the generator sends one.
+#[inline(always)]
+pub fn read<const TUNNEL: bool, const TCP: bool>(
+    frame: &[u8],
+    direction: Direction,
+) -> Option<Seen> {
+    let (head, rest) = frame.split_at_checked(Kind::<TUNNEL, TCP>::HEAD)?;
+    let (ip, l4, at) =
+        (Kind::<TUNNEL, TCP>::IP, Kind::<TUNNEL, TCP>::L4, Kind::<TUNNEL, TCP>::MARK);
+    let is_ours = word16(head, 12) == ETHERTYPE_IPV4.swap_bytes()
+        && word32(head, at) == direction.magic()
+        && is_whole(head, ip, Kind::<TUNNEL, TCP>::PROTOCOL, frame.len() - ip);
+    if !is_ours {
         return None;
     }
-    Some(seen(None, &packet.ip, &packet.datagram, checksums_right(&packet.ip, &packet.datagram)))
-}
-
-/// Reads a packet of the access side; `None` as in [`read_plain`].
-#[inline]
-pub fn read_tunnel(frame: &[u8], direction: Direction) -> Option<Seen> {
-    let packet = Tunnel::ref_from_bytes(frame).ok()?;
-    let gre_plain =
-        packet.gre.flags_version.get() == 0 && packet.gre.protocol.get() == PROTOCOL_IPV4;
-    if !gre_plain || !is_ours(&packet.ethernet, &packet.ip, &packet.datagram.mark, direction) {
-        return None;
+    let mut outer = 0;
+    let mut is_right = true;
+    if TUNNEL {
+        let gre = u32::from(PROTOCOL_IPV4).swap_bytes();
+        if word32(head, ip - GRE_LEN) != gre
+            || !is_whole(head, ETHERNET_LEN, PROTOCOL_GRE, frame.len() - ETHERNET_LEN)
+        {
+            return None;
+        }
+        outer = word64(head, ETHERNET_LEN + 12);
+        is_right = fold(words(&head[ETHERNET_LEN..ETHERNET_LEN + IPV4_LEN])) == 0xffff;
     }
-    let outer = &packet.outer;
-    let outer_right = is_whole(outer, PROTOCOL_GRE, frame.len() - ETHERNET_LEN)
-        && checksum::sum(outer.as_bytes()) == 0;
-    let checksums_right = outer_right && checksums_right(&packet.ip, &packet.datagram);
-    let addresses = (outer.source.get(), outer.destination.get());
-    Some(seen(Some(addresses), &packet.ip, &packet.datagram, checksums_right))
-}
-
-#[inline]
-fn seen(outer: Option<(u32, u32)>, ip: &Ipv4, datagram: &Datagram, checksums_right: bool) -> Seen {
-    let Datagram { udp, mark } = datagram;
-    Seen {
-        outer,
-        source: Endpoint { address: ip.source.get(), port: udp.source_port.get() },
-        destination: Endpoint { address: ip.destination.get(), port: udp.destination_port.get() },
-        flow: mark.flow.get(),
-        lap: mark.lap.get(),
-        checksums_right,
+    let inner = word64(head, ip + 12);
+    let l4_len = (frame.len() - l4) as u16;
+    let mut sum = pseudo_sum(Kind::<TUNNEL, TCP>::PROTOCOL, l4_len)
+        + halves(inner)
+        + words(&head[l4..Kind::<TUNNEL, TCP>::HEAD]);
+    if !rest.is_empty() {
+        // The part before has an even length.
+        sum += u64::from((checksum::partial(rest) as u16).swap_bytes());
     }
+    is_right = is_right & (fold(words(&head[ip..l4])) == 0xffff) & (fold(sum) == 0xffff);
+    if !TCP {
+        is_right =
+            is_right & (word16(head, l4 + 6) != 0) & (word16(head, l4 + 4) == l4_len.swap_bytes());
+    }
+    Some(Seen {
+        addresses: Addresses { outer, inner, ports: word32(head, l4) },
+        mark: Mark {
+            flow: word32(head, at + 4),
+            lap: word32(head, at + 8),
+            stamp: word32(head, at + 12),
+        },
+        checksums_right: is_right,
+    })
 }
 
-#[inline]
-fn is_ours(ethernet: &Ethernet, ip: &Ipv4, mark: &Mark, direction: Direction) -> bool {
-    ethernet.ethertype.get() == ETHERTYPE_IPV4
-        && mark.magic.get() == direction.magic()
-        && is_whole(ip, PROTOCOL_UDP, IPV4_LEN + UDP_LEN)
+/// The flow a packet claims to belong to, unchecked: enough to ask for its record early.
+#[inline(always)]
+pub fn claimed_flow<const TUNNEL: bool, const TCP: bool>(frame: &[u8]) -> Option<u32> {
+    let head = frame.get(..Kind::<TUNNEL, TCP>::HEAD)?;
+    Some(word32(head, Kind::<TUNNEL, TCP>::MARK + 4))
 }
 
-/// An IPv4 header without options, not a fragment, of the right protocol and length.
-#[inline]
-fn is_whole(ip: &Ipv4, protocol: u8, len: usize) -> bool {
-    const MORE_FRAGMENTS_AND_OFFSET: u16 = 0x3fff;
-    ip.version_ihl == 0x45
-        && ip.protocol == protocol
-        && usize::from(ip.total_length.get()) == len
-        && ip.flags_fragment.get() & MORE_FRAGMENTS_AND_OFFSET == 0
+/// An IPv4 header without options at `at`, not a fragment, of the right protocol and length. The type of service, the
+/// identification, "don't fragment" and the TTL are the device's to change.
+#[inline(always)]
+fn is_whole(head: &[u8], at: usize, protocol: u8, len: usize) -> bool {
+    const MASK: u64 = u64::from_le_bytes([0xff, 0, 0xff, 0xff, 0, 0, 0x3f, 0xff]);
+    let len = (len as u16).to_be_bytes();
+    let right = u64::from_le_bytes([0x45, 0, len[0], len[1], 0, 0, 0, 0]);
+    word64(head, at) & MASK == right && head[at + 9] == protocol
 }
 
-/// The header checksum and the UDP checksum, both from scratch; a UDP checksum of zero (none) is wrong, the generator sends one.
-#[inline]
-fn checksums_right(ip: &Ipv4, datagram: &Datagram) -> bool {
-    let pseudo = checksum::pseudo_header(
-        ip.source.get(),
-        ip.destination.get(),
-        PROTOCOL_UDP,
-        UDP_LEN as u16,
-    );
-    datagram.udp.checksum.get() != 0
-        && usize::from(datagram.udp.length.get()) == UDP_LEN
-        && checksum::sum(ip.as_bytes()) == 0
-        && checksum::finish(pseudo + checksum::partial(datagram.as_bytes())) == 0
+fn write_ipv4(header: &mut [u8], protocol: u8, total_len: usize) {
+    header[0] = 0x45;
+    header[2..4].copy_from_slice(&(total_len as u16).to_be_bytes());
+    // Don't fragment.
+    header[6] = 0x40;
+    header[8] = TTL;
+    header[9] = protocol;
 }
 
-fn ipv4(source: u32, destination: u32, protocol: u8, payload_len: usize) -> Ipv4 {
-    let mut ip = Ipv4 {
-        version_ihl: 0x45,
-        tos: 0,
-        total_length: U16::new((IPV4_LEN + payload_len) as u16),
-        identification: U16::new(0),
-        flags_fragment: U16::new(0x4000),
-        ttl: TTL,
-        protocol,
-        checksum: U16::new(0),
-        source: U32::new(source),
-        destination: U32::new(destination),
+/// Protocol and length of the pseudo header (RFC 768, RFC 9293 section 3.1), as wire words.
+#[inline(always)]
+fn pseudo_sum(protocol: u8, len: u16) -> u64 {
+    u64::from(u16::from(protocol).swap_bytes()) + u64::from(len.swap_bytes())
+}
+
+/// The sum of `bytes` as wire words; an even number of bytes.
+#[inline(always)]
+fn words(bytes: &[u8]) -> u64 {
+    let chunks = bytes.chunks_exact(4);
+    let tail = match chunks.remainder() {
+        [a, b, ..] => u64::from(u16::from_le_bytes([*a, *b])),
+        _ => 0,
     };
-    ip.checksum = U16::new(checksum::sum(ip.as_bytes()));
-    ip
+    chunks.fold(tail, |sum, word| sum + u64::from(word32(word, 0)))
 }
 
-fn udp(source: Endpoint, destination: Endpoint) -> Udp {
-    Udp {
-        source_port: U16::new(source.port),
-        destination_port: U16::new(destination.port),
-        length: U16::new(UDP_LEN as u16),
-        checksum: U16::new(0),
-    }
+#[inline(always)]
+fn halves(pair: u64) -> u64 {
+    (pair & 0xffff_ffff) + (pair >> 32)
 }
 
-fn mark(flow: u32, lap: u32, direction: Direction) -> Mark {
-    Mark {
-        magic: U32::new(direction.magic()),
-        flow: U32::new(flow),
-        lap: U32::new(lap),
-        padding: [0; 6],
-    }
+/// Folds to 16 bits with end-around carry; sums here are below 2^48.
+#[inline(always)]
+fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
+}
+
+#[inline(always)]
+fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
+    bytes[at..at + N].copy_from_slice(&value);
+}
+
+#[inline(always)]
+fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut value = [0; N];
+    value.copy_from_slice(&bytes[at..at + N]);
+    value
+}
+
+#[inline(always)]
+fn word16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(get(bytes, at))
+}
+
+#[inline(always)]
+fn word32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(get(bytes, at))
+}
+
+#[inline(always)]
+fn word64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(get(bytes, at))
 }
 
 #[cfg(test)]

@@ -15,6 +15,20 @@ pub fn shuffled(len: u32, seed: u64) -> Vec<u32> {
     order
 }
 
+/// `0..total` in pieces of `piece`, each shuffled by itself: what is created in a piece is also visited in it. The last piece may be
+/// shorter.
+pub fn shuffled_in_pieces(total: u32, piece: u32, seed: u64) -> Vec<u32> {
+    let mut order = Vec::with_capacity(total as usize);
+    let mut start = 0;
+    while start < total {
+        let len = piece.clamp(1, total - start);
+        let piece = shuffled(len, seed.wrapping_add(u64::from(start)));
+        order.extend(piece.into_iter().map(|place| start + place));
+        start += len;
+    }
+    order
+}
+
 /// SplitMix64 (Steele, Lea, Flood 2014): any seed will do, and 64 good bits a call are all that a shuffle needs.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -35,6 +49,19 @@ mod tests {
             order.sort_unstable();
             assert!(order.into_iter().eq(0..len));
         }
+    }
+
+    #[test]
+    fn pieces_stay_together() {
+        let order = shuffled_in_pieces(25, 10, 7);
+        for (range, piece) in
+            [(0..10, &order[..10]), (10..20, &order[10..20]), (20..25, &order[20..])]
+        {
+            let mut piece = piece.to_vec();
+            piece.sort_unstable();
+            assert!(piece.into_iter().eq(range));
+        }
+        assert_eq!(shuffled_in_pieces(10, 10, 7), shuffled(10, 7));
     }
 
     #[test]

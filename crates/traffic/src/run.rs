@@ -6,8 +6,12 @@ use serde::{Deserialize, Serialize};
 use weir_dpdk::{Eal, EalConfig, HugePages, MbufPool, Port, PortConfig};
 
 use crate::gateway::Gateway;
-use crate::generator::{Flood, FloodPlan, Generator, GeneratorError};
-use crate::scenario::Scenario;
+use crate::generator::{
+    Flood, FloodPlan, Generator, GeneratorError, Load, Progress, Size, Traffic, TrafficError,
+};
+use crate::packet::TUNNEL_LEN;
+use crate::scenario::{Access, Protocol, Scenario};
+use crate::search::{self, Found, SearchPlan, Step};
 use crate::side::Side;
 use crate::table::{Device, Table};
 
@@ -29,20 +33,29 @@ pub struct SidePlan {
     pub device_address: u32,
 }
 
+/// What to do with the device once it is found.
+#[derive(Clone, Copy, Debug)]
+pub enum Task {
+    Flood(FloodPlan, Load),
+    Search(SearchPlan),
+}
+
 #[derive(Clone, Debug)]
 pub struct RunPlan {
     pub access: SidePlan,
     pub internet: SidePlan,
     pub scenario: Scenario,
     pub device: Device,
-    pub flood: FloodPlan,
+    pub protocol: Protocol,
+    pub size: Size,
+    pub task: Task,
     /// The core the generator runs on.
     pub core: usize,
     pub file_prefix: String,
 }
 
 /// How far a run has come.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
 pub enum Event {
     /// The ports are up.
@@ -53,7 +66,18 @@ pub enum Event {
     Learned {
         sent: u64,
         wrong: u64,
+        /// From the first packet sent to the last flow established.
+        #[serde(default)]
+        seconds: f64,
+        /// Flows established per second.
+        #[serde(default)]
+        rate: f64,
     },
+    Progress(Progress),
+    /// One step of a search.
+    Step(Step),
+    /// The result of a search.
+    Found(Found),
     Finished(Flood),
 }
 
@@ -63,11 +87,24 @@ pub enum RunError {
     Dpdk(#[from] weir_dpdk::Error),
     #[error(transparent)]
     Generator(#[from] GeneratorError),
+    #[error(transparent)]
+    Traffic(#[from] TrafficError),
+    #[error("no memory for the records of {flows} flows: {source}")]
+    Memory { flows: u32, source: weir_flow::OutOfMemory },
+    #[error("a device that passes packets through opens no flows: there is no rate to search")]
+    NothingToEstablish,
 }
 
 /// Runs all phases and reports each as it ends; the ports stay up while `report` takes the last event. Once per process: DPDK has one EAL.
 /// The generator runs in the calling thread, which DPDK knows as its main one: its buffers come from a private cache.
 pub fn run(plan: &RunPlan, mut report: impl FnMut(Event)) -> Result<(), RunError> {
+    let traffic =
+        Traffic { access: plan.scenario.access(), protocol: plan.protocol, size: plan.size };
+    traffic.check()?;
+    let passes_through = plan.device == Device::PassesThrough;
+    if passes_through && matches!(&plan.task, Task::Search(search) if search.establishes()) {
+        return Err(RunError::NothingToEstablish);
+    }
     let eal = Eal::init(EalConfig {
         file_prefix: plan.file_prefix.clone(),
         control_cores: vec![plan.core],
@@ -75,28 +112,46 @@ pub fn run(plan: &RunPlan, mut report: impl FnMut(Event)) -> Result<(), RunError
         hugepages: HugePages::Auto,
         extra: Vec::new(),
     })?;
-    let table = Table::new(&plan.scenario, plan.device);
+    let table = Table::new(&plan.scenario, plan.device)
+        .map_err(|source| RunError::Memory { flows: plan.scenario.flows_total(), source })?;
     let pool = MbufPool::new("traffic", BUFFERS, MbufPool::data_room_for(MTU), -1)?;
-    let access = side(&eal, &plan.access, &pool)?;
-    let internet = side(&eal, &plan.internet, &pool)?;
+    let access_mtu = match traffic.access {
+        Access::Gre => MTU + TUNNEL_LEN as u16,
+        Access::Plain => MTU,
+    };
+    let access = side(&eal, &plan.access, &pool, access_mtu)?;
+    let internet = side(&eal, &plan.internet, &pool, MTU)?;
     report(Event::Started { huge_pages: eal.uses_huge_pages() });
 
-    let mut generator = Generator::new(access, internet, table);
+    let mut generator = Generator::new(access, internet, table, traffic);
     generator.connect(DEVICE_PATIENCE)?;
-    if plan.device == Device::Translates {
+    if !passes_through {
         generator.resolve(DEVICE_PATIENCE)?;
-        let learned = generator.learn()?;
-        report(Event::Learned { sent: learned.sent, wrong: learned.wrong });
     }
-    report(Event::Finished(generator.flood(plan.flood)));
+    let learns = !passes_through && !matches!(&plan.task, Task::Search(s) if s.establishes());
+    if learns {
+        let learned = generator.learn(|progress| report(Event::Progress(progress)))?;
+        let (sent, wrong, seconds) = (learned.sent, learned.wrong, learned.seconds);
+        report(Event::Learned { sent, wrong, seconds, rate: learned.rate() });
+    }
+    match plan.task {
+        Task::Flood(flood, load) => {
+            let flood = generator.flood(flood, load, |progress| report(Event::Progress(progress)));
+            report(Event::Finished(flood));
+        }
+        Task::Search(search) => {
+            let found = search::run(&mut generator, &search, |step| report(Event::Step(step)));
+            report(Event::Found(found));
+        }
+    }
     Ok(())
 }
 
-fn side(eal: &Eal, plan: &SidePlan, pool: &MbufPool) -> Result<Side, weir_dpdk::Error> {
+fn side(eal: &Eal, plan: &SidePlan, pool: &MbufPool, mtu: u16) -> Result<Side, weir_dpdk::Error> {
     let config = PortConfig {
         rx_descriptors: DESCRIPTORS,
         tx_descriptors: DESCRIPTORS,
-        mtu: MTU,
+        mtu,
         mac: None,
         pool: pool.clone(),
         socket: -1,

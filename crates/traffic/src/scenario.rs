@@ -2,33 +2,52 @@
 //!
 //! | what | addresses |
 //! |---|---|
-//! | homes (outer sources) | 10.128.0.0/9, one each |
-//! | tunnel endpoints | 10.64.0.0/16, one a shard |
-//! | hosts in a home | 192.168.1.10 to .13, the same in every home |
-//! | public prefixes | 198.18.0.0/16, eight addresses a shard (RFC 2544 appendix C.2.2: reserved for benchmarks) |
+//! | homes | 10.128.0.0/9, one each: the outer source in GRE mode, the only inside address in plain mode |
+//! | tunnel endpoints | 10.64.0.0/10, one a shard |
+//! | hosts in a home, GRE mode | 192.168.1.10 to .13, the same in every home |
+//! | public prefixes | 198.18.0.0/16, eight addresses a shard or more (RFC 2544 appendix C.2.2: reserved for benchmarks) |
 //! | remote hosts | 198.19.0.0/20, port 443 |
 
 use std::net::Ipv4Addr;
 
-use crate::permutation::shuffled;
+use crate::permutation::shuffled_in_pieces;
 
 const HOMES: u32 = u32::from_be_bytes([10, 128, 0, 0]);
+const HOMES_MAX: u32 = 1 << 23;
 const ENDPOINTS: u32 = u32::from_be_bytes([10, 64, 0, 1]);
 const HOSTS: u32 = u32::from_be_bytes([192, 168, 1, 10]);
 const PUBLIC: u32 = u32::from_be_bytes([198, 18, 0, 0]);
+const PUBLIC_MAX: u64 = 1 << 16;
 const REMOTES: u32 = u32::from_be_bytes([198, 19, 0, 0]);
 const REMOTE_PORT: u16 = 443;
 const FIRST_INSIDE_PORT: u16 = 20_000;
 const HOSTS_PER_HOME: u32 = 4;
-const PUBLIC_PER_SHARD: u32 = 8;
-
-/// Homes in 10.128.0.0/9 that this plan uses at most: what the public /16 can seat.
-const SUBSCRIBERS_MAX: u32 = 65_536 / PUBLIC_PER_SHARD * SUBSCRIBERS_PER_SHARD;
+const PUBLIC_PER_SHARD_MIN: u32 = 8;
+/// Ports of an address a translator gives out, and the block it gives them out in.
+const PORTS_PER_ADDRESS: u32 = 64_512;
+const PORT_BLOCK: u32 = 256;
+const FLOWS_MAX: u32 = 1 << 30;
 
 /// weir's default size of a shard.
 pub const SUBSCRIBERS_PER_SHARD: u32 = 256;
 
-/// An address (host order) and a UDP port.
+/// How homes reach the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Each through a GRE tunnel of its own.
+    Gre,
+    /// By plain IPv4: the home is the inside address.
+    Plain,
+}
+
+/// What the flows are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Udp,
+    Tcp,
+}
+
+/// An address (host order) and a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
     pub address: u32,
@@ -37,8 +56,8 @@ pub struct Endpoint {
 
 /// The addresses of one flow. Host order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Addresses {
-    /// Outer source: the home.
+pub struct FlowPlan {
+    /// The home: outer source in GRE mode.
     pub home: u32,
     /// Outer destination: the tunnel endpoint of the home's shard.
     pub tunnel: u32,
@@ -50,77 +69,157 @@ pub struct Addresses {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scenario {
     flows: u32,
+    new_flows: u32,
     flows_per_subscriber: u32,
+    subscribers_per_shard: u32,
+    access: Access,
     seed: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
-    #[error("a scenario has at least one flow and 1 to 20,000 flows per subscriber")]
-    Empty,
+    #[error("a scenario has 1 to {FLOWS_MAX} flows and 1 to 20,000 flows per subscriber")]
+    Flows,
+    #[error("a shard has 1 to 65,536 subscribers")]
+    Shard,
     #[error(
-        "{subscribers} subscribers do not fit the address plan ({SUBSCRIBERS_MAX} at most): more flows per subscriber are needed"
+        "{homes} homes, shards filled up to a power of two, do not fit 10.128.0.0/9: more flows per subscriber are needed"
     )]
-    Subscribers { subscribers: u32 },
+    Homes { homes: u64 },
+    #[error(
+        "{addresses} public addresses do not fit 198.18.0.0/16: more flows per subscriber or more subscribers per shard are needed"
+    )]
+    PublicAddresses { addresses: u64 },
 }
 
 impl Scenario {
-    /// `seed` draws the order in which flows are flooded.
+    /// GRE access, shards of 256. `seed` draws the order in which flows are flooded.
     pub fn new(flows: u32, flows_per_subscriber: u32, seed: u64) -> Result<Self, ScenarioError> {
-        if flows == 0 || !(1..=20_000).contains(&flows_per_subscriber) {
-            return Err(ScenarioError::Empty);
+        Scenario {
+            flows,
+            new_flows: 0,
+            flows_per_subscriber,
+            subscribers_per_shard: SUBSCRIBERS_PER_SHARD,
+            access: Access::Gre,
+            seed,
         }
-        let scenario = Scenario { flows, flows_per_subscriber, seed };
-        let subscribers = scenario.subscribers();
-        if subscribers > SUBSCRIBERS_MAX {
-            return Err(ScenarioError::Subscribers { subscribers });
-        }
-        Ok(scenario)
+        .checked()
     }
 
+    /// The same with shards of another size.
+    pub fn with_subscribers_per_shard(self, subscribers: u32) -> Result<Self, ScenarioError> {
+        Scenario { subscribers_per_shard: subscribers, ..self }.checked()
+    }
+
+    /// The same with flows that are opened during the flood, on top of those established before it.
+    pub fn with_new_flows(self, new_flows: u32) -> Result<Self, ScenarioError> {
+        Scenario { new_flows, ..self }.checked()
+    }
+
+    pub fn with_access(self, access: Access) -> Result<Self, ScenarioError> {
+        Scenario { access, ..self }.checked()
+    }
+
+    fn checked(self) -> Result<Self, ScenarioError> {
+        let flows = u64::from(self.flows) + u64::from(self.new_flows);
+        if self.flows == 0
+            || flows > u64::from(FLOWS_MAX)
+            || !(1..=20_000).contains(&self.flows_per_subscriber)
+        {
+            return Err(ScenarioError::Flows);
+        }
+        if !(1..=65_536).contains(&self.subscribers_per_shard) {
+            return Err(ScenarioError::Shard);
+        }
+        let shards = u64::from(self.shards());
+        let homes = shards * u64::from(self.homes_per_shard());
+        if homes > u64::from(HOMES_MAX) {
+            return Err(ScenarioError::Homes { homes });
+        }
+        let addresses = shards * u64::from(self.public_per_shard());
+        if addresses > PUBLIC_MAX {
+            return Err(ScenarioError::PublicAddresses { addresses });
+        }
+        Ok(self)
+    }
+
+    /// Flows established before the flood.
     pub fn flows(&self) -> u32 {
         self.flows
+    }
+
+    /// Flows that are opened during the flood.
+    pub fn new_flows(&self) -> u32 {
+        self.new_flows
+    }
+
+    /// Both: what the device's table must hold.
+    pub fn flows_total(&self) -> u32 {
+        self.flows + self.new_flows
     }
 
     pub fn flows_per_subscriber(&self) -> u32 {
         self.flows_per_subscriber
     }
 
+    pub fn subscribers_per_shard(&self) -> u32 {
+        self.subscribers_per_shard
+    }
+
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
     pub fn subscribers(&self) -> u32 {
-        self.flows.div_ceil(self.flows_per_subscriber)
+        self.flows_total().div_ceil(self.flows_per_subscriber)
     }
 
     pub fn shards(&self) -> u32 {
-        self.subscribers().div_ceil(SUBSCRIBERS_PER_SHARD)
+        self.subscribers().div_ceil(self.subscribers_per_shard)
     }
 
     /// The tunnel endpoint of a shard, counted from 0.
-    pub fn tunnel_endpoint(shard: u32) -> Ipv4Addr {
+    pub fn tunnel_endpoint(&self, shard: u32) -> Ipv4Addr {
         Ipv4Addr::from_bits(ENDPOINTS + shard)
     }
 
-    /// The public prefix of a shard, counted from 0: network address and prefix length.
-    pub fn public_prefix(shard: u32) -> (Ipv4Addr, u8) {
-        (Ipv4Addr::from_bits(PUBLIC + shard * PUBLIC_PER_SHARD), 29)
+    /// The homes of a shard, counted from 0: network address and prefix length.
+    pub fn source_prefix(&self, shard: u32) -> (Ipv4Addr, u8) {
+        let homes = self.homes_per_shard();
+        (Ipv4Addr::from_bits(HOMES + shard * homes), prefix_len(homes))
     }
 
-    /// `order[i]` is the flow number (its place in the flood) of the flow that is created as `i`-th.
+    /// The public prefix of a shard, counted from 0: network address and prefix length.
+    pub fn public_prefix(&self, shard: u32) -> (Ipv4Addr, u8) {
+        let addresses = self.public_per_shard();
+        (Ipv4Addr::from_bits(PUBLIC + shard * addresses), prefix_len(addresses))
+    }
+
+    /// Ports a home may hold: a translator that draws them at random from whole blocks needs twice what is used.
+    pub fn ports_per_subscriber(&self) -> u32 {
+        (2 * self.flows_per_subscriber).next_multiple_of(PORT_BLOCK)
+    }
+
+    /// `order[i]` is the flow number (its place in the flood) of the flow that is created as `i`-th. Flows established before the
+    /// flood come first; new flows are shuffled in pieces of as many.
     pub fn creation_order(&self) -> Vec<u32> {
-        shuffled(self.flows, self.seed)
+        shuffled_in_pieces(self.flows_total(), self.flows, self.seed)
     }
 
     /// The addresses of the flow that is created as `created`-th.
-    pub fn addresses(&self, created: u32) -> Addresses {
+    pub fn flow(&self, created: u32) -> FlowPlan {
         let subscriber = created / self.flows_per_subscriber;
         let within = created % self.flows_per_subscriber;
-        let shard = subscriber / SUBSCRIBERS_PER_SHARD;
-        Addresses {
-            home: HOMES + subscriber,
+        let shard = subscriber / self.subscribers_per_shard;
+        let home = HOMES + shard * self.homes_per_shard() + subscriber % self.subscribers_per_shard;
+        let inside = match self.access {
+            Access::Gre => HOSTS + within % HOSTS_PER_HOME,
+            Access::Plain => home,
+        };
+        FlowPlan {
+            home,
             tunnel: ENDPOINTS + shard,
-            inside: Endpoint {
-                address: HOSTS + within % HOSTS_PER_HOME,
-                port: FIRST_INSIDE_PORT + within as u16,
-            },
+            inside: Endpoint { address: inside, port: FIRST_INSIDE_PORT + within as u16 },
             // An odd factor spreads neighbouring flows over all 4,096 remote hosts.
             remote: Endpoint {
                 address: REMOTES + created.wrapping_mul(2_654_435_761) % 4096,
@@ -133,12 +232,30 @@ impl Scenario {
     /// within one home.
     pub fn assumed_public(&self, created: u32) -> Endpoint {
         let subscriber = created / self.flows_per_subscriber;
-        let shard = subscriber / SUBSCRIBERS_PER_SHARD;
+        let shard = subscriber / self.subscribers_per_shard;
+        let addresses = self.public_per_shard();
         Endpoint {
-            address: PUBLIC + shard * PUBLIC_PER_SHARD + subscriber % PUBLIC_PER_SHARD,
+            address: PUBLIC + shard * addresses + subscriber % addresses,
             port: FIRST_INSIDE_PORT + (created % self.flows_per_subscriber) as u16,
         }
     }
+
+    /// A power of two, so that a shard's homes are one prefix.
+    fn homes_per_shard(&self) -> u32 {
+        self.subscribers_per_shard.next_power_of_two()
+    }
+
+    /// A power of two: twice the addresses whose ports all homes may hold, so that the last home finds a block, too.
+    fn public_per_shard(&self) -> u32 {
+        let ports = u64::from(self.subscribers_per_shard) * u64::from(self.ports_per_subscriber());
+        let addresses = (2 * ports).div_ceil(u64::from(PORTS_PER_ADDRESS)) as u32;
+        addresses.max(PUBLIC_PER_SHARD_MIN).next_power_of_two()
+    }
+}
+
+/// Of a prefix of `addresses`, a power of two.
+fn prefix_len(addresses: u32) -> u8 {
+    (32 - addresses.trailing_zeros()) as u8
 }
 
 #[cfg(test)]
@@ -149,35 +266,75 @@ mod tests {
 
     #[test]
     fn no_two_flows_share_home_and_inside_endpoint() {
-        let scenario = Scenario::new(50_000, 64, 1).unwrap();
-        let seen: HashSet<_> = (0..50_000)
-            .map(|created| scenario.addresses(created))
-            .map(|a| (a.home, a.inside.address, a.inside.port))
-            .collect();
-        assert_eq!(seen.len(), 50_000);
+        for access in [Access::Gre, Access::Plain] {
+            let scenario = Scenario::new(50_000, 64, 1).unwrap().with_access(access).unwrap();
+            let seen: HashSet<_> = (0..50_000)
+                .map(|created| scenario.flow(created))
+                .map(|flow| (flow.home, flow.inside.address, flow.inside.port))
+                .collect();
+            assert_eq!(seen.len(), 50_000);
+        }
     }
 
     #[test]
-    fn homes_use_the_same_private_addresses() {
-        let scenario = Scenario::new(128, 64, 1).unwrap();
-        assert_eq!(scenario.addresses(0).inside, scenario.addresses(64).inside);
-        assert_ne!(scenario.addresses(0).home, scenario.addresses(64).home);
+    fn homes_use_the_same_private_addresses_behind_tunnels_and_their_own_without() {
+        let gre = Scenario::new(128, 64, 1).unwrap();
+        assert_eq!(gre.flow(0).inside, gre.flow(64).inside);
+        assert_ne!(gre.flow(0).home, gre.flow(64).home);
+        let plain = gre.with_access(Access::Plain).unwrap();
+        assert_eq!(plain.flow(64).inside.address, plain.flow(64).home);
     }
 
     #[test]
     fn a_million_flows_need_sixty_two_shards() {
         let scenario = Scenario::new(1_000_000, 64, 1).unwrap();
         assert_eq!((scenario.subscribers(), scenario.shards()), (15_625, 62));
-        let last = scenario.addresses(999_999);
-        assert_eq!(Ipv4Addr::from_bits(last.tunnel), Scenario::tunnel_endpoint(61));
+        let last = scenario.flow(999_999);
+        assert_eq!(Ipv4Addr::from_bits(last.tunnel), scenario.tunnel_endpoint(61));
         let public = scenario.assumed_public(999_999).address;
-        assert_eq!(public & !7, Scenario::public_prefix(61).0.to_bits());
+        assert_eq!(public & !7, scenario.public_prefix(61).0.to_bits());
+        assert_eq!(scenario.public_prefix(61).1, 29);
+    }
+
+    #[test]
+    fn every_home_lies_in_the_prefix_of_its_shard_and_no_prefix_in_another() {
+        let scenario =
+            Scenario::new(10_000, 10, 1).unwrap().with_subscribers_per_shard(100).unwrap();
+        assert_eq!((scenario.subscribers(), scenario.shards()), (1000, 10));
+        for created in (0..10_000).step_by(10) {
+            let home = scenario.flow(created).home;
+            let (network, length) = scenario.source_prefix(created / 10 / 100);
+            assert_eq!(length, 25);
+            assert_eq!(home >> 7, network.to_bits() >> 7);
+        }
+    }
+
+    #[test]
+    fn sixty_million_flows_fit() {
+        let scenario = Scenario::new(60_000_000, 64, 1).unwrap();
+        assert_eq!(scenario.subscribers(), 937_500);
+        Scenario::new(1_000_000, 64, 1).unwrap().with_new_flows(59_000_000).unwrap();
+        Scenario::new(64_000, 4, 1).unwrap().with_subscribers_per_shard(16).unwrap();
+    }
+
+    #[test]
+    fn a_shard_of_many_flows_has_the_addresses_for_them() {
+        let scenario = Scenario::new(1_000_000, 1000, 1).unwrap();
+        let (_, length) = scenario.public_prefix(0);
+        assert!(
+            (1u64 << (32 - length)) * 64_512
+                >= 2 * 256 * u64::from(scenario.ports_per_subscriber())
+        );
     }
 
     #[test]
     fn a_plan_that_cannot_seat_its_homes_is_refused() {
-        assert_eq!(Scenario::new(0, 64, 1), Err(ScenarioError::Empty));
-        assert_eq!(Scenario::new(1, 0, 1), Err(ScenarioError::Empty));
-        assert!(matches!(Scenario::new(4_000_000, 1, 1), Err(ScenarioError::Subscribers { .. })));
+        assert_eq!(Scenario::new(0, 64, 1), Err(ScenarioError::Flows));
+        assert_eq!(Scenario::new(1, 0, 1), Err(ScenarioError::Flows));
+        assert!(matches!(Scenario::new(60_000_000, 1, 1), Err(ScenarioError::Homes { .. })));
+        let small = Scenario::new(1_000_000, 1, 1).unwrap().with_subscribers_per_shard(8);
+        assert!(matches!(small, Err(ScenarioError::PublicAddresses { .. })));
+        let empty = Scenario::new(1, 1, 1).unwrap().with_subscribers_per_shard(0);
+        assert_eq!(empty, Err(ScenarioError::Shard));
     }
 }

@@ -3,48 +3,108 @@
 //! The record of flow number `n` lies at place `n`, and the flood visits places in ascending order: the generator streams through
 //! its own table, while the device under test, which saw the flows created in another order, jumps through its one.
 
+use weir_flow::{OutOfMemory, Region, prefetch};
+
 use crate::ledger::Verdict;
-use crate::packet::{Direction, Inner, Outer, Plain, Seen, Tunnel, read_plain, read_tunnel};
+use crate::packet::{Addresses, Direction, Mark, Seen, Segment, Template, read};
 use crate::scenario::{Endpoint, Scenario};
 
 /// What the device under test does with packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// Takes them out of the tunnel, translates them, and back.
+    /// Takes them out of the tunnel, if there is one, translates them, and back.
     Translates,
     /// Hands them through unchanged (raw forwarding).
     PassesThrough,
 }
 
-/// One flow, one cache line.
+/// One flow, half a cache line. Addresses and ports are wire words.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
+#[repr(C, align(32))]
 struct Flow {
-    outer: Outer,
-    /// Inside endpoint to remote.
-    upstream: Inner,
-    /// Remote to public endpoint; address 0 until learned.
-    downstream: Inner,
-    /// The last lap seen at the internet side and at the access side.
+    /// 0 until learned.
+    public: u32,
+    remote: u32,
+    inside: u32,
+    home: u32,
+    tunnel: u32,
+    public_port: u16,
+    inside_port: u16,
+    /// The last lap seen at the internet side and at the access side; 0 for none.
     laps_seen: [u32; 2],
 }
 
-const _: () = assert!(size_of::<Flow>() == 64);
+const _: () = assert!(size_of::<Flow>() == 32);
+
+/// The port of every remote host, as a wire word.
+const REMOTE_PORT: u16 = 443u16.swap_bytes();
 
 impl Flow {
+    /// The addresses of an upstream packet as a home sends it.
+    #[inline(always)]
+    fn sent_by_home(&self) -> Addresses {
+        Addresses {
+            outer: pair(self.home, self.tunnel),
+            inner: pair(self.inside, self.remote),
+            ports: ports(self.inside_port, REMOTE_PORT),
+        }
+    }
+
+    /// The same behind a translator.
+    #[inline(always)]
+    fn reaching_remote(&self) -> Addresses {
+        Addresses {
+            outer: 0,
+            inner: pair(self.public, self.remote),
+            ports: ports(self.public_port, REMOTE_PORT),
+        }
+    }
+
+    /// The addresses of a downstream packet as a remote host sends it.
+    #[inline(always)]
+    fn sent_by_remote(&self) -> Addresses {
+        Addresses {
+            outer: 0,
+            inner: pair(self.remote, self.public),
+            ports: ports(REMOTE_PORT, self.public_port),
+        }
+    }
+
+    /// The same behind a translator.
+    #[inline(always)]
+    fn reaching_home(&self) -> Addresses {
+        Addresses {
+            outer: pair(self.tunnel, self.home),
+            inner: pair(self.remote, self.inside),
+            ports: ports(REMOTE_PORT, self.inside_port),
+        }
+    }
+
     fn learn(&mut self, seen: &Seen) -> Lesson {
-        let is_plausible = seen.checksums_right && seen.source.address != 0;
-        if !is_plausible || seen.destination != self.upstream.destination {
+        let (public, remote) = (seen.addresses.inner as u32, (seen.addresses.inner >> 32) as u32);
+        let (public_port, remote_port) =
+            (seen.addresses.ports as u16, (seen.addresses.ports >> 16) as u16);
+        let is_plausible = seen.checksums_right && public != 0;
+        if !is_plausible || remote != self.remote || remote_port != REMOTE_PORT {
             return Lesson::Wrong;
         }
-        let known = self.downstream.destination;
-        if known.address != 0 {
-            return if known == seen.source { Lesson::Known } else { Lesson::Wrong };
+        if self.public != 0 {
+            let is_same = self.public == public && self.public_port == public_port;
+            return if is_same { Lesson::Known } else { Lesson::Wrong };
         }
-        self.downstream =
-            Inner::new(seen.destination, seen.source, seen.flow, Direction::Downstream);
+        (self.public, self.public_port) = (public, public_port);
         Lesson::Learned
     }
+}
+
+#[inline(always)]
+fn pair(source: u32, destination: u32) -> u64 {
+    u64::from(source) | u64::from(destination) << 32
+}
+
+#[inline(always)]
+fn ports(source: u16, destination: u16) -> u32 {
+    u32::from(source) | u32::from(destination) << 16
 }
 
 /// A learned public endpoint, or why there is none.
@@ -60,40 +120,69 @@ pub enum Lesson {
 #[derive(Debug)]
 pub struct Table {
     device: Device,
-    flows: Vec<Flow>,
+    /// Flows established before the flood; those behind are opened during it.
+    established: u32,
+    flows: Region<Flow>,
     creation_order: Vec<u32>,
 }
 
 impl Table {
-    /// 68 bytes per flow. Where the device passes packets through there is nothing to learn: public endpoints are assumed.
-    pub fn new(scenario: &Scenario, device: Device) -> Self {
-        let unknown = Endpoint { address: 0, port: 0 };
+    /// 36 bytes per flow. Where the device passes packets through there is nothing to learn: public endpoints are assumed.
+    ///
+    /// # Errors
+    /// When the memory is not there.
+    pub fn new(scenario: &Scenario, device: Device) -> Result<Self, OutOfMemory> {
         let creation_order = scenario.creation_order();
         let nothing = Flow {
-            outer: Outer::new(0, 0),
-            upstream: Inner::new(unknown, unknown, 0, Direction::Upstream),
-            downstream: Inner::new(unknown, unknown, 0, Direction::Downstream),
+            public: 0,
+            remote: 0,
+            inside: 0,
+            home: 0,
+            tunnel: 0,
+            public_port: 0,
+            inside_port: 0,
             laps_seen: [0; 2],
         };
-        let mut flows = vec![nothing; creation_order.len()];
+        let mut flows = Region::new(creation_order.len(), nothing)?;
         for (created, &number) in creation_order.iter().enumerate() {
             let created = created as u32;
-            let addresses = scenario.addresses(created);
-            let flow = &mut flows[number as usize];
-            flow.outer = Outer::new(addresses.home, addresses.tunnel);
-            flow.upstream =
-                Inner::new(addresses.inside, addresses.remote, number, Direction::Upstream);
-            if device == Device::PassesThrough {
-                let public = scenario.assumed_public(created);
-                flow.downstream =
-                    Inner::new(addresses.remote, public, number, Direction::Downstream);
-            }
+            let plan = scenario.flow(created);
+            let unknown = Endpoint { address: 0, port: 0 };
+            let public = match device {
+                Device::Translates => unknown,
+                Device::PassesThrough => scenario.assumed_public(created),
+            };
+            flows[number as usize] = Flow {
+                public: public.address.swap_bytes(),
+                remote: plan.remote.address.swap_bytes(),
+                inside: plan.inside.address.swap_bytes(),
+                home: plan.home.swap_bytes(),
+                tunnel: plan.tunnel.swap_bytes(),
+                public_port: public.port.swap_bytes(),
+                inside_port: plan.inside.port.swap_bytes(),
+                laps_seen: [0; 2],
+            };
         }
-        Table { device, flows, creation_order }
+        Ok(Table { device, established: scenario.flows(), flows, creation_order })
     }
 
-    pub fn flows(&self) -> u32 {
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Flows established before the flood.
+    pub fn established(&self) -> u32 {
+        self.established
+    }
+
+    /// All flows, those to be opened during the flood too.
+    pub fn len(&self) -> u32 {
         self.flows.len() as u32
+    }
+
+    /// Never: a scenario has at least one flow.
+    pub fn is_empty(&self) -> bool {
+        self.flows.is_empty()
     }
 
     /// Flow numbers in the order of creation.
@@ -101,92 +190,130 @@ impl Table {
         &self.creation_order
     }
 
+    /// Asks for the record of a flow that will be needed soon.
+    #[inline]
+    pub fn prefetch(&self, number: u32) {
+        prefetch(&self.flows, number as usize);
+    }
+
     pub fn is_learned(&self, number: u32) -> bool {
-        self.flows[number as usize].downstream.destination.address != 0
+        self.flows[number as usize].public != 0
     }
 
-    /// Writes the upstream packet of a flow: 84 bytes.
-    #[inline]
-    pub fn write_upstream(&self, template: &Tunnel, number: u32, lap: u32, bytes: &mut [u8]) {
-        let flow = &self.flows[number as usize];
-        template.write(bytes, &flow.outer, &flow.upstream, number, lap);
+    /// The last laps of a flow that came through upstream and downstream, 0 for none.
+    pub fn laps_seen(&self, number: u32) -> [u32; 2] {
+        self.flows[number as usize].laps_seen
     }
 
-    /// Writes the downstream packet of a flow: 60 bytes.
-    #[inline]
-    pub fn write_downstream(&self, template: &Plain, number: u32, lap: u32, bytes: &mut [u8]) {
-        template.write(bytes, &self.flows[number as usize].downstream, number, lap);
+    /// Writes the packet that a home sends.
+    #[inline(always)]
+    pub fn write_upstream<const TUNNEL: bool, const TCP: bool>(
+        &self,
+        template: &Template,
+        mark: Mark,
+        bytes: &mut [u8],
+    ) {
+        let flow = &self.flows[mark.flow as usize];
+        let segment = segment::<TCP>(Direction::Upstream, template, mark, flow.laps_seen[1]);
+        template.write::<TUNNEL, TCP>(bytes, flow.sent_by_home(), mark, segment);
     }
 
-    /// Takes the public endpoint of a flow from its first packet on the internet side. `None`: not a packet of the generator.
-    pub fn learn(&mut self, frame: &[u8]) -> Option<Lesson> {
-        let seen = read_plain(frame, Direction::Upstream)?;
-        let lesson =
-            self.flows.get_mut(seen.flow as usize).map_or(Lesson::Wrong, |flow| flow.learn(&seen));
-        Some(lesson)
+    /// Writes the packet that a remote host sends.
+    #[inline(always)]
+    pub fn write_downstream<const TCP: bool>(
+        &self,
+        template: &Template,
+        mark: Mark,
+        bytes: &mut [u8],
+    ) {
+        let flow = &self.flows[mark.flow as usize];
+        let segment = segment::<TCP>(Direction::Downstream, template, mark, flow.laps_seen[0]);
+        template.write::<false, TCP>(bytes, flow.sent_by_remote(), mark, segment);
+    }
+
+    /// Takes the public endpoint of a flow from its first packet on the internet side.
+    pub fn learn(&mut self, seen: &Seen) -> Lesson {
+        let Some(flow) = self.flows.get_mut(seen.mark.flow as usize) else {
+            return Lesson::Wrong;
+        };
+        let lesson = flow.learn(seen);
+        if lesson != Lesson::Wrong {
+            flow.laps_seen[0] = flow.laps_seen[0].max(seen.mark.lap);
+        }
+        lesson
     }
 
     /// How many flows share their public endpoint with another one: more than none is a broken translator, since every flow
-    /// has its own inside endpoint.
+    /// has its own inside endpoint. Takes 8 bytes per learned flow while it counts.
     pub fn shared_endpoints(&self) -> usize {
-        let mut endpoints: Vec<Endpoint> =
-            self.flows.iter().map(|flow| flow.downstream.destination).collect();
+        let mut endpoints: Vec<u64> = self
+            .flows
+            .iter()
+            .filter(|flow| flow.public != 0)
+            .map(|flow| u64::from(flow.public) << 16 | u64::from(flow.public_port))
+            .collect();
         endpoints.sort_unstable();
-        endpoints.windows(2).filter(|pair| pair[0].address != 0 && pair[0] == pair[1]).count()
+        endpoints.windows(2).filter(|pair| pair[0] == pair[1]).count()
     }
 
-    /// Judges a packet received on the internet side. `None`: not a packet of the generator, or not recognisable as one any more.
-    #[inline]
-    pub fn judge_upstream(&mut self, frame: &[u8]) -> Option<Verdict> {
-        let seen = match self.device {
-            Device::Translates => read_plain(frame, Direction::Upstream),
-            Device::PassesThrough => read_tunnel(frame, Direction::Upstream),
-        }?;
-        let Some(flow) = self.flows.get_mut(seen.flow as usize) else {
-            return Some(Verdict::WrongAddress);
+    /// Reads and judges a packet received on the internet side. `None`: not a packet of the generator, or not recognisable as one
+    /// any more. A flow that is opened by this packet is learned from it.
+    #[inline(always)]
+    pub fn judge_upstream<const TUNNEL: bool, const TCP: bool>(
+        &mut self,
+        frame: &[u8],
+    ) -> Option<(Verdict, Seen)> {
+        let seen = read::<TUNNEL, TCP>(frame, Direction::Upstream)?;
+        let Some(flow) = self.flows.get_mut(seen.mark.flow as usize) else {
+            return Some((Verdict::WrongAddress, seen));
         };
-        let is_right = match self.device {
-            Device::Translates => {
-                seen.source == flow.downstream.destination
-                    && seen.destination == flow.upstream.destination
-            }
-            Device::PassesThrough => {
-                seen.outer == Some((flow.outer.source, flow.outer.destination))
-                    && seen.source == flow.upstream.source
-                    && seen.destination == flow.upstream.destination
-            }
+        let expected = match self.device {
+            Device::Translates => flow.reaching_remote(),
+            Device::PassesThrough if TUNNEL => flow.sent_by_home(),
+            Device::PassesThrough => Addresses { outer: 0, ..flow.sent_by_home() },
         };
-        Some(verdict(&seen, is_right, &mut flow.laps_seen[0]))
+        let is_right = seen.addresses == expected
+            || (flow.public == 0 && flow.learn(&seen) == Lesson::Learned);
+        Some((verdict(&seen, is_right, &mut flow.laps_seen[0]), seen))
     }
 
-    /// Judges a packet received on the access side; `None` as in [`Table::judge_upstream`].
-    #[inline]
-    pub fn judge_downstream(&mut self, frame: &[u8]) -> Option<Verdict> {
-        let seen = match self.device {
-            Device::Translates => read_tunnel(frame, Direction::Downstream),
-            Device::PassesThrough => read_plain(frame, Direction::Downstream),
-        }?;
-        let Some(flow) = self.flows.get_mut(seen.flow as usize) else {
-            return Some(Verdict::WrongAddress);
+    /// Reads and judges a packet received on the access side; `None` as in [`Table::judge_upstream`].
+    #[inline(always)]
+    pub fn judge_downstream<const TUNNEL: bool, const TCP: bool>(
+        &mut self,
+        frame: &[u8],
+    ) -> Option<(Verdict, Seen)> {
+        let seen = read::<TUNNEL, TCP>(frame, Direction::Downstream)?;
+        let Some(flow) = self.flows.get_mut(seen.mark.flow as usize) else {
+            return Some((Verdict::WrongAddress, seen));
         };
-        let is_right = match self.device {
-            Device::Translates => {
-                seen.outer == Some((flow.outer.destination, flow.outer.source))
-                    && seen.source == flow.upstream.destination
-                    && seen.destination == flow.upstream.source
-            }
-            Device::PassesThrough => {
-                seen.source == flow.upstream.destination
-                    && seen.destination == flow.downstream.destination
-            }
+        let expected = match self.device {
+            Device::Translates if TUNNEL => flow.reaching_home(),
+            Device::Translates => Addresses { outer: 0, ..flow.reaching_home() },
+            Device::PassesThrough => flow.sent_by_remote(),
         };
-        Some(verdict(&seen, is_right, &mut flow.laps_seen[1]))
+        let is_right = seen.addresses == expected;
+        Some((verdict(&seen, is_right, &mut flow.laps_seen[1]), seen))
+    }
+}
+
+#[inline(always)]
+fn segment<const TCP: bool>(
+    direction: Direction,
+    template: &Template,
+    mark: Mark,
+    peer_lap: u32,
+) -> Segment {
+    if TCP {
+        Segment::new(direction, mark.flow, mark.lap, peer_lap, template.payload_len())
+    } else {
+        Segment::default()
     }
 }
 
 /// Laps of a flow come in ascending order: the device may lose packets but has no reason to reorder two of a flow, which are a
 /// whole lap apart.
-#[inline]
+#[inline(always)]
 fn verdict(seen: &Seen, addresses_right: bool, lap_seen: &mut u32) -> Verdict {
     if !seen.checksums_right {
         return Verdict::BadChecksum;
@@ -194,10 +321,10 @@ fn verdict(seen: &Seen, addresses_right: bool, lap_seen: &mut u32) -> Verdict {
     if !addresses_right {
         return Verdict::WrongAddress;
     }
-    if seen.lap <= *lap_seen {
+    if seen.mark.lap <= *lap_seen {
         return Verdict::Duplicate;
     }
-    *lap_seen = seen.lap;
+    *lap_seen = seen.mark.lap;
     Verdict::Right
 }
 

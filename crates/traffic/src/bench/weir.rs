@@ -78,12 +78,12 @@ flows_max = {flows_max}
             flows_max = flows_max(scenario),
         );
         for shard in 0..scenario.shards() {
-            let (prefix, length) = Scenario::public_prefix(shard);
+            let (prefix, length) = scenario.public_prefix(shard);
             let _ = write!(
                 text,
                 "\n[[shard]]\nid = {}\nendpoint = \"{}\"\npublic = [\"{prefix}/{length}\"]\nsubscribers_max = {SUBSCRIBERS_PER_SHARD}\n",
                 shard + 1,
-                Scenario::tunnel_endpoint(shard),
+                scenario.tunnel_endpoint(shard),
             );
         }
         text

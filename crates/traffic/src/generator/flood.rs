@@ -1,24 +1,47 @@
-//! Phase 2: both directions as fast as the ports take them, every flow in turn. Hot.
+//! Phase 2: both directions, every flow in turn, as fast as the ports take them or at a steady rate. Hot.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_dpdk::{tsc, tsc_hz};
 
-use super::{Deadline, Generator};
-use crate::ledger::Account;
+use super::{Deadline, Generator, Progress, STAMP_SHIFT, stamp};
+use crate::latency::{Histogram, Latency};
+use crate::ledger::{Account, Verdict};
+use crate::pacing::{Pace, Share};
+use crate::packet::Mark;
+use crate::scenario::{Access, Protocol};
 use crate::side::BURST;
+use crate::table::Device;
 
-const TUNNEL_LEN: usize = 84;
-const PLAIN_LEN: usize = 60;
 /// After the last packet sent: silence for so long means that nothing is under way any more.
 const SILENCE: Duration = Duration::from_millis(100);
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// A shorter flood is over before anybody asks how it goes.
+const LONG: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug)]
 pub struct FloodPlan {
     /// Flooded but not counted in the rate.
     pub warm_up: Duration,
     pub measured: Duration,
+}
+
+/// What is offered to the device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Packets per second of both directions; `None`: as many as the ports take.
+    pub rate: Option<f64>,
+    /// Share of the packets that go upstream, 0 to 1.
+    pub up_share: f64,
+    /// Share of the upstream packets that open a flow never seen before, 0 to 1, while there are such flows.
+    pub new_share: f64,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Load { rate: None, up_share: 0.5, new_share: 0.0 }
+    }
 }
 
 /// The result of a flood.
@@ -34,6 +57,17 @@ pub struct Flood {
     pub downstream: Account,
     /// Frames that are neither the generator's nor ARP.
     pub foreign: u64,
+    /// Packets per second sent within the window, where a rate was asked for.
+    #[serde(default)]
+    pub offered_pps: Option<f64>,
+    /// Flows opened within the window.
+    #[serde(default)]
+    pub opened: u64,
+    #[serde(default)]
+    pub opened_per_second: f64,
+    /// From the sending to the receiving burst, within the window, where a rate was asked for: a flood only measures the queues.
+    #[serde(default)]
+    pub latency: Option<Latency>,
 }
 
 impl Flood {
@@ -64,13 +98,13 @@ struct Cursor {
 }
 
 impl Cursor {
-    fn new(flow: u32, flows: u32) -> Self {
-        Cursor { flow, lap: 1, flows }
+    fn new(flow: u32, lap: u32, flows: u32) -> Self {
+        Cursor { flow, lap, flows }
     }
 
-    #[inline]
-    fn step(&mut self) -> (u32, u32) {
-        let here = (self.flow, self.lap);
+    #[inline(always)]
+    fn step(&mut self, stamp: u32) -> Mark {
+        let here = Mark { flow: self.flow, lap: self.lap, stamp };
         self.flow += 1;
         if self.flow == self.flows {
             self.flow = 0;
@@ -80,73 +114,246 @@ impl Cursor {
     }
 }
 
-impl Generator {
-    pub fn flood(&mut self, plan: FloodPlan) -> Flood {
-        let mut flood = Flood::default();
-        let foreign_before = self.foreign_total();
-        let flows = self.table.flows();
-        // Half a table apart, so that a flow's two directions do not meet in the device's cache.
-        let (mut up, mut down) = (Cursor::new(0, flows), Cursor::new(flows / 2, flows));
+/// A flood under way.
+#[derive(Debug)]
+struct State {
+    up: Cursor,
+    down: Cursor,
+    up_share: Share,
+    new_share: Share,
+    /// Place in the order of creation of the next flow to open.
+    next_new: usize,
+    pace: Option<Pace>,
+    latency: Option<Histogram>,
+    flood: Flood,
+}
 
-        let warm = Deadline::after(plan.warm_up);
-        while !warm.is_over() {
-            self.turn(&mut up, &mut down, &mut flood);
+impl Generator {
+    /// Floods with the flows that are established. `progress` is called about once a second in floods of more than three.
+    pub fn flood(
+        &mut self,
+        plan: FloodPlan,
+        load: Load,
+        mut progress: impl FnMut(Progress),
+    ) -> Flood {
+        let foreign_before = self.foreign_total();
+        let flows = self.table.established();
+        let mut state = State {
+            // Half a table apart, so that a flow's two directions do not meet in the device's cache.
+            up: Cursor::new(0, self.next_lap, flows),
+            down: Cursor::new(flows / 2, self.next_lap, flows),
+            up_share: Share::new(load.up_share),
+            new_share: Share::new(load.new_share),
+            next_new: flows as usize,
+            pace: load.rate.map(|rate| Pace::new(rate, tsc_hz(), tsc())),
+            latency: load.rate.map(|_| Histogram::default()),
+            flood: Flood::default(),
+        };
+        let whole = plan.warm_up + plan.measured;
+        let mut reports = Reports::new(whole);
+
+        self.run(Deadline::after(plan.warm_up), &mut state, &mut reports, &mut progress);
+        if let Some(latency) = &mut state.latency {
+            latency.clear();
         }
-        let (start, before) = (tsc(), flood);
-        let end = Deadline::after(plan.measured);
-        while !end.is_over() {
-            self.turn(&mut up, &mut down, &mut flood);
-        }
-        flood.seconds = (tsc() - start) as f64 / tsc_hz() as f64;
+        let (start, before) = (tsc(), state.flood);
+        self.run(Deadline::after(plan.measured), &mut state, &mut reports, &mut progress);
+        let seconds = (tsc() - start) as f64 / tsc_hz() as f64;
+        let flood = &mut state.flood;
+        flood.seconds = seconds;
         flood.right_upstream = flood.upstream.right - before.upstream.right;
         flood.right_downstream = flood.downstream.right - before.downstream.right;
-
-        let mut silent = Deadline::after(SILENCE);
-        while !silent.is_over() {
-            if self.take(&mut flood) > 0 {
-                silent = Deadline::after(SILENCE);
-            }
-        }
+        flood.offered_pps = load.rate.map(|_| (flood.sent() - before.sent()) as f64 / seconds);
+        let (opened, units) = (flood.opened - before.opened, tsc_hz() >> STAMP_SHIFT);
+        flood.latency = state.latency.take().and_then(|latency| latency.summary(units as f64));
+        self.drain(&mut state);
+        let mut flood = state.flood;
+        (flood.opened, flood.opened_per_second) = (opened, opened as f64 / seconds);
         flood.foreign = self.foreign_total() - foreign_before;
+        self.next_lap = state.up.lap.max(state.down.lap) + 1;
         flood
     }
 
-    fn foreign_total(&self) -> u64 {
+    fn run(
+        &mut self,
+        end: Deadline,
+        state: &mut State,
+        reports: &mut Reports,
+        progress: &mut impl FnMut(Progress),
+    ) {
+        while !end.is_over() {
+            match (self.traffic.access, self.traffic.protocol) {
+                (Access::Gre, Protocol::Udp) => self.turn::<true, false>(state),
+                (Access::Gre, Protocol::Tcp) => self.turn::<true, true>(state),
+                (Access::Plain, Protocol::Udp) => self.turn::<false, false>(state),
+                (Access::Plain, Protocol::Tcp) => self.turn::<false, true>(state),
+            }
+            if reports.next.is_over() {
+                progress(reports.make(&state.flood));
+            }
+        }
+    }
+
+    /// Takes what is still under way.
+    fn drain(&mut self, state: &mut State) {
+        self.access.discard();
+        self.internet.discard();
+        let mut silent = Deadline::after(SILENCE);
+        while !silent.is_over() {
+            let count = match (self.traffic.access, self.traffic.protocol) {
+                (Access::Gre, Protocol::Udp) => self.take::<true, false>(state),
+                (Access::Gre, Protocol::Tcp) => self.take::<true, true>(state),
+                (Access::Plain, Protocol::Udp) => self.take::<false, false>(state),
+                (Access::Plain, Protocol::Tcp) => self.take::<false, true>(state),
+            };
+            if count > 0 {
+                silent = Deadline::after(SILENCE);
+            }
+        }
+    }
+
+    pub(super) fn foreign_total(&self) -> u64 {
         self.access.foreign_total + self.internet.foreign_total
     }
 
-    /// One burst of each kind.
-    #[inline]
-    fn turn(&mut self, up: &mut Cursor, down: &mut Cursor, flood: &mut Flood) {
-        self.take(flood);
-        let table = &self.table;
-        for _ in 0..BURST {
-            let ((flow, lap), template) = (up.step(), &self.upstream);
-            self.access.append(&mut self.spare, TUNNEL_LEN, |bytes| {
-                table.write_upstream(template, flow, lap, bytes)
-            });
+    /// Receives a burst on each side, and sends one on each if the last ones have left: so the shares are kept, also where the
+    /// device takes one direction faster than the other.
+    fn turn<const GRE: bool, const TCP: bool>(&mut self, state: &mut State) {
+        self.take::<GRE, TCP>(state);
+        if self.access.is_clear() && self.internet.is_clear() {
+            self.write::<GRE, TCP>(state);
         }
-        flood.upstream.sent += self.access.send();
-        for _ in 0..BURST {
-            let ((flow, lap), template) = (down.step(), &self.downstream);
-            self.internet.append(&mut self.spare, PLAIN_LEN, |bytes| {
-                table.write_downstream(template, flow, lap, bytes)
-            });
-        }
-        flood.downstream.sent += self.internet.send();
+        state.flood.upstream.sent += self.access.send();
+        state.flood.downstream.sent += self.internet.send();
     }
 
-    /// Receives a burst on each side and enters it into the accounts.
-    #[inline]
-    fn take(&mut self, flood: &mut Flood) -> usize {
-        let table = &mut self.table;
-        let upstream = self.internet.receive(&mut self.spare, |frame| {
-            table.judge_upstream(frame).map(|verdict| flood.upstream.enter(verdict)).is_some()
-        });
-        let downstream = self.access.receive(&mut self.spare, |frame| {
-            table.judge_downstream(frame).map(|verdict| flood.downstream.enter(verdict)).is_some()
-        });
-        upstream + downstream
+    #[inline(always)]
+    fn write<const GRE: bool, const TCP: bool>(&mut self, state: &mut State) {
+        let now = tsc();
+        let count = match &mut state.pace {
+            None => 2 * BURST as u32,
+            Some(pace) => pace.take(now, 2 * BURST as u32),
+        };
+        let up = state.up_share.of(count);
+        let new = if state.new_share.is_zero() { 0 } else { self.new_among(up, state) };
+        let (table, stamp) = (&self.table, stamp(now));
+        for _ in 0..new {
+            let flow = table.creation_order()[state.next_new];
+            state.next_new += 1;
+            let (mark, template) = (Mark { flow, lap: 1, stamp }, self.upstream.of(flow));
+            self.access.append(&mut self.spare, template.len(), |bytes| {
+                table.write_upstream::<GRE, TCP>(template, mark, bytes)
+            });
+        }
+        for _ in new..up {
+            let mark = state.up.step(stamp);
+            let template = self.upstream.of(mark.flow);
+            self.access.append(&mut self.spare, template.len(), |bytes| {
+                table.write_upstream::<GRE, TCP>(template, mark, bytes)
+            });
+        }
+        for _ in up..count {
+            let mark = state.down.step(stamp);
+            let template = self.downstream.of(mark.flow);
+            self.internet.append(&mut self.spare, template.len(), |bytes| {
+                table.write_downstream::<TCP>(template, mark, bytes)
+            });
+        }
+    }
+
+    /// How many of the next `up` packets open a flow.
+    fn new_among(&self, up: u32, state: &mut State) -> u32 {
+        let left = self.table.len() as usize - state.next_new;
+        let new = state.new_share.of(up).min(left as u32);
+        for ahead in state.next_new..state.next_new + new as usize {
+            self.table.prefetch(self.table.creation_order()[ahead]);
+        }
+        new
+    }
+
+    /// Receives a burst on each side and enters it into the accounts; returns how many frames there were.
+    #[inline(always)]
+    fn take<const GRE: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
+        match (self.table.device(), GRE) {
+            (Device::Translates, _) | (_, false) => {
+                self.take_upstream::<false, TCP>(state) + self.take_downstream::<GRE, TCP>(state)
+            }
+            (Device::PassesThrough, true) => {
+                self.take_upstream::<true, TCP>(state) + self.take_downstream::<false, TCP>(state)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn take_upstream<const TUNNEL: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
+        let (table, flood) = (&mut self.table, &mut state.flood);
+        let (now, established) = (stamp(tsc()), table.established());
+        self.internet.receive(&mut self.spare, |frame| {
+            match table.judge_upstream::<TUNNEL, TCP>(frame) {
+                None => false,
+                Some((verdict, seen)) => {
+                    flood.upstream.enter(verdict);
+                    if verdict == Verdict::Right {
+                        flood.opened += u64::from(seen.mark.flow >= established);
+                        if let Some(latency) = &mut state.latency {
+                            latency.record(now.wrapping_sub(seen.mark.stamp));
+                        }
+                    }
+                    true
+                }
+            }
+        })
+    }
+
+    #[inline(always)]
+    fn take_downstream<const TUNNEL: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
+        let (table, flood) = (&mut self.table, &mut state.flood);
+        let now = stamp(tsc());
+        self.access.receive(&mut self.spare, |frame| {
+            match table.judge_downstream::<TUNNEL, TCP>(frame) {
+                None => false,
+                Some((verdict, seen)) => {
+                    flood.downstream.enter(verdict);
+                    if let (Verdict::Right, Some(latency)) = (verdict, &mut state.latency) {
+                        latency.record(now.wrapping_sub(seen.mark.stamp));
+                    }
+                    true
+                }
+            }
+        })
+    }
+}
+
+/// When to report next, and what the last report said.
+#[derive(Debug)]
+struct Reports {
+    next: Deadline,
+    start: u64,
+    whole: Duration,
+    last: (u64, u64),
+}
+
+impl Reports {
+    fn new(whole: Duration) -> Self {
+        let first = if whole > LONG { PROGRESS_EVERY } else { 2 * whole };
+        let now = tsc();
+        Reports { next: Deadline::after(first), start: now, whole, last: (now, 0) }
+    }
+
+    #[cold]
+    fn make(&mut self, flood: &Flood) -> Progress {
+        let (now, right) = (tsc(), flood.upstream.right + flood.downstream.right);
+        let seconds = |cycles: u64| cycles as f64 / tsc_hz() as f64;
+        let rate = (right - self.last.1) as f64 / seconds(now - self.last.0);
+        self.last = (now, right);
+        self.next = Deadline::after(PROGRESS_EVERY);
+        Progress::Flood {
+            seconds: seconds(now - self.start),
+            of_seconds: self.whole.as_secs_f64(),
+            rate_mpps: rate / 1e6,
+            lost: flood.lost(),
+            wrong: flood.wrong(),
+        }
     }
 }
 
@@ -156,9 +363,10 @@ mod tests {
 
     #[test]
     fn a_cursor_visits_every_flow_in_every_lap() {
-        let mut cursor = Cursor::new(1, 3);
-        let steps: Vec<_> = (0..7).map(|_| cursor.step()).collect();
-        assert_eq!(steps, [(1, 1), (2, 1), (0, 2), (1, 2), (2, 2), (0, 3), (1, 3)]);
+        let mut cursor = Cursor::new(1, 4, 3);
+        let steps: Vec<_> =
+            (0..7).map(|_| cursor.step(0)).map(|mark| (mark.flow, mark.lap)).collect();
+        assert_eq!(steps, [(1, 4), (2, 4), (0, 5), (1, 5), (2, 5), (0, 6), (1, 6)]);
     }
 
     #[test]

@@ -1,115 +1,331 @@
-//! Phase 1: one packet of each flow upstream, in the order of creation; what comes out tells its public endpoint.
+//! Phase 1: opens every flow from its home, in the order of creation; what comes out tells its public endpoint.
+//!
+//! ```text
+//!   UDP   home ── lap 1 ──▶ remote                 established when it arrives
+//!   TCP   home ── SYN ────▶ remote                 lap 1 upstream
+//!         home ◀─ SYN+ACK ─ remote                 lap 1 downstream, as soon as the SYN is there
+//!         home ── ACK ────▶ remote                 lap 2 upstream; established when it arrives
+//! ```
 
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
-use super::{Deadline, Generator, GeneratorError};
+use weir_dpdk::{tsc, tsc_hz};
+use weir_wire::frame::Frame;
+
+use super::{Deadline, Generator, GeneratorError, Progress};
+use crate::pacing::Pace;
+use crate::packet::{Direction, Mark, claimed_flow, read};
+use crate::scenario::{Access, Protocol};
 use crate::side::BURST;
 use crate::table::Lesson;
 
-/// Packets under way at most: less than any ring, so that nothing is lost for want of room and creation is not hurried.
-const WINDOW: u32 = 512;
+/// Flows under way at most: less than any ring, so that nothing is lost for want of room.
+const WINDOW: u32 = 960;
 /// Without an answer for so long, what is under way is lost.
 const PATIENCE: Duration = Duration::from_millis(20);
 const ATTEMPTS: u32 = 8;
 /// Windows lost in a row after which the device counts as dead.
 const LOST_WINDOWS_MAX: u32 = 50;
-const TUNNEL_LEN: usize = 84;
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// What phase 1 took.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Learned {
     pub sent: u64,
     pub wrong: u64,
+    /// Flows established.
+    pub flows: u32,
+    /// Flows that did not come through.
+    pub missing: u32,
+    /// From the first packet sent to the last flow established, repetitions included.
+    pub seconds: f64,
+    /// From the first packet sent to the last one sent for the first time.
+    pub sending_seconds: f64,
+}
+
+impl Learned {
+    /// Flows offered per second.
+    pub fn offered(&self) -> f64 {
+        f64::from(self.flows + self.missing) / self.sending_seconds.max(1e-9)
+    }
+
+    /// Flows established per second.
+    pub fn rate(&self) -> f64 {
+        f64::from(self.flows) / self.seconds.max(1e-9)
+    }
+}
+
+/// Lessons under way.
+#[derive(Debug)]
+struct Lessons {
+    /// What is opened, as places in the order of creation.
+    places: Range<usize>,
+    next: usize,
+    under_way: u32,
+    pace: Option<Pace>,
+    /// Flows whose SYN, or whose SYN+ACK, has arrived and is to be answered.
+    to_answer: [VecDeque<u32>; 2],
+    learned: Learned,
+    last_cycle: u64,
+    last_sent_cycle: u64,
 }
 
 impl Generator {
-    /// Learns the public endpoint of every flow. Packets lost on the way are sent again: phase 1 sets up state, it measures nothing.
-    pub fn learn(&mut self) -> Result<Learned, GeneratorError> {
-        let mut learned = Learned::default();
-        let flows = self.table.flows();
-        let mut missing = flows;
-        for _ in 0..ATTEMPTS {
-            let count = self.pass(&mut learned);
-            missing -= count;
-            if missing == 0 || count == 0 {
+    /// Opens every flow that is to be established before the flood, as fast as the device answers. Packets lost on the way are sent
+    /// again.
+    pub fn learn(&mut self, mut progress: impl FnMut(Progress)) -> Result<Learned, GeneratorError> {
+        let start = tsc();
+        let flows = self.table.established();
+        let mut lessons = Lessons::new(0..flows as usize, None);
+        for attempt in 0..ATTEMPTS {
+            let before = lessons.learned.flows;
+            lessons.next = lessons.places.start;
+            self.pass(&mut lessons, attempt > 0, &mut progress);
+            if lessons.learned.flows == flows || lessons.learned.flows == before {
                 break;
             }
         }
-        if missing > 0 {
+        let learned = lessons.finish(start);
+        if learned.missing > 0 {
             return Err(GeneratorError::NotLearned {
-                missing,
+                missing: learned.missing,
                 flows,
                 attempts: ATTEMPTS,
                 wrong: learned.wrong,
             });
         }
+        self.next_lap = self.laps_to_establish() + 1;
         match self.table.shared_endpoints() {
             0 => Ok(learned),
             count => Err(GeneratorError::SharedEndpoints { count }),
         }
     }
 
-    /// One packet of each flow not yet learned; returns how many were learned.
-    fn pass(&mut self, learned: &mut Learned) -> u32 {
-        let flows = self.table.flows() as usize;
-        let (mut next, mut under_way, mut count) = (0, 0, 0);
+    /// Opens the flows at some places of the order of creation at `rate` flows per second, each with one attempt: the preliminary
+    /// phase of RFC 9693 section 4.4.
+    pub fn establish(&mut self, places: Range<usize>, rate: f64) -> Learned {
+        let start = tsc();
+        let mut lessons = Lessons::new(places, Some(Pace::new(rate, tsc_hz(), start)));
+        self.pass(&mut lessons, false, &mut |_| {});
+        self.next_lap = self.next_lap.max(self.laps_to_establish() + 1);
+        lessons.finish(start)
+    }
+
+    /// Upstream laps until a flow is established.
+    fn laps_to_establish(&self) -> u32 {
+        match self.traffic.protocol {
+            Protocol::Udp => 1,
+            Protocol::Tcp => 2,
+        }
+    }
+
+    /// One attempt for each flow, or for each not yet established.
+    fn pass(
+        &mut self,
+        lessons: &mut Lessons,
+        is_repetition: bool,
+        progress: &mut impl FnMut(Progress),
+    ) {
+        lessons.under_way = 0;
         let mut lost_windows = 0;
         let mut lost = Deadline::after(PATIENCE);
-        while (next < flows || under_way > 0) && lost_windows < LOST_WINDOWS_MAX {
-            let lessons = self.take_lessons(learned);
-            count += lessons;
-            under_way -= lessons.min(under_way);
-            if lessons > 0 {
+        let mut report = Deadline::after(PROGRESS_EVERY);
+        let is_windowed = lessons.pace.is_none();
+        while lost_windows < LOST_WINDOWS_MAX {
+            let count = match (self.traffic.access, self.traffic.protocol) {
+                (Access::Gre, Protocol::Udp) => self.lesson::<true, false>(lessons, is_repetition),
+                (Access::Gre, Protocol::Tcp) => self.lesson::<true, true>(lessons, is_repetition),
+                (Access::Plain, Protocol::Udp) => {
+                    self.lesson::<false, false>(lessons, is_repetition)
+                }
+                (Access::Plain, Protocol::Tcp) => {
+                    self.lesson::<false, true>(lessons, is_repetition)
+                }
+            };
+            let all_sent = lessons.next == lessons.places.end && self.access.is_clear();
+            if all_sent && lessons.under_way == 0 {
+                break;
+            }
+            if count > 0 {
                 lost_windows = 0;
                 lost = Deadline::after(PATIENCE);
             } else if lost.is_over() {
-                under_way = 0;
-                lost_windows += 1;
+                // A paced attempt ends here; one with a window opens the next.
+                lessons.under_way = 0;
+                lost_windows += u32::from(is_windowed || all_sent);
                 lost = Deadline::after(PATIENCE);
             }
-            if under_way <= WINDOW - BURST as u32 {
-                under_way += self.teach(&mut next, learned);
+            if report.is_over() {
+                let (learned, of) = (lessons.learned.flows, lessons.places.len() as u32);
+                progress(Progress::Learn { learned, of });
+                report = Deadline::after(PROGRESS_EVERY);
             }
         }
-        count
+        self.access.discard();
+        self.internet.discard();
     }
 
-    /// Receives a burst on each side; returns how many flows were learned from it.
-    fn take_lessons(&mut self, learned: &mut Learned) -> u32 {
-        let table = &mut self.table;
-        let mut count = 0;
-        self.internet.receive(&mut self.spare, |frame| {
-            let lesson = table.learn(frame);
-            match lesson {
-                Some(Lesson::Learned) => count += 1,
-                Some(Lesson::Wrong) => learned.wrong += 1,
-                Some(Lesson::Known) | None => {}
+    /// Takes what has come, answers it and opens more flows; returns how many packets of lessons arrived.
+    fn lesson<const GRE: bool, const TCP: bool>(
+        &mut self,
+        lessons: &mut Lessons,
+        is_repetition: bool,
+    ) -> u32 {
+        let count = self.hear_remotes::<TCP>(lessons) + self.hear_homes::<GRE, TCP>(lessons);
+        if self.access.is_clear() {
+            if TCP {
+                self.acknowledge::<GRE>(lessons);
             }
-            lesson.is_some()
-        });
-        self.access.receive(&mut self.spare, |_| false);
-        count
-    }
-
-    /// Sends a burst of flows not yet learned, from creation index `next` on; returns how many were sent.
-    fn teach(&mut self, next: &mut usize, learned: &mut Learned) -> u32 {
-        let mut room = BURST;
-        while let Some(&flow) = self.table.creation_order().get(*next) {
-            if room == 0 {
-                break;
-            }
-            *next += 1;
-            if self.table.is_learned(flow) {
-                continue;
-            }
-            let (table, template) = (&self.table, &self.upstream);
-            self.access.append(&mut self.spare, TUNNEL_LEN, |bytes| {
-                table.write_upstream(template, flow, 0, bytes)
-            });
-            room -= 1;
+            self.open::<GRE, TCP>(lessons, is_repetition);
+        }
+        if TCP && self.internet.is_clear() {
+            self.accept(lessons);
         }
         let sent = self.access.send();
-        learned.sent += sent;
-        sent as u32
+        if sent > 0 && !is_repetition {
+            lessons.last_sent_cycle = tsc();
+        }
+        lessons.learned.sent += sent + self.internet.send();
+        count
+    }
+
+    /// What arrives on the internet side: first packets, and the last ones of a TCP handshake.
+    fn hear_remotes<const TCP: bool>(&mut self, lessons: &mut Lessons) -> u32 {
+        let Generator { table, internet, spare, .. } = self;
+        let last_lap = if TCP { 2 } else { 1 };
+        let mut count = 0;
+        let first = internet.poll(spare);
+        // In the order of creation, the records lie all over the table.
+        for frame in &spare[first..] {
+            if let Some(flow) = claimed_flow::<false, TCP>(frame.data()) {
+                table.prefetch(flow);
+            }
+        }
+        for frame in &spare[first..] {
+            let Some(seen) = read::<false, TCP>(frame.data(), Direction::Upstream) else {
+                internet.stranger(frame.data());
+                continue;
+            };
+            count += 1;
+            let flow = seen.mark.flow;
+            let was = if flow < table.len() { table.laps_seen(flow)[0] } else { 0 };
+            match table.learn(&seen) {
+                Lesson::Wrong => lessons.learned.wrong += 1,
+                _ if seen.mark.lap >= last_lap && was < last_lap => lessons.established(),
+                _ if TCP && seen.mark.lap == 1 => lessons.to_answer[0].push_back(flow),
+                _ => {}
+            }
+        }
+        count
+    }
+
+    /// What arrives on the access side: SYN+ACKs.
+    fn hear_homes<const GRE: bool, const TCP: bool>(&mut self, lessons: &mut Lessons) -> u32 {
+        let table = &mut self.table;
+        let mut count = 0;
+        self.access.receive(&mut self.spare, |frame| {
+            match table.judge_downstream::<GRE, TCP>(frame) {
+                None => false,
+                Some((verdict, seen)) => {
+                    count += 1;
+                    if verdict.is_delivered() {
+                        lessons.to_answer[1].push_back(seen.mark.flow);
+                    } else {
+                        lessons.learned.wrong += 1;
+                    }
+                    true
+                }
+            }
+        });
+        count
+    }
+
+    /// Sends the first packets of a burst of flows.
+    fn open<const GRE: bool, const TCP: bool>(
+        &mut self,
+        lessons: &mut Lessons,
+        is_repetition: bool,
+    ) {
+        let room = match &mut lessons.pace {
+            Some(pace) => pace.take(tsc(), BURST as u32),
+            None => WINDOW.saturating_sub(lessons.under_way).min(BURST as u32),
+        };
+        let (table, last_lap) = (&self.table, if TCP { 2 } else { 1 });
+        let order = table.creation_order();
+        for &flow in order[lessons.places.end.min(lessons.next + BURST)..lessons.places.end]
+            .iter()
+            .take(BURST)
+        {
+            table.prefetch(flow);
+        }
+        let mut sent = 0;
+        while sent < room && lessons.next < lessons.places.end {
+            let flow = order[lessons.next];
+            lessons.next += 1;
+            if is_repetition && table.laps_seen(flow)[0] >= last_lap {
+                continue;
+            }
+            let (mark, template) = (Mark { flow, lap: 1, stamp: 0 }, self.upstream.of(flow));
+            self.access.append(&mut self.spare, template.len(), |bytes| {
+                table.write_upstream::<GRE, TCP>(template, mark, bytes)
+            });
+            sent += 1;
+        }
+        lessons.under_way += sent;
+    }
+
+    /// Answers SYNs.
+    fn accept(&mut self, lessons: &mut Lessons) {
+        let answers = &mut lessons.to_answer[0];
+        for flow in answers.drain(..answers.len().min(BURST)) {
+            let (mark, template) = (Mark { flow, lap: 1, stamp: 0 }, self.downstream.of(flow));
+            let table = &self.table;
+            self.internet.append(&mut self.spare, template.len(), |bytes| {
+                table.write_downstream::<true>(template, mark, bytes)
+            });
+        }
+    }
+
+    /// Answers SYN+ACKs.
+    fn acknowledge<const GRE: bool>(&mut self, lessons: &mut Lessons) {
+        let answers = &mut lessons.to_answer[1];
+        for flow in answers.drain(..answers.len().min(BURST)) {
+            let (mark, template) = (Mark { flow, lap: 2, stamp: 0 }, self.upstream.of(flow));
+            let table = &self.table;
+            self.access.append(&mut self.spare, template.len(), |bytes| {
+                table.write_upstream::<GRE, true>(template, mark, bytes)
+            });
+        }
+    }
+}
+
+impl Lessons {
+    fn new(places: Range<usize>, pace: Option<Pace>) -> Self {
+        Lessons {
+            next: places.start,
+            places,
+            under_way: 0,
+            pace,
+            to_answer: Default::default(),
+            learned: Learned::default(),
+            last_cycle: tsc(),
+            last_sent_cycle: tsc(),
+        }
+    }
+
+    #[inline]
+    fn established(&mut self) {
+        self.learned.flows += 1;
+        self.under_way = self.under_way.saturating_sub(1);
+        self.last_cycle = tsc();
+    }
+
+    fn finish(self, start: u64) -> Learned {
+        let since = |cycle: u64| cycle.saturating_sub(start) as f64 / tsc_hz() as f64;
+        let (seconds, sending_seconds) = (since(self.last_cycle), since(self.last_sent_cycle));
+        let missing = self.places.len() as u32 - self.learned.flows;
+        Learned { seconds, sending_seconds, missing, ..self.learned }
     }
 }

@@ -1,116 +1,159 @@
-use weir_wire::{gre, ipv4, udp};
+use etherparse::SlicedPacket;
 
 use super::*;
 
-const HOST: Endpoint = Endpoint { address: 0xc0a8_010a, port: 20_000 };
-const REMOTE: Endpoint = Endpoint { address: 0xc613_0001, port: 443 };
-const HOME: u32 = 0x0a80_0001;
-const ENDPOINT: u32 = 0x0a40_0001;
-const ANY: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const MACS: (Mac, Mac) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
 
-fn tunnel(flow: u32, lap: u32) -> Vec<u8> {
-    let mut bytes = vec![0; size_of::<Tunnel>()];
-    let inner = Inner::new(HOST, REMOTE, flow, Direction::Upstream);
-    Tunnel::template(ANY, ANY, Direction::Upstream).write(
-        &mut bytes,
-        &Outer::new(HOME, ENDPOINT),
-        &inner,
-        flow,
-        lap,
-    );
+fn wire(address: [u8; 4]) -> u32 {
+    u32::from_le_bytes(address)
+}
+
+fn addresses() -> Addresses {
+    let pair = |source, destination| u64::from(wire(source)) | u64::from(wire(destination)) << 32;
+    Addresses {
+        outer: pair([10, 128, 0, 1], [10, 64, 0, 1]),
+        inner: pair([192, 168, 1, 10], [198, 19, 0, 1]),
+        ports: u32::from(20_000u16.swap_bytes()) | u32::from(443u16.swap_bytes()) << 16,
+    }
+}
+
+fn packet<const TUNNEL: bool, const TCP: bool>(len: usize, mark: Mark) -> Vec<u8> {
+    let way = Direction::Upstream;
+    let template = Template::new::<TUNNEL, TCP>(MACS.0, MACS.1, way, len);
+    // A used buffer.
+    let mut bytes = vec![0xa5; template.len()];
+    let segment = match TCP {
+        true => Segment::new(way, mark.flow, mark.lap, mark.lap - 1, template.payload_len()),
+        false => Segment::default(),
+    };
+    template.write::<TUNNEL, TCP>(&mut bytes, addresses(), mark, segment);
     bytes
 }
 
-fn plain(flow: u32, lap: u32) -> Vec<u8> {
-    let mut bytes = vec![0; size_of::<Plain>()];
-    let inner = Inner::new(REMOTE, HOST, flow, Direction::Downstream);
-    Plain::template(ANY, ANY, Direction::Downstream).write(&mut bytes, &inner, flow, lap);
-    bytes
+fn mark(flow: u32, lap: u32) -> Mark {
+    Mark { flow, lap, stamp: flow ^ lap }
 }
 
-/// Every header parses with the parsers of the data path, every checksum verifies from scratch.
-fn assert_valid_udp_packet(packet: &[u8]) {
-    assert!(ipv4::header_checksum_ok(packet));
-    let (ip, header_len, total_len) = ipv4::parse(packet).unwrap();
-    assert_eq!((ip.protocol, total_len), (PROTOCOL_UDP, packet.len()));
-    let datagram = &packet[header_len..];
-    assert_eq!(usize::from(udp::parse(datagram).unwrap().length.get()), datagram.len());
-    let pseudo = checksum::pseudo_header(
-        ip.source.get(),
-        ip.destination.get(),
-        ip.protocol,
-        datagram.len() as u16,
-    );
-    assert_eq!(checksum::finish(pseudo + checksum::partial(datagram)), 0);
+/// Every header parses with another parser, and its checksums are right.
+fn assert_valid<const TCP: bool>(ip: &[u8]) {
+    let sliced = SlicedPacket::from_ip(ip).unwrap();
+    let Some(etherparse::NetSlice::Ipv4(v4)) = &sliced.net else { panic!("not IPv4") };
+    let header = v4.header().to_header();
+    assert_eq!(header.header_checksum, header.calc_header_checksum());
+    assert_eq!(usize::from(header.total_len), ip.len());
+    match sliced.transport {
+        Some(etherparse::TransportSlice::Udp(udp)) if !TCP => {
+            let right = udp.to_header().calc_checksum_ipv4(&header, udp.payload()).unwrap();
+            assert_eq!(udp.checksum(), right);
+            assert_ne!(udp.checksum(), 0);
+        }
+        Some(etherparse::TransportSlice::Tcp(tcp)) if TCP => {
+            let right = tcp.to_header().calc_checksum_ipv4(&header, tcp.payload()).unwrap();
+            assert_eq!(tcp.checksum(), right);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn check_kind<const TUNNEL: bool, const TCP: bool>() {
+    let head = Kind::<TUNNEL, TCP>::HEAD;
+    for len in [head, head + 1, head + 2, head + 63, 590, 1514] {
+        for mark in [mark(0, 1), mark(1, 65_535), mark(999_999, 65_536), mark(u32::MAX, u32::MAX)] {
+            let bytes = packet::<TUNNEL, TCP>(len, mark);
+            assert_eq!(bytes.len(), len);
+            if TUNNEL {
+                let outer = SlicedPacket::from_ip(&bytes[14..]).unwrap();
+                let Some(etherparse::NetSlice::Ipv4(v4)) = &outer.net else { panic!("not IPv4") };
+                let header = v4.header().to_header();
+                assert_eq!(header.header_checksum, header.calc_header_checksum());
+                assert_eq!(header.protocol.0, PROTOCOL_GRE);
+                assert_eq!(&bytes[34..38], &[0, 0, 8, 0]);
+            }
+            assert_valid::<TCP>(&bytes[if TUNNEL { 38 } else { 14 }..]);
+            let outer = if TUNNEL { addresses().outer } else { 0 };
+            let expected =
+                Seen { addresses: Addresses { outer, ..addresses() }, mark, checksums_right: true };
+            assert_eq!(read::<TUNNEL, TCP>(&bytes, Direction::Upstream), Some(expected));
+            assert_eq!(claimed_flow::<TUNNEL, TCP>(&bytes), Some(mark.flow));
+        }
+    }
 }
 
 #[test]
-fn packets_are_valid_in_every_lap() {
-    for (flow, lap) in [(0, 0), (0, 1), (1, 65_535), (999_999, 65_536), (u32::MAX, u32::MAX)] {
-        assert_valid_udp_packet(&plain(flow, lap)[14..]);
-        let bytes = tunnel(flow, lap);
-        assert!(ipv4::header_checksum_ok(&bytes[14..]));
-        let header = gre::parse(&bytes[34..]).unwrap();
-        assert_eq!((header.protocol, header.len), (PROTOCOL_IPV4, 4));
-        assert_valid_udp_packet(&bytes[38..]);
-    }
+fn packets_of_every_kind_and_size_are_valid_and_read_as_written() {
+    check_kind::<false, false>();
+    check_kind::<true, false>();
+    check_kind::<false, true>();
+    check_kind::<true, true>();
+}
+
+#[test]
+fn rfc_2544s_smallest_frame_has_60_bytes_in_the_buffer() {
+    assert_eq!((Kind::<false, false>::HEAD, Kind::<true, false>::HEAD), (60, 84));
 }
 
 #[test]
 fn no_lap_sends_a_udp_checksum_of_zero() {
     // Among 65,536 consecutive laps every checksum value comes up.
-    for lap in 0..65_536 {
-        let bytes = plain(3, lap);
+    for lap in 1..=65_536 {
+        let bytes = packet::<false, false>(60, Mark { flow: 3, lap, stamp: 0 });
         assert_ne!(&bytes[40..42], [0, 0], "lap {lap}");
-        assert!(read_plain(&bytes, Direction::Downstream).unwrap().checksums_right, "lap {lap}");
+        assert!(read::<false, false>(&bytes, Direction::Upstream).unwrap().checksums_right);
     }
-}
-
-#[test]
-fn what_is_written_is_read() {
-    let seen = read_tunnel(&tunnel(5, 9), Direction::Upstream).unwrap();
-    let expected = Seen {
-        outer: Some((HOME, ENDPOINT)),
-        source: HOST,
-        destination: REMOTE,
-        flow: 5,
-        lap: 9,
-        checksums_right: true,
-    };
-    assert_eq!(seen, expected);
-    let seen = read_plain(&plain(6, 1), Direction::Downstream).unwrap();
-    assert_eq!(
-        seen,
-        Seen {
-            outer: None,
-            source: REMOTE,
-            destination: HOST,
-            flow: 6,
-            lap: 1,
-            checksums_right: true
-        }
-    );
 }
 
 #[test]
 fn the_other_direction_and_other_shapes_are_not_ours() {
-    assert_eq!(read_tunnel(&tunnel(5, 9), Direction::Downstream), None);
-    assert_eq!(read_plain(&tunnel(5, 9), Direction::Upstream), None);
-    assert_eq!(read_plain(&plain(5, 9)[..59], Direction::Downstream), None);
-    assert_eq!(read_plain(&[], Direction::Downstream), None);
+    let tunnel = packet::<true, false>(84, mark(5, 9));
+    let plain = packet::<false, false>(60, mark(5, 9));
+    assert_eq!(read::<true, false>(&tunnel, Direction::Downstream), None);
+    assert_eq!(read::<false, false>(&tunnel, Direction::Upstream), None);
+    assert_eq!(read::<false, true>(&plain, Direction::Upstream), None);
+    assert_eq!(read::<false, false>(&plain[..59], Direction::Upstream), None);
+    assert_eq!(read::<false, false>(&[], Direction::Upstream), None);
+}
+
+/// What a device may change, with the checksum put right, is accepted; any other flipped bit is noticed.
+fn check_flips<const TUNNEL: bool, const TCP: bool>(len: usize) {
+    let sent = packet::<TUNNEL, TCP>(len, mark(5, 9));
+    let right = read::<TUNNEL, TCP>(&sent, Direction::Upstream).unwrap();
+    for bit in 14 * 8..sent.len() * 8 {
+        let mut bytes = sent.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let seen = read::<TUNNEL, TCP>(&bytes, Direction::Upstream);
+        let noticed = seen.is_none_or(|seen| !seen.checksums_right);
+        assert!(noticed, "bit {bit}: {seen:?}, right {right:?}");
+    }
 }
 
 #[test]
 fn every_flipped_bit_behind_the_ethernet_header_is_noticed() {
-    let sent = tunnel(5, 9);
-    let right = read_tunnel(&sent, Direction::Upstream).unwrap();
-    for bit in 14 * 8..sent.len() * 8 {
-        let mut bytes = sent.clone();
-        bytes[bit / 8] ^= 1 << (bit % 8);
-        let seen = read_tunnel(&bytes, Direction::Upstream);
-        assert!(
-            seen.is_none_or(|seen| !seen.checksums_right),
-            "bit {bit}: {seen:?}, right {right:?}"
-        );
-    }
+    check_flips::<true, false>(84);
+    check_flips::<false, true>(72);
+    check_flips::<true, true>(151);
+    check_flips::<false, false>(1514);
+}
+
+#[test]
+fn a_shorter_ttl_with_its_checksum_is_no_damage() {
+    let mut bytes = packet::<false, false>(60, mark(1, 1));
+    bytes[22] -= 1;
+    bytes[24..26].fill(0);
+    let checksum = checksum::sum(&bytes[14..34]);
+    bytes[24..26].copy_from_slice(&checksum.to_be_bytes());
+    assert!(read::<false, false>(&bytes, Direction::Upstream).unwrap().checksums_right);
+}
+
+#[test]
+fn segments_open_acknowledge_and_grow() {
+    let up = |lap, peer| Segment::new(Direction::Upstream, 7, lap, peer, 100);
+    let down = |lap, peer| Segment::new(Direction::Downstream, 7, lap, peer, 100);
+    assert_eq!((up(1, 0).flags, up(1, 0).acknowledgement), (TCP_SYN, 0));
+    assert_eq!(down(1, 1).flags, TCP_SYN | TCP_ACK);
+    // The SYN and its 100 bytes.
+    assert_eq!(down(1, 1).acknowledgement, up(1, 0).sequence.wrapping_add(101));
+    assert_eq!(up(2, 1).sequence, down(1, 1).acknowledgement);
+    assert_eq!(up(2, 1).acknowledgement, down(2, 1).sequence);
+    assert_eq!(up(2, 1).flags, TCP_ACK | TCP_PSH);
+    assert_eq!(up(3, 1).sequence, up(2, 1).sequence.wrapping_add(100));
 }

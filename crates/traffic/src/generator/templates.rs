@@ -1,0 +1,143 @@
+//! The packets of a run before any flow is filled in: one template per size and direction.
+
+use weir_wire::ethernet::Mac;
+
+use crate::packet::{Direction, FCS_LEN, Kind, TUNNEL_LEN, Template};
+use crate::scenario::{Access, Protocol};
+
+/// The sizes of a run's packets: those of the plain Ethernet frame with its FCS, as RFC 2544 counts. Through a tunnel a packet has 24
+/// bytes more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    Fixed(u16),
+    /// 64, 594 and 1518 bytes in the proportion 7:4:1. A flow has one size for life.
+    Imix,
+}
+
+/// The sizes that RFC 2544 section 9.1 lists for Ethernet.
+pub const SIZES: [u16; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
+const IMIX: [u16; 3] = [64, 594, 1518];
+/// Which of the three each of twelve neighbouring flows has.
+const IMIX_PATTERN: [u8; 12] = [0, 1, 0, 1, 0, 0, 2, 0, 1, 0, 1, 0];
+
+/// What the packets of a run look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    pub access: Access,
+    pub protocol: Protocol,
+    pub size: Size,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TrafficError {
+    #[error("frames have 64 to 1518 bytes")]
+    Size,
+    #[error("a TCP packet with its mark needs 76 bytes: 64 and imix are for UDP")]
+    TcpSize,
+}
+
+impl Traffic {
+    /// Refuses sizes that cannot hold what every packet carries.
+    pub fn check(&self) -> Result<(), TrafficError> {
+        let smallest = match self.size {
+            Size::Fixed(size) if !(64..=1518).contains(&size) => return Err(TrafficError::Size),
+            Size::Fixed(size) => size,
+            Size::Imix => IMIX[0],
+        };
+        let needed = Kind::<false, true>::HEAD + FCS_LEN;
+        if self.protocol == Protocol::Tcp && usize::from(smallest) < needed {
+            return Err(TrafficError::TcpSize);
+        }
+        Ok(())
+    }
+}
+
+/// The templates of one direction.
+#[derive(Clone, Debug)]
+pub(super) struct Templates {
+    of_size: Vec<Template>,
+}
+
+impl Templates {
+    /// `source` and `destination` are MAC addresses.
+    pub(super) fn new(
+        traffic: Traffic,
+        source: Mac,
+        destination: Mac,
+        direction: Direction,
+    ) -> Self {
+        let sizes = match traffic.size {
+            Size::Fixed(size) => vec![size],
+            Size::Imix => IMIX.to_vec(),
+        };
+        let through_tunnel = traffic.access == Access::Gre && direction == Direction::Upstream;
+        let template = |size: u16| {
+            let len = usize::from(size) - FCS_LEN;
+            let (from, to, way) = (source, destination, direction);
+            match (through_tunnel, traffic.protocol) {
+                (true, Protocol::Udp) => {
+                    Template::new::<true, false>(from, to, way, len + TUNNEL_LEN)
+                }
+                (true, Protocol::Tcp) => {
+                    Template::new::<true, true>(from, to, way, len + TUNNEL_LEN)
+                }
+                (false, Protocol::Udp) => Template::new::<false, false>(from, to, way, len),
+                (false, Protocol::Tcp) => Template::new::<false, true>(from, to, way, len),
+            }
+        };
+        Templates { of_size: sizes.into_iter().map(template).collect() }
+    }
+
+    /// The template for a flow.
+    #[inline(always)]
+    pub(super) fn of(&self, flow: u32) -> &Template {
+        match self.of_size.as_slice() {
+            [only] => only,
+            several => &several[usize::from(IMIX_PATTERN[flow as usize % IMIX_PATTERN.len()])],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANY: Mac = Mac([2, 0, 0, 0, 0, 1]);
+
+    fn traffic(size: Size) -> Traffic {
+        Traffic { access: Access::Gre, protocol: Protocol::Udp, size }
+    }
+
+    #[test]
+    fn imix_is_seven_four_one() {
+        let templates = Templates::new(traffic(Size::Imix), ANY, ANY, Direction::Downstream);
+        let mut counts = [0; 3];
+        for flow in 0..1200 {
+            let len = templates.of(flow).len() as u16 + 4;
+            counts[IMIX.iter().position(|&size| size == len).unwrap()] += 1;
+        }
+        assert_eq!(counts, [700, 400, 100]);
+    }
+
+    #[test]
+    fn upstream_is_longer_by_the_tunnel() {
+        for size in SIZES {
+            let up = Templates::new(traffic(Size::Fixed(size)), ANY, ANY, Direction::Upstream);
+            let down = Templates::new(traffic(Size::Fixed(size)), ANY, ANY, Direction::Downstream);
+            assert_eq!(
+                (up.of(0).len(), down.of(0).len()),
+                (usize::from(size) + 20, usize::from(size) - 4)
+            );
+        }
+    }
+
+    #[test]
+    fn sizes_that_hold_no_packet_are_refused() {
+        assert_eq!(traffic(Size::Fixed(63)).check(), Err(TrafficError::Size));
+        assert_eq!(traffic(Size::Fixed(1519)).check(), Err(TrafficError::Size));
+        assert_eq!(traffic(Size::Imix).check(), Ok(()));
+        let tcp = Traffic { protocol: Protocol::Tcp, ..traffic(Size::Fixed(64)) };
+        assert_eq!(tcp.check(), Err(TrafficError::TcpSize));
+        assert_eq!(Traffic { size: Size::Fixed(128), ..tcp }.check(), Ok(()));
+    }
+}

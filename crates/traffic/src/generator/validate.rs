@@ -1,0 +1,84 @@
+//! The validation of RFC 9693 section 4.4: one packet downstream for each flow established, every one of them delivered.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use weir_dpdk::{tsc, tsc_hz};
+
+use super::{Deadline, Generator};
+use crate::ledger::Account;
+use crate::pacing::Pace;
+use crate::packet::Mark;
+use crate::scenario::{Access, Protocol};
+use crate::side::BURST;
+
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// What became of the packets of a validation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Validated {
+    pub account: Account,
+    /// Flows to validate.
+    pub flows: u32,
+}
+
+impl Validated {
+    pub fn is_complete(&self) -> bool {
+        self.account.right == u64::from(self.flows) && self.account.wrong() == 0
+    }
+}
+
+impl Generator {
+    /// Sends one packet to each flow at some places of the order of creation, at `rate` packets per second.
+    pub fn validate(&mut self, places: Range<usize>, rate: f64) -> Validated {
+        match (self.traffic.access, self.traffic.protocol) {
+            (Access::Gre, Protocol::Udp) => self.validate_as::<true, false>(places, rate),
+            (Access::Gre, Protocol::Tcp) => self.validate_as::<true, true>(places, rate),
+            (Access::Plain, Protocol::Udp) => self.validate_as::<false, false>(places, rate),
+            (Access::Plain, Protocol::Tcp) => self.validate_as::<false, true>(places, rate),
+        }
+    }
+
+    fn validate_as<const GRE: bool, const TCP: bool>(
+        &mut self,
+        places: Range<usize>,
+        rate: f64,
+    ) -> Validated {
+        let mut account = Account::default();
+        let mut pace = Pace::new(rate, tsc_hz(), tsc());
+        let (flows, mut next) = (places.len() as u32, places.start);
+        let mut silent = Deadline::after(SILENCE);
+        while !silent.is_over() {
+            if next < places.end && self.internet.is_clear() {
+                let due = pace.take(tsc(), BURST as u32) as usize;
+                let end = places.end.min(next + due);
+                for place in next..end {
+                    let table = &self.table;
+                    let flow = table.creation_order()[place];
+                    let lap = table.laps_seen(flow)[1] + 1;
+                    let (mark, template) = (Mark { flow, lap, stamp: 0 }, self.downstream.of(flow));
+                    self.internet.append(&mut self.spare, template.len(), |bytes| {
+                        table.write_downstream::<TCP>(template, mark, bytes)
+                    });
+                }
+                next = end;
+            }
+            let sent = self.internet.send();
+            account.sent += sent;
+            let table = &mut self.table;
+            let received = self.access.receive(&mut self.spare, |frame| {
+                table
+                    .judge_downstream::<GRE, TCP>(frame)
+                    .map(|(verdict, _)| account.enter(verdict))
+                    .is_some()
+            });
+            self.internet.receive(&mut self.spare, |_| false);
+            // Waiting for the next packet to be due is not silence; waiting for the device to take one is.
+            let is_due = next < places.end && self.internet.is_clear();
+            if sent > 0 || received > 0 || is_due {
+                silent = Deadline::after(SILENCE);
+            }
+        }
+        Validated { account, flows }
+    }
+}
