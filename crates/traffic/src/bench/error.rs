@@ -19,6 +19,12 @@ pub enum BenchError {
     Silent { name: String, what: &'static str, tail: String },
     #[error("{program} is not installed: it is the raw baseline (Debian package dpdk-dev)")]
     NoBaseline { program: &'static str },
+    #[error("{flows} flows are still in the table long after their timers")]
+    NotEmptied { flows: u64 },
+    #[error("there is no experiment {name:?}: the experiments are {known}")]
+    Unknown { name: String, known: String },
+    #[error("the plot {file}: {reason}")]
+    Plot { file: String, reason: String },
     #[error("interrupted")]
     Interrupted,
 }

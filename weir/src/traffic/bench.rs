@@ -1,0 +1,89 @@
+//! `weir traffic bench`: the benchmark and its report.
+
+use std::env;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, ensure};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use weir_traffic::bench::{self, BenchPlan};
+
+/// Measure weir beside raw DPDK forwarding and Linux NAT, in alternating rounds.
+///
+/// Raw is testpmd in io mode (Debian package dpdk-dev) over the same pair of memif ports. Needs two
+/// cores that nobody else uses, and root for huge pages (it also runs without). The report is
+/// written after every experiment, so an interrupted run keeps what it has. Exit code 1 when a
+/// packet came back wrong, or when something could not be measured that this machine can.
+///
+///   weir traffic bench --short
+///   weir traffic bench --only established,flat
+///   weir traffic bench --list
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// Under five minutes: fewer experiments, fewer and shorter rounds.
+    #[arg(long)]
+    short: bool,
+
+    /// Experiments to run, by name.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
+
+    /// Names all experiments and ends.
+    #[arg(long)]
+    list: bool,
+
+    /// Core of the generator.
+    #[arg(long, value_name = "CORE", default_value_t = 0)]
+    generator_core: usize,
+
+    /// Core of the device under test.
+    #[arg(long, value_name = "CORE", default_value_t = 1)]
+    device_core: usize,
+
+    /// Leave the machine's huge pages as they are, instead of reserving more while they are needed.
+    #[arg(long)]
+    keep_huge_pages: bool,
+
+    /// Folder for report.md, report.json and the plots.
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    output: PathBuf,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    if args.list {
+        for (name, title, is_short) in bench::experiments() {
+            let short = if is_short { ", also in the short benchmark" } else { "" };
+            println!("{name:<12} {title}{short}");
+        }
+        return Ok(());
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    let plan = BenchPlan {
+        is_short: args.short,
+        only: args.only,
+        generator_core: args.generator_core,
+        device_core: args.device_core,
+        weir: env::current_exe().context("the weir binary")?,
+        takes_huge_pages: !args.keep_huge_pages,
+        output: args.output,
+        command: command(),
+        interrupted,
+    };
+    let report = bench::bench(&plan, |line| eprintln!("{line}"))?;
+    println!("\n{}\nDetails: {}", report.summary(), plan.output.join("report.md").display());
+    ensure!(report.wrong() == 0, "{} packets came back wrong", report.wrong());
+    let faults = report.faults();
+    ensure!(faults.is_empty(), "not everything was measured:\n{}", faults.join("\n"));
+    Ok(())
+}
+
+/// As it was called, the path of the binary apart.
+fn command() -> String {
+    let arguments = env::args().skip(1);
+    std::iter::once("weir".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
+}
