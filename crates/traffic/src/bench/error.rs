@@ -13,6 +13,8 @@ pub enum BenchError {
     Cores { core: usize, count: usize },
     #[error("{name} ended early ({status}). The end of its output:\n{tail}")]
     Ended { name: String, status: String, tail: String },
+    #[error("the generator ended early ({status}). The end of its output:\n{tail}")]
+    Generator { status: String, tail: String },
     #[error("{name} was not ready after {} s. The end of its output:\n{tail}", patience.as_secs())]
     NotReady { name: String, patience: Duration, tail: String },
     #[error("{name} did not say {what}. The end of its output:\n{tail}")]
@@ -30,6 +32,12 @@ pub enum BenchError {
 }
 
 impl BenchError {
+    /// The last line of the output of whoever failed, or of the error itself.
+    pub(crate) fn last_line(&self) -> String {
+        let text = self.to_string();
+        text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned()
+    }
+
     pub(crate) fn io(what: impl Into<String>, source: io::Error) -> Self {
         BenchError::Io { what: what.into(), source }
     }

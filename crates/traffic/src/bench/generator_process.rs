@@ -178,8 +178,7 @@ impl Generator {
 
     fn ended(&mut self) -> BenchError {
         let status = self.child.wait().map_or_else(|error| error.to_string(), |s| s.to_string());
-        BenchError::Ended {
-            name: "the generator".into(),
+        BenchError::Generator {
             status,
             tail: tail(&std::fs::read_to_string(&self.log).unwrap_or_default()),
         }

@@ -9,7 +9,7 @@ use super::experiment::{Point, Probe};
 use super::figure::{Figure, Figures};
 use super::generator_process::{Flooded, Generator};
 use super::linux;
-use super::load::Load;
+use super::load::{Load, count};
 use super::metrics::Reading;
 use super::place::Place;
 use super::rate_search::RateSearch;
@@ -87,7 +87,7 @@ impl Place<'_> {
             Probe::ZeroLoss => self.zero_loss(load, &mut round)?,
             Probe::Expiry => self.expiry(load, &mut round.figures)?,
             Probe::Flush => self.flush(load, &mut round.figures)?,
-            Probe::Capacity => self.capacity(load, &mut round.figures)?,
+            Probe::Capacity => self.capacity(load, &mut round.figures, notes)?,
         }
         Ok(round)
     }
@@ -239,20 +239,26 @@ impl Place<'_> {
     }
 
     /// `load.flows` is the configured limit; the search begins at a quarter of it.
-    fn capacity(&self, load: &Load, figures: &mut Figures) -> Result<(), BenchError> {
+    fn capacity(
+        &self,
+        load: &Load,
+        figures: &mut Figures,
+        notes: &mut Vec<String>,
+    ) -> Result<(), BenchError> {
         let settings = Settings { flows_max: Some(load.flows), ..Settings::default() };
         let mut search = CapacitySearch::new(load.flows / 4, CAPACITY_PRECISION);
         while let Some(flows) = search.next() {
             let step = Load { flows, ..*load };
-            let rate = match self.fill(&step, settings) {
+            let (rate, said) = match self.fill(&step, settings) {
                 Ok(Filled { generators, rate, .. }) => {
                     close(generators)?;
-                    Some(rate.unwrap_or(f64::INFINITY))
+                    let rate = rate.unwrap_or(f64::INFINITY);
+                    (Some(rate), format!("established, {:.2} M flows/s", rate / 1e6))
                 }
-                // A generator that could not establish every flow ends with an error.
-                Err(BenchError::Ended { .. }) => None,
+                Err(error @ BenchError::Generator { .. }) => (None, error.last_line()),
                 Err(error) => return Err(error),
             };
+            notes.push(format!("{}: {said}", count(flows.into())));
             self.plan.check_interrupted()?;
             search.enter(flows, rate);
         }
