@@ -252,8 +252,9 @@ impl Place<'_> {
             let (rate, said) = match self.fill(&step, settings) {
                 Ok(Filled { generators, rate, .. }) => {
                     close(generators)?;
-                    let rate = rate.unwrap_or(f64::INFINITY);
-                    (Some(rate), format!("established, {:.2} M flows/s", rate / 1e6))
+                    let said = rate.map(|rate| format!(", {:.2} M flows/s", rate / 1e6));
+                    let said = format!("established{}", said.unwrap_or_default());
+                    (Some(rate.unwrap_or(f64::INFINITY)), said)
                 }
                 Err(error @ BenchError::Generator { .. }) => (None, error.last_line()),
                 Err(error) => return Err(error),
