@@ -27,7 +27,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    Bench(bench::Args),
+    Bench(bench::Bench),
     Flood(FloodArgs),
 }
 
@@ -97,7 +97,7 @@ struct FloodArgs {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
-        Command::Bench(args) => bench::run(args),
+        Command::Bench(bench) => bench::run(&bench),
         Command::Flood(flood) => run_flood(flood),
     }
 }

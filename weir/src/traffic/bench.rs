@@ -21,7 +21,7 @@ use weir_traffic::bench::{self, BenchPlan};
 ///   weir traffic bench --list
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
-pub(crate) struct Args {
+pub(crate) struct Bench {
     /// Under five minutes: fewer experiments, fewer and shorter rounds.
     #[arg(long)]
     short: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     output: PathBuf,
 }
 
-pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Bench) -> anyhow::Result<()> {
     if args.list {
         for (name, title, is_short) in bench::experiments() {
             let short = if is_short { ", also in the short benchmark" } else { "" };
@@ -65,12 +65,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     let plan = BenchPlan {
         is_short: args.short,
-        only: args.only,
+        only: args.only.clone(),
         generator_core: args.generator_core,
         device_core: args.device_core,
         weir: env::current_exe().context("the weir binary")?,
         takes_huge_pages: !args.keep_huge_pages,
-        output: args.output,
+        output: args.output.clone(),
         command: command(),
         interrupted,
     };

@@ -17,7 +17,7 @@ struct Extent {
 }
 
 const SHORT: Extent =
-    Extent { is_short: true, rounds: 3, sweep_rounds: 1, measured: Duration::from_millis(1500) };
+    Extent { is_short: true, rounds: 3, sweep_rounds: 2, measured: Duration::from_millis(1500) };
 const FULL: Extent =
     Extent { is_short: false, rounds: 5, sweep_rounds: 3, measured: Duration::from_secs(2) };
 
@@ -121,7 +121,7 @@ fn latency(extent: Extent) -> Experiment {
         about: "weir is flooded to know its rate, then half of that is offered to it and to raw forwarding. From the generator's \
                 send to its receive, memif and bursts included.",
         axis: None,
-        rounds: extent.sweep_rounds,
+        rounds: extent.rounds,
         points: flows
             .iter()
             .map(|&flows| at_flows(Load::new(flows, extent.measured), Probe::HalfLoad))

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// From this share on tables are called full.
+const FULL_SHARE: f64 = 0.75;
 
 /// weir at one moment, all workers together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -14,6 +16,7 @@ pub(super) struct Reading {
     busy_cycles: f64,
     busy_packets: f64,
     pub(super) flows: f64,
+    flows_max: f64,
     /// Of the tables.
     pub(super) memory_bytes: f64,
     /// The longest turn of a worker's loop, s, where weir says it.
@@ -28,9 +31,15 @@ impl Reading {
             busy_cycles: sum("weir_busy_cycles_total")?,
             busy_packets: sum("weir_busy_packets_total")?,
             flows: sum("weir_flows")?,
+            flows_max: sum("weir_flows_max")?,
             memory_bytes: sum("weir_memory_bytes")?,
             longest_turn: values(metrics, "weir_turn_seconds_max").reduce(f64::max),
         })
+    }
+
+    /// All memory of the tables by the flows in them; `None` while the tables are far from full.
+    pub(super) fn bytes_per_flow(self) -> Option<f64> {
+        (self.flows >= FULL_SHARE * self.flows_max).then(|| self.memory_bytes / self.flows)
     }
 
     /// Busy cycles per packet since `earlier`.
@@ -109,6 +118,14 @@ mod tests {
         };
         assert_eq!(without("weir_busy_packets_total{"), None);
         assert_eq!(without("weir_turn").unwrap().longest_turn, None);
+    }
+
+    #[test]
+    fn bytes_of_a_flow_are_those_of_full_tables() {
+        let with =
+            |flows| Reading { flows, flows_max: 100.0, memory_bytes: 8e3, ..Reading::default() };
+        assert_eq!(with(80.0).bytes_per_flow(), Some(100.0));
+        assert_eq!(with(10.0).bytes_per_flow(), None);
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl Place<'_> {
         figures.set(Figure::LossPercent, flooded.loss_percent());
         figures.set(Figure::EstablishedMega, rate.map(|rate| rate / 1e6));
         figures.set(Figure::OpenedMega, opened(load, &flooded));
-        figures.set(Figure::BytesPerFlow, bytes_per_flow(after));
+        figures.set(Figure::BytesPerFlow, after.bytes_per_flow());
         figures.set(Figure::LongestTurnMs, after.longest_turn.map(|seconds| 1e3 * seconds));
         Ok(WeirRun { flooded, figures })
     }
@@ -277,13 +277,8 @@ fn opened(load: &Load, flooded: &Flooded) -> Option<f64> {
     flooded.opened_per_second.filter(|_| load.new_share > 0.0).map(|rate| rate / 1e6)
 }
 
-/// All memory of the tables by the flows that are in them.
-fn bytes_per_flow(reading: Reading) -> f64 {
-    reading.memory_bytes / reading.flows
-}
-
 fn enter_tear_down(full: Reading, elapsed: Duration, figures: &mut Figures) {
     figures.set(Figure::TearDownSeconds, elapsed.as_secs_f64());
     figures.set(Figure::TearDownMega, full.flows / elapsed.as_secs_f64() / 1e6);
-    figures.set(Figure::BytesPerFlow, bytes_per_flow(full));
+    figures.set(Figure::BytesPerFlow, full.bytes_per_flow());
 }
