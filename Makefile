@@ -8,8 +8,8 @@ SHELL := /bin/bash
 help:
 	@echo 'make demo    homes, a weir worker and an internet in network namespaces (KEEP=1 leaves them running)'
 	@echo 'make test    every test: unit, property, differential, fuzz, end to end in namespaces'
-	@echo 'make bench   packets per second beside raw DPDK forwarding (SHORT=1: under five minutes)'
 	@echo 'make gate    instructions per packet, counted by valgrind, and their limits'
+	@echo 'make bench   packets per second beside raw DPDK forwarding and Linux NAT (SHORT=1: under five minutes; ONLY=name,...)'
 	@echo 'make deps    install the Debian packages that building and testing need'
 	@echo 'make fmt     format the sources          make lint    clippy, formatting, no warnings'
 
@@ -30,7 +30,7 @@ test: deps
 	$(CARGO) test --locked --workspace --no-fail-fast
 
 bench: build
-	@target/release/weir traffic bench $(if $(SHORT),--short)
+	@target/release/weir traffic bench $(if $(SHORT),--short) $(if $(ONLY),--only $(ONLY))
 
 fmt:
 	$(CARGO) fmt --all

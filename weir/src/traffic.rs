@@ -117,8 +117,6 @@ enum ProtocolName {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
-        Command::Bench(bench) => run_bench(&bench),
-        Command::Flood(flood) => run_flood(flood),
         Command::Linux(linux) => crate::traffic_linux::run(&linux),
         Command::Bench(bench) => bench::run(&bench),
         Command::Flood(flood) => flood::run(flood),

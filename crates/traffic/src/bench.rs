@@ -1,183 +1,272 @@
-//! The benchmark: weir and raw packet I/O under the same flood, in alternating rounds.
+//! The benchmark: weir, raw packet I/O and Linux under the same load, in alternating rounds.
 //!
 //! ```text
 //!   core 0: generator (a process per round)          core 1: the device of this round
 //!      access port  ◀── memif ──▶  testpmd io  or  weir run  ◀── memif ──▶  internet port
 //!
-//!   rounds:   raw  weir  raw  weir  raw ...          a weir round counts when the raw rounds around it agree
+//!   rounds:   raw  weir  raw  weir  raw ...          a round counts when the raw rounds around it agree
+//!
+//!   catalogue ─▶ experiments ─▶ points ─▶ rounds ─▶ figures ─▶ report.md, report.json, plots
 //! ```
 //!
 //! The raw figure is what the machine, memif and the generator can move at all: the same packets handed through by testpmd. A
 //! machine that changes its speed between rounds changes both, so the ratio is the result, with the busy cycles per packet of
 //! both devices beside it. Nothing but memif and the two processes takes part: no NIC, no kernel network.
+//!
+//! The generator listens on the memif sockets and starts first; the device connects, and so the packets lie in its memory and
+//! are not copied by it. Everything runs in child processes; a point that this machine cannot measure is skipped with a word.
 
+mod address_plan;
+mod capacity;
+mod catalogue;
 mod error;
-mod flood_process;
+mod experiment;
+mod figure;
+mod generator_process;
 mod huge_pages;
+mod linux;
+mod load;
 mod machine;
+mod markdown;
 mod metrics;
+mod place;
+mod plot;
+mod probe;
 mod process;
+mod progress;
+mod promises;
+mod rate_search;
 mod report;
 mod rounds;
 mod testpmd;
 mod weir;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 pub use self::error::BenchError;
+use self::experiment::Experiment;
+pub use self::figure::{Figure, Spread};
 use self::huge_pages::HugePageReserve;
 use self::machine::Machine;
-use self::metrics::Busy;
+use self::place::Place;
+use self::progress::Progress;
+use self::report::ExperimentResult;
 pub use self::report::Report;
-use self::rounds::{Measurement, Series};
-use crate::generator::FloodPlan;
-use crate::run::Event;
-use crate::scenario::Scenario;
-use crate::table::Device;
+use self::rounds::{Baseline, Measured, Round, State};
 
 #[derive(Clone, Debug)]
 pub struct BenchPlan {
-    /// One series of rounds each.
-    pub scenarios: Vec<Scenario>,
-    /// Weir rounds that count, per series.
-    pub pairs: usize,
-    pub flood: FloodPlan,
+    /// The benchmark for every day: fewer experiments, fewer and shorter rounds.
+    pub is_short: bool,
+    /// Names of experiments; all when empty.
+    pub only: Vec<String>,
+    /// The first generator's core; further ones have every second core after it.
     pub generator_core: usize,
+    /// The same for the workers of the device.
     pub device_core: usize,
     /// The `weir` binary: the device, and the generator's process.
     pub weir: PathBuf,
-    /// Huge pages of 2 MiB to have while it runs; 0 leaves the machine as it is.
-    pub huge_pages: u64,
+    /// Whether to reserve the huge pages that a point needs, as long as it takes.
+    pub takes_huge_pages: bool,
+    /// Folder for the report.
+    pub output: PathBuf,
+    /// How to repeat it, for the report.
+    pub command: String,
     /// Set from outside to end early and clean up.
     pub interrupted: Arc<AtomicBool>,
-}
-
-/// What all rounds of a benchmark share.
-#[derive(Debug)]
-struct Place<'a> {
-    plan: &'a BenchPlan,
-    folder: &'a Path,
 }
 
 impl BenchPlan {
     fn check_interrupted(&self) -> Result<(), BenchError> {
         if self.interrupted.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(()) }
     }
+
+    fn experiments(&self) -> Result<Vec<Experiment>, BenchError> {
+        let mut all = catalogue::experiments(self.is_short);
+        let names: Vec<&str> = all.iter().map(|experiment| experiment.name).collect();
+        if let Some(name) = self.only.iter().find(|name| !names.contains(&name.as_str())) {
+            return Err(BenchError::Unknown { name: name.clone(), known: names.join(", ") });
+        }
+        all.retain(|experiment| {
+            self.only.is_empty() || self.only.iter().any(|name| name == experiment.name)
+        });
+        Ok(all)
+    }
 }
 
-/// Runs all rounds; `progress` gets a line per round. Needs two cores, `dpdk-testpmd`, and root for huge pages (it runs without).
-pub fn bench(plan: &BenchPlan, mut progress: impl FnMut(&str)) -> Result<Report, BenchError> {
+/// Names and titles of all experiments, and whether the short benchmark has them.
+pub fn experiments() -> Vec<(&'static str, &'static str, bool)> {
+    let short = catalogue::experiments(true);
+    let is_short = |name| short.iter().any(|experiment| experiment.name == name);
+    let all = catalogue::experiments(false);
+    all.iter().map(|known| (known.name, known.title, is_short(known.name))).collect()
+}
+
+/// Runs the experiments and writes the report after each; `say` gets a line per round. Needs two cores, `dpdk-testpmd`, and root
+/// for huge pages (it runs without).
+///
+/// # Errors
+/// Where nothing can be measured at all, or when interrupted: the report then has what was measured before. A point that fails
+/// is a fault in the report, and no error.
+pub fn bench(plan: &BenchPlan, mut say: impl FnMut(&str)) -> Result<Report, BenchError> {
+    let experiments = plan.experiments()?;
     let machine = Machine::look(plan)?;
     testpmd::check_installed()?;
     if let Some(warning) = machine.warning() {
-        progress(&warning);
+        say(&warning);
     }
-    let reserve = HugePageReserve::take(plan.huge_pages);
-    progress(&format!("huge pages: {}", reserve.sentence()));
     let folder = tempfile::Builder::new()
         .prefix("weir-bench-")
         .tempdir()
         .map_err(|source| BenchError::io("a temporary folder", source))?;
-    let place = Place { plan, folder: folder.path() };
-    let mut all = Vec::new();
-    for scenario in &plan.scenarios {
-        all.push(place.series(scenario, &mut progress)?);
+    let mut report = Report::new(plan, machine);
+    let mut run = Run {
+        place: Place { plan, folder: folder.path() },
+        progress: Progress::new(experiments.iter().map(Experiment::seconds).sum()),
+        say: &mut say,
+    };
+    for experiment in &experiments {
+        let mut result = ExperimentResult::new(experiment);
+        let done = run.experiment(experiment, &mut result);
+        report.enter(result);
+        report.write(&plan.output)?;
+        done?;
     }
-    Ok(Report::new(plan, machine, reserve.sentence(), all))
+    Ok(report)
 }
 
-impl Place<'_> {
-    /// Alternates raw and weir until enough weir rounds count, or twice as many have run.
-    fn series(
-        &self,
-        scenario: &Scenario,
-        progress: &mut impl FnMut(&str),
-    ) -> Result<Series, BenchError> {
-        let mut series = Series::new(scenario);
-        series.raw.push(self.round(Device::PassesThrough, scenario, progress)?);
-        while series.kept().count() < self.plan.pairs && series.weir.len() < 2 * self.plan.pairs {
-            series.weir.push(self.round(Device::Translates, scenario, progress)?);
-            series.raw.push(self.round(Device::PassesThrough, scenario, progress)?);
-        }
-        Ok(series)
-    }
+/// A benchmark under way.
+struct Run<'a> {
+    place: Place<'a>,
+    progress: Progress,
+    say: &'a mut dyn FnMut(&str),
+}
 
-    fn round(
-        &self,
-        device: Device,
-        scenario: &Scenario,
-        progress: &mut impl FnMut(&str),
-    ) -> Result<Measurement, BenchError> {
-        self.plan.check_interrupted()?;
-        let (name, measurement) = match device {
-            Device::PassesThrough => ("testpmd", self.raw_round(scenario)?),
-            Device::Translates => ("weir", self.weir_round(scenario)?),
-        };
-        let flood = &measurement.flood;
-        progress(&format!(
-            "{:>9} flows  {name:<8} {:6.2} Mpps  {:6.1} cycles/packet  lost {:.3} %  wrong {}",
-            scenario.flows(),
-            flood.rate_mpps(),
-            measurement.cycles_per_packet,
-            100.0 * flood.lost() as f64 / flood.sent().max(1) as f64,
-            flood.wrong(),
+impl Run<'_> {
+    fn experiment(
+        &mut self,
+        experiment: &Experiment,
+        result: &mut ExperimentResult,
+    ) -> Result<(), BenchError> {
+        (self.say)(&format!(
+            "{} ({}), {}",
+            experiment.title,
+            experiment.name,
+            self.progress.left()
         ));
-        Ok(measurement)
+        for range in experiment.groups() {
+            let first = result.points.len();
+            result.points.extend(experiment.points[range.clone()].iter().map(Measured::new));
+            let done = self.group(experiment, &mut result.points[first..], &mut result.huge_pages);
+            self.progress.enter(experiment.group_seconds(&range));
+            done?;
+        }
+        Ok(())
     }
 
-    fn raw_round(&self, scenario: &Scenario) -> Result<Measurement, BenchError> {
-        let mut testpmd = testpmd::Testpmd::start(self)?;
-        let mut cycles_per_packet = 0.0;
-        let flood = flood_process::run(self, scenario, Device::PassesThrough, |event| {
-            // testpmd forgets its counters when the generator disconnects, and prints them when it ends: it ends first.
-            if let Event::Finished(_) = event {
-                cycles_per_packet = testpmd.stop()?;
+    /// Points that share their raw rounds: raw, each of them, raw, each of them, ..., raw, until enough rounds of each count, or
+    /// twice as many have run.
+    fn group(
+        &mut self,
+        experiment: &Experiment,
+        points: &mut [Measured],
+        huge_pages: &mut String,
+    ) -> Result<(), BenchError> {
+        self.skip(points);
+        let Some(first) = points.iter().find(|point| point.state == State::Measured) else {
+            return Ok(());
+        };
+        let load = first.point.load;
+        let needs_raw = first.point.probe.needs_raw();
+        let pages = points.iter().map(|measured| measured.point.load.huge_pages()).max();
+        let wanted = if self.place.plan.takes_huge_pages { pages.unwrap_or(0) } else { 0 };
+        let reserve = HugePageReserve::take(wanted);
+        reserve.sentence().clone_into(huge_pages);
+
+        let mut before = if needs_raw { self.raw(&load, points)? } else { None };
+        for _ in 0..2 * experiment.rounds {
+            let wanting = wanting(points, experiment.rounds);
+            if wanting.is_empty() || (needs_raw && before.is_none()) {
+                break;
             }
-            Ok(())
-        })?;
-        Ok(Measurement { flood, cycles_per_packet })
-    }
-
-    /// The busy cycles are those of the flood alone: the counters are read once all flows are established and again at the end.
-    fn weir_round(&self, scenario: &Scenario) -> Result<Measurement, BenchError> {
-        let weir = weir::Weir::start(self, scenario)?;
-        let (mut before, mut after) = (Busy::default(), Busy::default());
-        let flood = flood_process::run(self, scenario, Device::Translates, |event| {
-            match event {
-                Event::Learned { .. } => before = weir.busy()?,
-                Event::Finished(_) => after = weir.busy()?,
-                _ => {}
+            let mut rounds = Vec::new();
+            for position in wanting {
+                rounds.extend(self.round(&mut points[position])?.map(|round| (position, round)));
             }
-            Ok(())
-        })?;
-        Ok(Measurement { flood, cycles_per_packet: after.since(before) })
+            let after = if needs_raw { self.raw(&load, points)? } else { None };
+            for (position, mut round) in rounds {
+                match (before, after) {
+                    (Some(before), Some(after)) => round.enclose(Baseline { before, after }),
+                    _ if needs_raw => continue,
+                    _ => {}
+                }
+                points[position].enter(round);
+            }
+            before = after;
+        }
+        Ok(())
     }
 
-    fn access_socket(&self) -> PathBuf {
-        self.folder.join("access.sock")
+    fn skip(&mut self, points: &mut [Measured]) {
+        let cores = machine::cores();
+        let available = machine::available_bytes();
+        for measured in points {
+            if let Some(why) = measured.point.why_not(cores, available) {
+                (self.say)(&format!("{:>12}  skipped: {why}", measured.point.label));
+                measured.state = State::Skipped(why);
+            }
+        }
     }
 
-    fn internet_socket(&self) -> PathBuf {
-        self.folder.join("internet.sock")
+    /// A raw round; a failure is that of all points that need it.
+    fn raw(
+        &mut self,
+        load: &load::Load,
+        points: &mut [Measured],
+    ) -> Result<Option<rounds::Raw>, BenchError> {
+        match self.place.raw_round(load) {
+            Ok(raw) => {
+                (self.say)(&format!(
+                    "{:>12}  raw   {:6.2} Mpps {:6.1} cycles/packet",
+                    "", raw.mpps, raw.cycles
+                ));
+                Ok(Some(raw))
+            }
+            Err(error) => {
+                self.place.plan.check_interrupted()?;
+                for measured in points.iter_mut().filter(|point| point.state == State::Measured) {
+                    measured.state = State::Failed(error.to_string());
+                }
+                (self.say)(&format!("{:>12}  raw failed: {error}", ""));
+                Ok(None)
+            }
+        }
     }
 
-    /// Device arguments of the end that listens: the device under test.
-    fn server(&self, index: usize, socket: &Path) -> String {
-        format!("net_memif{index},role=server,socket-abstract=no,socket={}", socket.display())
-    }
-
-    /// Device arguments of the end that connects: the generator.
-    fn client(&self, index: usize, socket: &Path) -> String {
-        format!("net_memif{index},role=client,socket-abstract=no,socket={}", socket.display())
-    }
-
-    fn file_prefix(&self, of: &str) -> String {
-        format!("weir-bench-{of}-{}", std::process::id())
+    fn round(&mut self, measured: &mut Measured) -> Result<Option<Round>, BenchError> {
+        let label = measured.point.label.clone();
+        let mut notes = Vec::new();
+        let done = self.place.round(&measured.point, &mut notes);
+        notes.into_iter().for_each(|note| measured.note(note));
+        match done {
+            Ok(round) => {
+                (self.say)(&format!("{label:>12}  weir  {}", round.sentence()));
+                Ok(Some(round))
+            }
+            Err(error) => {
+                self.place.plan.check_interrupted()?;
+                (self.say)(&format!("{label:>12}  failed: {error}"));
+                measured.state = State::Failed(error.to_string());
+                Ok(None)
+            }
+        }
     }
 }
 
-/// How long a device may take to be ready: a large table has to be made.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+/// Positions of the points that need another round.
+fn wanting(points: &[Measured], rounds: usize) -> Vec<usize> {
+    let wants = |measured: &Measured| measured.state == State::Measured && measured.kept() < rounds;
+    (0..points.len()).filter(|&position| wants(&points[position])).collect()
+}

@@ -1,4 +1,4 @@
-//! Huge pages for the time of a benchmark, given back afterwards.
+//! Huge pages for the time of a measurement, given back afterwards.
 
 use std::fs;
 
@@ -31,7 +31,7 @@ impl HugePageReserve {
             return HugePageReserve { before: None, sentence };
         }
         let got_mb = weir_dpdk::free_huge_pages_mb();
-        let sentence = format!("{got_mb} MB free, reserved for the time of the benchmark");
+        let sentence = format!("{got_mb} MB free, reserved for the time of the measurement");
         HugePageReserve { before: Some(before), sentence }
     }
 

@@ -1,38 +1,79 @@
-//! Two counters from weir's metrics, asked for on its admin socket.
+//! What is read of weir's metrics, asked for on its admin socket.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
+/// From this share on tables are called full.
+const FULL_SHARE: f64 = 0.75;
 
-/// Work since the start of the process: TSC cycles spent in polls that brought packets, and those packets.
+/// weir at one moment, all workers together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Busy {
-    cycles: f64,
-    packets: f64,
+pub(super) struct Reading {
+    /// TSC cycles spent since start in polls that brought packets, and those packets.
+    busy_cycles: f64,
+    busy_packets: f64,
+    pub(super) flows: f64,
+    flows_max: f64,
+    /// Of the tables.
+    pub(super) memory_bytes: f64,
+    /// The longest turn of a worker's loop, s, where weir says it.
+    pub(super) longest_turn: Option<f64>,
 }
 
-impl Busy {
-    /// From the text of `/metrics`, summed over the workers.
+impl Reading {
+    /// From the text of `/metrics`.
     pub(super) fn parse(metrics: &str) -> Option<Self> {
-        let cycles = sum(metrics, "weir_busy_cycles_total")?;
-        let packets = sum(metrics, "weir_busy_packets_total")?;
-        Some(Busy { cycles, packets })
+        let sum = |name| values(metrics, name).reduce(|a, b| a + b);
+        Some(Reading {
+            busy_cycles: sum("weir_busy_cycles_total")?,
+            busy_packets: sum("weir_busy_packets_total")?,
+            flows: sum("weir_flows")?,
+            flows_max: sum("weir_flows_max")?,
+            memory_bytes: sum("weir_memory_bytes")?,
+            longest_turn: values(metrics, "weir_turn_seconds_max").reduce(f64::max),
+        })
     }
 
-    /// Cycles per packet since `earlier`.
-    pub(super) fn since(self, earlier: Busy) -> f64 {
-        (self.cycles - earlier.cycles) / (self.packets - earlier.packets).max(1.0)
+    /// All memory of the tables by the flows in them; `None` while the tables are far from full.
+    pub(super) fn bytes_per_flow(self) -> Option<f64> {
+        (self.flows >= FULL_SHARE * self.flows_max).then(|| self.memory_bytes / self.flows)
+    }
+
+    /// Busy cycles per packet since `earlier`.
+    pub(super) fn cycles_since(self, earlier: Reading) -> f64 {
+        (self.busy_cycles - earlier.busy_cycles)
+            / (self.busy_packets - earlier.busy_packets).max(1.0)
     }
 }
 
-/// The body of a GET over a Unix socket. HTTP/1.0: the answer ends with the connection.
+/// The values of all series of a metric.
+fn values<'m>(metrics: &'m str, name: &str) -> impl Iterator<Item = f64> + 'm {
+    let name = name.to_owned();
+    metrics
+        .lines()
+        .filter_map(move |line| line.strip_prefix(&name))
+        .filter(|rest| rest.starts_with(['{', ' ']))
+        .filter_map(|rest| rest.rsplit(' ').next()?.parse().ok())
+}
+
+/// The body of a GET over a Unix socket.
 pub(super) fn get(socket: &Path, path: &str) -> io::Result<String> {
+    ask(socket, "GET", path)
+}
+
+/// The body of the answer to a POST without a body.
+pub(super) fn post(socket: &Path, path: &str) -> io::Result<String> {
+    ask(socket, "POST", path)
+}
+
+/// HTTP/1.0: the answer ends with the connection.
+fn ask(socket: &Path, method: &str, path: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: weir\r\n\r\n")?;
+    write!(stream, "{method} {path} HTTP/1.0\r\nHost: weir\r\nContent-Length: 0\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     match answer.split_once("\r\n\r\n") {
@@ -44,16 +85,6 @@ pub(super) fn get(socket: &Path, path: &str) -> io::Result<String> {
     }
 }
 
-/// The sum of a counter's series; `None` when there is none.
-fn sum(metrics: &str, name: &str) -> Option<f64> {
-    metrics
-        .lines()
-        .filter_map(|line| line.strip_prefix(name))
-        .filter(|rest| rest.starts_with(['{', ' ']))
-        .filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok())
-        .reduce(|a, b| a + b)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,19 +94,46 @@ mod tests {
         weir_busy_cycles_total{worker=\"1\"} 500\n\
         weir_busy_packets_total{worker=\"0\"} 10\n\
         weir_busy_packets_total_other 99\n\
+        weir_flows{worker=\"0\"} 3.0\n\
+        weir_flows_max{worker=\"0\"} 1000.0\n\
+        weir_memory_bytes{worker=\"0\",table=\"mappings\"} 64.0\n\
+        weir_memory_bytes{worker=\"0\",table=\"index\"} 18.0\n\
+        weir_turn_seconds_max{worker=\"0\"} 0.001\n\
+        weir_turn_seconds_max{worker=\"1\"} 0.002\n\
         # EOF\n";
 
     #[test]
-    fn counters_are_summed_over_workers() {
-        assert_eq!(Busy::parse(METRICS), Some(Busy { cycles: 1500.0, packets: 10.0 }));
-        assert_eq!(Busy::parse("weir_flows 3\n"), None);
+    fn series_are_summed_and_of_the_turns_the_longest_counts() {
+        let reading = Reading::parse(METRICS).unwrap();
+        assert_eq!((reading.busy_cycles, reading.busy_packets), (1500.0, 10.0));
+        assert_eq!((reading.flows, reading.memory_bytes), (3.0, 82.0));
+        assert_eq!(reading.longest_turn, Some(0.002));
+    }
+
+    #[test]
+    fn a_counter_that_is_missing_is_no_reading_but_the_turn_may_be() {
+        let without = |name: &str| {
+            let kept: Vec<&str> = METRICS.lines().filter(|line| !line.contains(name)).collect();
+            Reading::parse(&kept.join("\n"))
+        };
+        assert_eq!(without("weir_busy_packets_total{"), None);
+        assert_eq!(without("weir_turn").unwrap().longest_turn, None);
+    }
+
+    #[test]
+    fn bytes_of_a_flow_are_those_of_full_tables() {
+        let with =
+            |flows| Reading { flows, flows_max: 100.0, memory_bytes: 8e3, ..Reading::default() };
+        assert_eq!(with(80.0).bytes_per_flow(), Some(100.0));
+        assert_eq!(with(10.0).bytes_per_flow(), None);
     }
 
     #[test]
     fn cycles_per_packet_are_those_of_the_interval() {
-        let (before, after) =
-            (Busy { cycles: 1000.0, packets: 10.0 }, Busy { cycles: 3000.0, packets: 20.0 });
-        assert!((after.since(before) - 200.0).abs() < 1e-9);
-        assert!(before.since(before).abs() < 1e-9);
+        let at =
+            |busy_cycles, busy_packets| Reading { busy_cycles, busy_packets, ..Reading::default() };
+        let (before, after) = (at(1000.0, 10.0), at(3000.0, 20.0));
+        assert!((after.cycles_since(before) - 200.0).abs() < 1e-9);
+        assert!(before.cycles_since(before).abs() < 1e-9);
     }
 }

@@ -56,8 +56,8 @@ impl Process {
         let start = Instant::now();
         while !is_ready(self) {
             plan.check_interrupted()?;
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(self.ended(status));
+            if let Some(error) = self.early_end() {
+                return Err(error);
             }
             if start.elapsed() > patience {
                 return Err(BenchError::NotReady {
@@ -75,6 +75,12 @@ impl Process {
     pub(super) fn stop(&mut self) -> String {
         self.end();
         self.printed()
+    }
+
+    /// How it ended, if it has ended by itself.
+    pub(super) fn early_end(&mut self) -> Option<BenchError> {
+        let status = self.child.try_wait().ok().flatten()?;
+        Some(self.ended(status))
     }
 
     pub(super) fn silent(&self, what: &'static str) -> BenchError {

@@ -1,190 +1,226 @@
-//! The result of a benchmark, for people (Markdown) and for programs (JSON).
+//! The results of a benchmark as far as it has come, and the files they are kept in.
 
-use std::fmt::Write;
+use std::fs;
 use std::path::Path;
-use std::{fs, io};
 
 use serde::Serialize;
 
+use super::experiment::{Experiment, Scale};
+use super::figure::Figure;
 use super::machine::Machine;
-use super::rounds::{Series, Spread};
-use super::{BenchError, BenchPlan};
+use super::promises::{self, Line};
+use super::rounds::{Measured, State};
+use super::{BenchError, BenchPlan, markdown, plot};
 
+/// Everything a report says.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    machine: Machine,
-    huge_pages: String,
-    generator_core: usize,
-    device_core: usize,
-    seconds_per_round: f64,
-    summaries: Vec<Summary>,
-    series: Vec<Series>,
+    pub(super) command: String,
+    pub(super) machine: Machine,
+    pub(super) generator_core: usize,
+    pub(super) device_core: usize,
+    promises: Vec<Line>,
+    pub(super) results: Results,
 }
 
-/// The figures of one scenario, over the rounds that count.
-#[derive(Debug, Serialize)]
-struct Summary {
-    flows: u32,
-    rounds_kept: usize,
-    rounds_run: usize,
-    raw_mpps: Option<Spread>,
-    weir_mpps: Option<Spread>,
-    ratio: Option<Spread>,
-    /// Raw cycles per packet by weir's: the share of raw speed where the device's core is the limit of both.
-    cycles_ratio: Option<Spread>,
-    raw_cycles_per_packet: Option<Spread>,
-    weir_cycles_per_packet: Option<Spread>,
-    weir_loss: f64,
-    wrong: u64,
+/// The experiments that have run.
+#[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
+pub(super) struct Results(pub(super) Vec<ExperimentResult>);
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ExperimentResult {
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    pub(super) about: &'static str,
+    #[serde(skip)]
+    pub(super) axis: Option<(&'static str, Scale)>,
+    /// Rounds that shall count.
+    pub(super) rounds: usize,
+    /// How huge pages were had.
+    pub(super) huge_pages: String,
+    pub(super) points: Vec<Measured>,
 }
 
-impl Summary {
-    fn of(series: &Series) -> Self {
-        Summary {
-            flows: series.flows,
-            rounds_kept: series.kept().count(),
-            rounds_run: series.weir.len(),
-            raw_mpps: Spread::of(series.kept().map(|pair| pair.raw_mpps)),
-            weir_mpps: Spread::of(series.kept().map(|pair| pair.weir_mpps)),
-            ratio: Spread::of(series.kept().map(|pair| pair.ratio())),
-            cycles_ratio: Spread::of(series.kept().map(|pair| pair.raw_cycles / pair.weir_cycles)),
-            raw_cycles_per_packet: Spread::of(series.kept().map(|pair| pair.raw_cycles)),
-            weir_cycles_per_packet: Spread::of(series.kept().map(|pair| pair.weir_cycles)),
-            weir_loss: series.weir_loss(),
-            wrong: series.wrong(),
+impl ExperimentResult {
+    pub(super) fn new(experiment: &Experiment) -> Self {
+        ExperimentResult {
+            name: experiment.name,
+            title: experiment.title,
+            about: experiment.about,
+            axis: experiment.axis,
+            rounds: experiment.rounds,
+            huge_pages: String::new(),
+            points: Vec::new(),
         }
+    }
+
+    /// Figures that any point has, in the order of columns.
+    pub(super) fn figures(&self) -> Vec<Figure> {
+        let mut figures: Vec<Figure> =
+            self.points.iter().flat_map(|point| point.figures.keys().copied()).collect();
+        figures.sort();
+        figures.dedup();
+        figures
+    }
+}
+
+impl Results {
+    pub(super) fn median(&self, experiment: &str, label: &str, figure: Figure) -> Option<f64> {
+        let experiment = self.0.iter().find(|result| result.name == experiment)?;
+        experiment.points.iter().find(|point| point.point.label == label)?.median(figure)
+    }
+
+    fn points(&self) -> impl Iterator<Item = &Measured> {
+        self.0.iter().flat_map(|experiment| &experiment.points)
     }
 }
 
 impl Report {
-    pub(super) fn new(
-        plan: &BenchPlan,
-        machine: Machine,
-        huge_pages: &str,
-        series: Vec<Series>,
-    ) -> Self {
+    pub(super) fn new(plan: &BenchPlan, machine: Machine) -> Self {
         Report {
+            command: plan.command.clone(),
             machine,
-            huge_pages: huge_pages.to_owned(),
             generator_core: plan.generator_core,
             device_core: plan.device_core,
-            seconds_per_round: plan.flood.measured.as_secs_f64(),
-            summaries: series.iter().map(Summary::of).collect(),
-            series,
+            promises: Vec::new(),
+            results: Results::default(),
         }
+    }
+
+    /// Enters an experiment, or what there is of it, in place of what there was.
+    pub(super) fn enter(&mut self, result: ExperimentResult) {
+        match self.results.0.iter_mut().find(|known| known.name == result.name) {
+            Some(known) => *known = result,
+            None => self.results.0.push(result),
+        }
+        self.promises = promises::lines(&self.results);
     }
 
     /// Packets that came back wrong, in all rounds.
     pub fn wrong(&self) -> u64 {
-        self.summaries.iter().map(|summary| summary.wrong).sum()
+        self.results.points().map(Measured::wrong).sum()
     }
 
-    /// Whether every series has rounds that count.
-    pub fn is_conclusive(&self) -> bool {
-        self.summaries.iter().all(|summary| summary.rounds_kept > 0)
-    }
-
-    /// Writes `report.md` and `report.json` into `folder`.
-    pub fn write(&self, folder: &Path) -> Result<(), BenchError> {
-        let write = || -> io::Result<()> {
-            fs::create_dir_all(folder)?;
-            fs::write(folder.join("report.md"), self.markdown())?;
-            fs::write(folder.join("report.json"), serde_json::to_vec_pretty(self)?)
+    /// What went wrong, a sentence each: points that failed, and points without a round that counts.
+    pub fn faults(&self) -> Vec<String> {
+        let fault = |point: &Measured| match &point.state {
+            State::Failed(why) => Some(format!("{}: {why}", point.point.label)),
+            State::Measured if point.kept() == 0 => Some(format!(
+                "{}: no round counts, the machine changed its speed all the time",
+                point.point.label
+            )),
+            State::Measured | State::Skipped(_) => None,
         };
-        write().map_err(|source| BenchError::io(folder.display().to_string(), source))
+        self.results.points().filter_map(fault).collect()
     }
 
-    pub fn markdown(&self) -> String {
-        let mut text = String::from("# weir beside raw packet I/O\n\n");
-        text.push_str(&self.table());
-        text.push_str(&self.conditions());
-        for series in &self.series {
-            text.push_str(&rounds(series));
+    /// Writes `report.md`, `report.json` and the plots into `folder`.
+    pub fn write(&self, folder: &Path) -> Result<(), BenchError> {
+        let write = |name: &str, bytes: &[u8]| {
+            fs::write(folder.join(name), bytes)
+                .map_err(|source| BenchError::io(folder.join(name).display().to_string(), source))
+        };
+        fs::create_dir_all(folder)
+            .map_err(|source| BenchError::io(folder.display().to_string(), source))?;
+        let mut plots = Vec::new();
+        for experiment in &self.results.0 {
+            for (name, svg) in plot::of(experiment)? {
+                write(&name, svg.as_bytes())?;
+                plots.push((experiment.name, name));
+            }
         }
-        text
+        write("report.md", markdown::report(self, &plots).as_bytes())?;
+        let json = serde_json::to_vec_pretty(self)
+            .map_err(|error| BenchError::io("report.json", error.into()))?;
+        write("report.json", &json)
     }
 
-    /// The table of results: one line per scenario.
-    pub fn table(&self) -> String {
-        let mut text = String::from(
-            "| flows | raw Mpps | weir Mpps | weir / raw | raw cycles/packet | weir cycles/packet | raw / weir cycles | lost | \
-             wrong | rounds |\n\
-             |--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
-        );
-        for summary in &self.summaries {
-            let _ = writeln!(
-                text,
-                "| {} | {} | {} | {} | {} | {} | {} | {:.3} % | {} | {} of {} |",
-                summary.flows,
-                cell(summary.raw_mpps, 2),
-                cell(summary.weir_mpps, 2),
-                cell(summary.ratio, 3),
-                cell(summary.raw_cycles_per_packet, 0),
-                cell(summary.weir_cycles_per_packet, 0),
-                cell(summary.cycles_ratio, 3),
-                100.0 * summary.weir_loss,
-                summary.wrong,
-                summary.rounds_kept,
-                summary.rounds_run,
-            );
-        }
-        text
-    }
-
-    fn conditions(&self) -> String {
-        format!(
-            "\nMedian (least to most) of the rounds that count: those between two raw rounds that differ by at most 20 %.\n\n\
-             - Machine: {}, {} cores, Linux {}; generator on core {}, device on core {}; load \
-             before: {:.2}; huge pages: {}.\n\
-             - Packets: UDP with checksums, 64 bytes with FCS on the internet side, 24 more (IPv4, GRE) on the access side; half \
-             upstream, half downstream, all flows established, visited in another order than they were created.\n\
-             - Rate: packets of both directions that came back right (as learned, to the right home, checksums verified), over \
-             {} s. Lost and wrong packets do not count.\n\
-             - Raw: dpdk-testpmd in io mode between the same two memif ports, the same packets unchanged. Where its core is not \
-             busy all the time, the generator is the limit of the raw rate, and weir / raw flatters weir; the ratio of the \
-             cycles does not.\n\
-             - Cycles: TSC cycles of the device's core in polls that brought packets, per packet received, I/O included.\n",
-            self.machine.cpu,
-            self.machine.cores,
-            self.machine.kernel,
-            self.generator_core,
-            self.device_core,
-            self.machine.load,
-            self.huge_pages,
-            self.seconds_per_round,
-        )
+    /// The first table: each promise beside its measured figure.
+    pub fn summary(&self) -> String {
+        markdown::promises(&self.promises)
     }
 }
 
-fn cell(spread: Option<Spread>, digits: usize) -> String {
-    match spread {
-        Some(Spread { median, min, max }) => {
-            format!("{median:.digits$} ({min:.digits$} to {max:.digits$})")
-        }
-        None => "none".into(),
-    }
-}
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
 
-/// All rounds of a scenario, the discarded ones too.
-fn rounds(series: &Series) -> String {
-    let mut text = format!(
-        "\n## {} flows, {} subscribers, {} shards\n\n\
-         | raw Mpps (mean of before and after) | change | weir Mpps | ratio | raw cycles | weir cycles | counts |\n\
-         |--:|--:|--:|--:|--:|--:|---|\n",
-        series.flows, series.subscribers, series.shards
-    );
-    for pair in series.pairs() {
-        let _ = writeln!(
-            text,
-            "| {:.2} | {:.0} % | {:.2} | {:.3} | {:.0} | {:.0} | {} |",
-            pair.raw_mpps,
-            100.0 * pair.baseline_change,
-            pair.weir_mpps,
-            pair.ratio(),
-            pair.raw_cycles,
-            pair.weir_cycles,
-            if pair.is_kept() { "yes" } else { "no: the machine changed its speed" },
-        );
+    use super::*;
+    use crate::bench::experiment::{Point, Probe};
+    use crate::bench::load::Load;
+    use crate::bench::rounds::{Baseline, Raw, Round};
+
+    /// An experiment `sample` with a round of weir at each (label, Mpps), raw at 20 Mpps.
+    pub(in crate::bench) fn results(points: &[(&str, f64)]) -> Results {
+        let measured = points.iter().enumerate().map(|(position, &(label, mpps))| {
+            let load = Load::new(10, Duration::from_secs(1));
+            let x = 10_f64.powi(position as i32);
+            let point = Point { label: label.into(), x, load, probe: Probe::Flood };
+            let mut measured = Measured::new(&point);
+            let mut round = Round::default();
+            round.figures.set(Figure::WeirMpps, mpps);
+            round.figures.set(Figure::WeirCycles, 200.0);
+            let raw = Raw { mpps: 20.0, cycles: 80.0 };
+            round.enclose(Baseline { before: raw, after: raw });
+            measured.enter(round);
+            measured
+        });
+        Results(vec![ExperimentResult {
+            name: "sample",
+            title: "Sample",
+            about: "For tests.",
+            axis: Some(("flows", Scale::Logarithmic)),
+            rounds: 1,
+            huge_pages: String::new(),
+            points: measured.collect(),
+        }])
     }
-    text
+
+    pub(in crate::bench) fn report(points: &[(&str, f64)]) -> Report {
+        let mut report = Report {
+            command: "weir traffic bench".into(),
+            machine: Machine::default(),
+            generator_core: 0,
+            device_core: 1,
+            promises: Vec::new(),
+            results: Results::default(),
+        };
+        results(points).0.into_iter().for_each(|result| report.enter(result));
+        report
+    }
+
+    #[test]
+    fn an_experiment_replaces_what_there_was_of_it() {
+        let mut report = report(&[("p", 1.0)]);
+        results(&[("p", 2.0), ("q", 3.0)]).0.into_iter().for_each(|result| report.enter(result));
+        assert_eq!(report.results.0.len(), 1);
+        assert_eq!(report.results.median("sample", "p", Figure::WeirMpps), Some(2.0));
+    }
+
+    #[test]
+    fn failures_and_points_without_a_round_are_faults_and_skips_are_not() {
+        let mut report = report(&[("p", 1.0), ("q", 1.0), ("r", 1.0)]);
+        let points = &mut report.results.0[0].points;
+        points[0].state = State::Failed("broke".into());
+        points[1].state = State::Skipped("too small".into());
+        points[2].rounds.clear();
+        let faults = report.faults();
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert_eq!(faults[0], "p: broke");
+        assert!(faults[1].starts_with("r: no round counts"));
+    }
+
+    #[test]
+    fn a_report_is_written_with_its_plots() {
+        let folder = tempfile::tempdir().unwrap();
+        report(&[("p", 1.0), ("q", 2.0)]).write(folder.path()).unwrap();
+        let json = fs::read(folder.path().join("report.json")).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let median = &json["results"][0]["points"][1]["figures"]["weir-mpps"]["median"];
+        assert_eq!(median.as_f64(), Some(2.0));
+        let text = fs::read_to_string(folder.path().join("report.md")).unwrap();
+        assert!(text.contains("(sample-mpps.svg)"));
+        assert!(folder.path().join("sample-mpps.svg").is_file());
+    }
 }

@@ -1,165 +1,185 @@
 //! What alternating rounds say together. Pure.
 
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
 use serde::Serialize;
 
-use crate::generator::Flood;
-use crate::scenario::Scenario;
+use super::experiment::Point;
+use super::figure::{Figure, Figures, Spread, summary};
 
-/// Two raw rounds that differ by more mean that the machine changed its speed in between: the round between them does not count.
+/// Two raw rounds that differ by more mean that the machine changed its speed in between: the rounds between them do not count.
 const BASELINE_CHANGE_MAX: f64 = 0.20;
 
-/// One round.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Measurement {
-    pub(super) flood: Flood,
-    /// Busy TSC cycles of the device per packet it received.
-    pub(super) cycles_per_packet: f64,
-}
-
-/// Rounds of one scenario, in the order raw, weir, raw, weir, ..., raw.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Series {
-    pub(super) flows: u32,
-    pub(super) subscribers: u32,
-    pub(super) shards: u32,
-    /// One more than `weir` when complete.
-    pub(super) raw: Vec<Measurement>,
-    pub(super) weir: Vec<Measurement>,
-}
-
-/// A weir round between two raw ones.
+/// A raw round.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Pair {
-    /// The mean of the raw rounds before and after.
-    pub(super) raw_mpps: f64,
-    pub(super) raw_cycles: f64,
-    pub(super) weir_mpps: f64,
-    pub(super) weir_cycles: f64,
-    /// Difference of the raw rounds, as a share of the faster one.
-    pub(super) baseline_change: f64,
+pub(super) struct Raw {
+    pub(super) mpps: f64,
+    /// Busy TSC cycles per packet.
+    pub(super) cycles: f64,
 }
 
-impl Pair {
+/// The two raw rounds around others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Baseline {
+    pub(super) before: Raw,
+    pub(super) after: Raw,
+}
+
+impl Baseline {
+    /// Difference of the raw rates, as a share of the faster one.
+    pub(super) fn change(&self) -> f64 {
+        let (before, after) = (self.before.mpps, self.after.mpps);
+        (before - after).abs() / before.max(after)
+    }
+
+    /// Enters the raw figures, the mean of before and after, and the ratios to them.
+    fn complete(&self, figures: &mut Figures) {
+        let mpps = f64::midpoint(self.before.mpps, self.after.mpps);
+        let cycles = f64::midpoint(self.before.cycles, self.after.cycles);
+        figures.set(Figure::RawMpps, mpps);
+        figures.set(Figure::RawCycles, cycles);
+        figures.set(Figure::MppsRatio, figures.get(Figure::WeirMpps).map(|weir| weir / mpps));
+        figures.set(Figure::CyclesRatio, figures.get(Figure::WeirCycles).map(|weir| weir / cycles));
+    }
+}
+
+/// One round of a point.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Round {
+    pub(super) figures: Figures,
+    /// Packets that came back and should not have, as they are: any at all is a fault.
+    pub(super) wrong: u64,
+    /// See [`Baseline::change`]; none where no raw rounds are needed.
+    pub(super) baseline_change: Option<f64>,
+}
+
+impl Round {
+    pub(super) fn enclose(&mut self, baseline: Baseline) {
+        baseline.complete(&mut self.figures);
+        self.baseline_change = Some(baseline.change());
+    }
+
+    /// Its figures, with their titles.
+    pub(super) fn sentence(&self) -> String {
+        let mut text = format!("wrong {}", self.wrong);
+        for (figure, value) in &self.figures.0 {
+            let _ = write!(text, ", {} {value:.*}", figure.title(), figure.digits());
+        }
+        text
+    }
+
     pub(super) fn is_kept(&self) -> bool {
-        self.baseline_change <= BASELINE_CHANGE_MAX
-    }
-
-    pub(super) fn ratio(&self) -> f64 {
-        self.weir_mpps / self.raw_mpps
+        self.baseline_change.is_none_or(|change| change <= BASELINE_CHANGE_MAX)
     }
 }
 
-/// Median and extremes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Spread {
-    pub(super) median: f64,
-    pub(super) min: f64,
-    pub(super) max: f64,
+/// Where a point stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum State {
+    Measured,
+    /// This machine cannot, and why.
+    Skipped(String),
+    /// It should have worked, and why it did not.
+    Failed(String),
 }
 
-impl Spread {
-    /// `None` of nothing.
-    pub(super) fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
-        let mut sorted: Vec<f64> = values.collect();
-        sorted.sort_by(f64::total_cmp);
-        let (&min, &max) = (sorted.first()?, sorted.last()?);
-        let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 {
-            sorted[middle]
-        } else {
-            (sorted[middle - 1] + sorted[middle]) / 2.0
-        };
-        Some(Spread { median, min, max })
-    }
+/// A point with all its rounds.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Measured {
+    pub(super) point: Point,
+    pub(super) state: State,
+    pub(super) rounds: Vec<Round>,
+    /// Over the rounds that count.
+    pub(super) figures: BTreeMap<Figure, Spread>,
+    /// What could not be measured in it, and why.
+    pub(super) notes: Vec<String>,
 }
 
-impl Series {
-    pub(super) fn new(scenario: &Scenario) -> Self {
-        Series {
-            flows: scenario.flows(),
-            subscribers: scenario.subscribers(),
-            shards: scenario.shards(),
-            raw: Vec::new(),
-            weir: Vec::new(),
+impl Measured {
+    pub(super) fn new(point: &Point) -> Self {
+        Measured {
+            point: point.clone(),
+            state: State::Measured,
+            rounds: Vec::new(),
+            figures: BTreeMap::new(),
+            notes: Vec::new(),
         }
     }
 
-    pub(super) fn pairs(&self) -> impl Iterator<Item = Pair> + '_ {
-        self.weir.iter().zip(self.raw.windows(2)).map(|(weir, raw)| {
-            let (before, after) = (raw[0].flood.rate_mpps(), raw[1].flood.rate_mpps());
-            Pair {
-                raw_mpps: f64::midpoint(before, after),
-                raw_cycles: f64::midpoint(raw[0].cycles_per_packet, raw[1].cycles_per_packet),
-                weir_mpps: weir.flood.rate_mpps(),
-                weir_cycles: weir.cycles_per_packet,
-                baseline_change: (before - after).abs() / before.max(after),
-            }
-        })
+    /// Enters a complete round.
+    pub(super) fn enter(&mut self, round: Round) {
+        self.rounds.push(round);
+        self.figures = summary(self.rounds.iter().filter(|r| r.is_kept()).map(|r| &r.figures));
     }
 
-    /// The pairs that count.
-    pub(super) fn kept(&self) -> impl Iterator<Item = Pair> + '_ {
-        self.pairs().filter(Pair::is_kept)
+    pub(super) fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
     }
 
-    /// Wrong packets of all rounds, raw ones included: any at all is a fault.
+    pub(super) fn kept(&self) -> usize {
+        self.rounds.iter().filter(|round| round.is_kept()).count()
+    }
+
+    pub(super) fn median(&self, figure: Figure) -> Option<f64> {
+        self.figures.get(&figure).map(|spread| spread.median)
+    }
+
     pub(super) fn wrong(&self) -> u64 {
-        self.weir.iter().chain(&self.raw).map(|round| round.flood.wrong()).sum()
-    }
-
-    /// Share of weir's packets that were lost, over all rounds.
-    pub(super) fn weir_loss(&self) -> f64 {
-        let (lost, sent) = self.weir.iter().fold((0, 0), |(lost, sent), round| {
-            (lost + round.flood.lost(), sent + round.flood.sent())
-        });
-        lost as f64 / sent.max(1) as f64
+        self.rounds.iter().map(|round| round.wrong).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::bench::experiment::Probe;
+    use crate::bench::load::Load;
 
-    fn round(mpps: f64, cycles: f64) -> Measurement {
-        let flood = Flood { seconds: 1.0, right_upstream: (mpps * 1e6) as u64, ..Flood::default() };
-        Measurement { flood, cycles_per_packet: cycles }
-    }
-
-    fn series(raw: &[f64], weir: &[f64]) -> Series {
-        let mut series = Series::new(&Scenario::new(10, 1, 1).unwrap());
-        series.raw = raw.iter().map(|&mpps| round(mpps, 60.0)).collect();
-        series.weir = weir.iter().map(|&mpps| round(mpps, 200.0)).collect();
-        series
+    fn measured(rounds: &[(f64, f64, f64)]) -> Measured {
+        let load = Load::new(1, Duration::from_secs(1));
+        let point = Point { label: "p".into(), x: 0.0, load, probe: Probe::Flood };
+        let mut measured = Measured::new(&point);
+        for &(before, weir, after) in rounds {
+            let mut round = Round::default();
+            round.figures.set(Figure::WeirMpps, weir);
+            round.figures.set(Figure::WeirCycles, 200.0);
+            let raw = |mpps| Raw { mpps, cycles: 80.0 };
+            round.enclose(Baseline { before: raw(before), after: raw(after) });
+            measured.enter(round);
+        }
+        measured
     }
 
     #[test]
     fn a_round_is_measured_by_the_raw_rounds_around_it() {
-        let pairs: Vec<Pair> = series(&[20.0, 18.0, 18.0], &[9.5, 9.0]).pairs().collect();
-        assert!((pairs[0].ratio() - 0.5).abs() < 1e-6);
-        assert!((pairs[1].ratio() - 0.5).abs() < 1e-6);
-        assert!((pairs[0].baseline_change - 0.1).abs() < 1e-6);
+        let measured = measured(&[(20.0, 9.5, 18.0), (18.0, 9.0, 18.0)]);
+        let ratio = measured.figures[&Figure::MppsRatio];
+        assert!((ratio.median - 0.5).abs() < 1e-9 && (ratio.max - 0.5).abs() < 1e-9);
+        assert!((measured.median(Figure::CyclesRatio).unwrap() - 2.5).abs() < 1e-9);
+        assert!((measured.rounds[0].baseline_change.unwrap() - 0.1).abs() < 1e-9);
     }
 
     #[test]
     fn a_round_in_a_change_of_speed_does_not_count() {
-        let series = series(&[20.0, 10.0, 9.0], &[5.0, 4.0]);
-        assert_eq!(series.pairs().count(), 2);
-        let kept: Vec<f64> = series.kept().map(|pair| pair.weir_mpps).collect();
-        assert_eq!(kept, [4.0]);
+        let measured = measured(&[(20.0, 5.0, 10.0), (10.0, 4.0, 9.0)]);
+        assert_eq!((measured.rounds.len(), measured.kept()), (2, 1));
+        assert_eq!(measured.median(Figure::WeirMpps), Some(4.0));
     }
 
     #[test]
-    fn the_last_round_counts_only_once_it_is_enclosed() {
-        assert_eq!(series(&[20.0], &[5.0]).pairs().count(), 0);
+    fn without_a_round_that_counts_there_is_no_figure() {
+        let measured = measured(&[(20.0, 5.0, 10.0)]);
+        assert_eq!((measured.kept(), measured.median(Figure::WeirMpps)), (0, None));
     }
 
     #[test]
-    fn the_median_of_an_even_number_lies_between_the_middle_two() {
-        assert_eq!(
-            Spread::of([3.0, 1.0, 2.0].into_iter()),
-            Some(Spread { median: 2.0, min: 1.0, max: 3.0 })
-        );
-        assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0].into_iter()).unwrap().median, 2.5);
-        assert_eq!(Spread::of(std::iter::empty()), None);
+    fn a_round_that_needs_no_baseline_counts() {
+        assert!(Round::default().is_kept());
     }
 }

@@ -2,9 +2,11 @@
 
 use std::env;
 use std::process::Command;
+use std::time::Duration;
 
+use super::BenchError;
+use super::place::{EAL_OF_DEVICE, Place};
 use super::process::{Process, tail};
-use super::{BenchError, Place, START_PATIENCE};
 
 const PROGRAM: &str = "dpdk-testpmd";
 /// Packet memory without huge pages, MB.
@@ -12,6 +14,7 @@ const MEMORY_MB: u32 = 256;
 /// Printed when the ports are started and forwarding begins.
 const FORWARDS: &str = "packets/burst=";
 const BUFFERS: u32 = 16_384;
+const START_PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct Testpmd {
@@ -26,8 +29,11 @@ pub(super) fn check_installed() -> Result<(), BenchError> {
 }
 
 impl Testpmd {
-    pub(super) fn start(place: &Place<'_>) -> Result<Self, BenchError> {
-        let (main, device) = (place.plan.generator_core, place.plan.device_core);
+    /// Forwards between the ports of as many generators as there are `workers`, with a core for each pair.
+    pub(super) fn start(place: &Place<'_>, workers: usize) -> Result<Self, BenchError> {
+        let main = place.plan.generator_core;
+        let devices: Vec<String> =
+            (0..workers).map(|worker| place.plan.device_core_of(worker).to_string()).collect();
         // stdbuf: line by line, or the word that it forwards would stay in a buffer.
         let mut command = Command::new("stdbuf");
         command.args(["-oL", PROGRAM]);
@@ -35,7 +41,7 @@ impl Testpmd {
         command.env("RUNTIME_DIRECTORY", place.folder);
         command.args([
             "-l",
-            &format!("{main},{device}"),
+            &format!("{main},{}", devices.join(",")),
             "--main-lcore",
             &main.to_string(),
             "--no-pci",
@@ -47,11 +53,16 @@ impl Testpmd {
         } else {
             command.args(["--no-huge", "-m", &MEMORY_MB.to_string()]);
         }
-        command.args(["--vdev", &place.server(0, &place.access_socket())]);
-        command.args(["--vdev", &place.server(1, &place.internet_socket())]);
+        command.arg(EAL_OF_DEVICE);
+        for worker in 0..workers {
+            for (side, index) in [("access", 0), ("internet", 1)] {
+                command.args(["--vdev", &place.device_port(worker, side, 2 * worker + index)]);
+            }
+        }
         // Without a terminal testpmd ends at once, unless it has statistics to print.
         command.args(["--", "--forward-mode=io", "--stats-period=3600", "--record-core-cycles"]);
-        command.args(["--total-num-mbufs", &BUFFERS.to_string()]);
+        command.arg(format!("--nb-cores={workers}"));
+        command.arg(format!("--total-num-mbufs={}", BUFFERS * workers as u32));
         let mut process = Process::start(PROGRAM, command, place.folder.join("testpmd.log"))?;
         process.wait_until(place.plan, START_PATIENCE, |process| {
             process.printed().contains(FORWARDS)

@@ -1,19 +1,30 @@
-//! The device under test: `weir run` on one core, with the shards of the scenario.
+//! The device under test: `weir run` with the shards of the load, a core a worker.
 
 use std::fmt::Write;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
-use super::metrics::{self, Busy};
+use super::BenchError;
+use super::address_plan;
+use super::load::{Access, Load};
+use super::metrics::{self, Reading};
+use super::place::{EAL_OF_DEVICE, Place};
 use super::process::Process;
-use super::{BenchError, Place, START_PATIENCE};
-use crate::scenario::{SUBSCRIBERS_PER_SHARD, Scenario};
 
-/// Ports of a home: one block of 256 while it has no more flows than that. A multiple of the port block.
-fn ports_per_subscriber(scenario: &Scenario) -> u32 {
-    // Ports are drawn at random from the open blocks: a home gets twice what it needs.
-    (2 * scenario.flows_per_subscriber()).next_multiple_of(256)
+/// How long weir may take to be ready, and for each million flows of its tables: their memory is touched at start.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+const START_PATIENCE_PER_MILLION: Duration = Duration::from_secs(2);
+
+/// Where a round departs from the defaults.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Settings {
+    /// `flows_max`, where it is not that of the load.
+    pub(super) flows_max: Option<u32>,
+    /// Idle time of all UDP sessions; ports are then given back at once.
+    pub(super) idle_timeout_sec: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -23,74 +34,96 @@ pub(super) struct Weir {
 }
 
 impl Weir {
-    pub(super) fn start(place: &Place<'_>, scenario: &Scenario) -> Result<Self, BenchError> {
+    pub(super) fn start(
+        place: &Place<'_>,
+        load: &Load,
+        settings: Settings,
+    ) -> Result<Self, BenchError> {
         let admin_socket = place.folder.join("admin.sock");
         let config = place.folder.join("weir.toml");
-        fs::write(&config, place.weir_config(scenario))
+        fs::write(&config, place.weir_config(load, settings)?)
             .map_err(|source| BenchError::io(config.display().to_string(), source))?;
         let mut command = Command::new(&place.plan.weir);
         command.arg("run").arg("--config").arg(&config);
         let mut process = Process::start("weir", command, place.folder.join("weir.log"))?;
-        let sockets = [place.access_socket(), place.internet_socket()];
-        process.wait_until(place.plan, START_PATIENCE, |_| {
-            sockets.iter().all(|socket| socket.exists())
-                && metrics::get(&admin_socket, "/metrics").is_ok()
+        let patience = START_PATIENCE + START_PATIENCE_PER_MILLION * (load.flows_max() / 1_000_000);
+        process.wait_until(place.plan, patience, |_| {
+            metrics::get(&admin_socket, "/metrics").is_ok()
         })?;
         Ok(Weir { process, admin_socket })
     }
 
-    pub(super) fn busy(&self) -> Result<Busy, BenchError> {
+    pub(super) fn reading(&self) -> Result<Reading, BenchError> {
         let metrics = metrics::get(&self.admin_socket, "/metrics")
             .map_err(|source| BenchError::io("weir's metrics", source))?;
-        Busy::parse(&metrics).ok_or_else(|| self.process.silent("how many cycles a packet took"))
+        Reading::parse(&metrics).ok_or_else(|| self.process.silent("how many cycles a packet took"))
+    }
+
+    /// Ends all flows of a home.
+    pub(super) fn flush(&self, home: Ipv4Addr) -> Result<(), BenchError> {
+        let path = format!("/subscriber/{home}/flush");
+        metrics::post(&self.admin_socket, &path)
+            .map(drop)
+            .map_err(|source| BenchError::io("weir's flush", source))
+    }
+
+    /// What became of it, when something went wrong around it.
+    pub(super) fn explain(&mut self, error: BenchError) -> BenchError {
+        self.process.early_end().unwrap_or(error)
     }
 }
 
 impl Place<'_> {
-    /// The configuration that serves the scenario's homes.
-    fn weir_config(&self, scenario: &Scenario) -> String {
+    /// The configuration that serves the homes of the load.
+    fn weir_config(&self, load: &Load, settings: Settings) -> Result<String, BenchError> {
+        let scenario = load.scenario()?;
+        let folder = self.folder.display();
         let mut text = format!(
-            r#"[node]
-name = "bench"
-poll = "busy"
-control_cores = [{control}]
-admin_socket = "{folder}/admin.sock"
-
-[[worker]]
-core = {core}
-access   = {{ device = "{access}", address = "10.1.0.1/24", gateway = "10.1.0.2", mtu = 1524 }}
-internet = {{ device = "{internet}", address = "10.2.0.1/24", gateway = "10.2.0.2" }}
-
-[access]
-mode = "gre"
-subscribers = ["10.128.0.0/9"]
-
-[nat]
-ports_per_subscriber = {ports}
-flows_max = {flows_max}
-"#,
-            control = self.plan.generator_core,
-            folder = self.folder.display(),
-            core = self.plan.device_core,
-            access = self.server(0, &self.access_socket()),
-            internet = self.server(1, &self.internet_socket()),
-            ports = ports_per_subscriber(scenario),
-            flows_max = flows_max(scenario),
+            "[node]\nname = \"bench\"\npoll = \"busy\"\ncontrol_cores = [{}]\nadmin_socket = \"{folder}/admin.sock\"\n\
+             eal = [\"{EAL_OF_DEVICE}\"]\n",
+            self.plan.generator_core,
         );
-        for shard in 0..scenario.shards() {
-            let (prefix, length) = scenario.public_prefix(shard);
+        for worker in 0..load.workers {
+            let side = |side, index, network, mtu| {
+                let device = self.device_port(worker, side, 2 * worker + index);
+                format!(
+                    "{side} = {{ device = \"{device}\", address = \"10.{network}.{worker}.1/24\", \
+                     gateway = \"10.{network}.{worker}.2\", mtu = {mtu} }}\n"
+                )
+            };
             let _ = write!(
                 text,
-                "\n[[shard]]\nid = {}\nendpoint = \"{}\"\npublic = [\"{prefix}/{length}\"]\nsubscribers_max = {SUBSCRIBERS_PER_SHARD}\n",
-                shard + 1,
-                scenario.tunnel_endpoint(shard),
+                "\n[[worker]]\ncore = {}\n{}{}",
+                self.plan.device_core_of(worker),
+                side("access", 0, 1, access_mtu(load)),
+                side("internet", 1, 2, 1500),
             );
         }
-        text
+        let _ = writeln!(
+            text,
+            "\n[access]\nmode = \"{}\"\nsubscribers = [\"{}\"]\n\n[nat]\nports_per_subscriber = {}\nflows_max = {}",
+            match load.access {
+                Access::Gre => "gre",
+                Access::Plain => "plain",
+            },
+            address_plan::HOMES,
+            scenario.ports_per_subscriber(),
+            settings.flows_max.unwrap_or(load.flows_max()),
+        );
+        if let Some(seconds) = settings.idle_timeout_sec {
+            let _ = writeln!(
+                text,
+                "quarantine_sec = 0\n\n[timeouts]\nudp_sec = {seconds}\nudp_stream_sec = {seconds}"
+            );
+        }
+        Ok(text + &address_plan::shards(&scenario, load, |worker| self.plan.device_core_of(worker)))
     }
 }
 
-/// A quarter more than is used, so that the table is full but not at its limit.
-fn flows_max(scenario: &Scenario) -> u32 {
-    (scenario.flows() / 4 * 5).max(65_536)
+/// A tunnel's 24 bytes come on top of a full packet.
+fn access_mtu(load: &Load) -> u32 {
+    match load.access {
+        Access::Gre => 1524,
+        Access::Plain => 1500,
+    }
 }

@@ -1,0 +1,331 @@
+//! All experiments, in the order in which they run: the long ones last. Pure.
+
+use std::time::Duration;
+
+use super::experiment::{Experiment, Point, Probe, Scale};
+use super::load::{Access, Load, Size, count};
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    is_short: bool,
+    /// Rounds that count, of the experiments that promises are made about.
+    rounds: usize,
+    /// The same, of the sweeps.
+    sweep_rounds: usize,
+    measured: Duration,
+}
+
+const SHORT: Extent =
+    Extent { is_short: true, rounds: 3, sweep_rounds: 2, measured: Duration::from_millis(1500) };
+const FULL: Extent =
+    Extent { is_short: false, rounds: 5, sweep_rounds: 3, measured: Duration::from_secs(2) };
+
+pub(super) const MILLION: u32 = 1_000_000;
+const FLOWS: &str = "flows";
+
+/// The experiments of a benchmark: those for every day, or all.
+pub(super) fn experiments(is_short: bool) -> Vec<Experiment> {
+    let extent = if is_short { SHORT } else { FULL };
+    let mut all = vec![established(extent), new_flows(extent), linux(extent), latency(extent)];
+    if !extent.is_short {
+        all.extend([
+            zero_loss(extent),
+            sizes(extent),
+            subscribers(extent),
+            shards(extent),
+            flows(extent),
+            workers(extent),
+            tear_down(extent),
+            capacity(extent),
+            flat(extent),
+            large_expiry(extent),
+        ]);
+    }
+    all
+}
+
+fn point(label: impl Into<String>, x: f64, load: Load, probe: Probe) -> Point {
+    Point { label: label.into(), x, load, probe }
+}
+
+/// A point of a number of flows.
+fn at_flows(load: Load, probe: Probe) -> Point {
+    point(count(load.flows.into()), load.flows.into(), load, probe)
+}
+
+fn established(extent: Extent) -> Experiment {
+    let mut points = Vec::new();
+    for (mode, access) in [("GRE", Access::Gre), ("plain", Access::Plain)] {
+        for flows in [10_000, MILLION] {
+            let load = Load { access, ..Load::new(flows, extent.measured) };
+            let label = format!("{mode}, {}", count(flows.into()));
+            points.push(point(label, flows.into(), load, Probe::Flood));
+        }
+    }
+    Experiment {
+        name: "established",
+        title: "Established flows",
+        about: "All flows are open; half of the packets go up, half come down, the flows in another order than they were made.",
+        axis: None,
+        rounds: extent.rounds,
+        points,
+    }
+}
+
+/// Shares of 0 to 100 %. The rate while filling is that of the learning phase, where every packet opens a flow.
+fn new_flows(extent: Extent) -> Experiment {
+    let shares: &[f64] =
+        if extent.is_short { &[50.0] } else { &[0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0] };
+    let measured = Duration::from_secs(1);
+    let points = shares.iter().map(|&new_share| {
+        // More than any device opens in warm-up and window.
+        let new_flows = if new_share == 0.0 { 0 } else { 8 * MILLION };
+        let mut load = Load { new_share, new_flows, ..Load::new(MILLION, measured) };
+        load.warm_up = Duration::from_millis(200);
+        point(format!("{new_share} %"), new_share, load, Probe::Flood)
+    });
+    Experiment {
+        name: "new-flows",
+        title: "Flows opened under load",
+        about: "1 M flows are open, and this share of the upstream packets opens one more, until 8 M have been opened.",
+        axis: Some(("new flows, % of upstream packets", Scale::Linear)),
+        rounds: extent.sweep_rounds,
+        points: points.collect(),
+    }
+}
+
+/// Plain access: the kernel has no tunnel to take off either.
+fn linux(extent: Extent) -> Experiment {
+    let flows: &[u32] = if extent.is_short { &[60_000] } else { &[1_000, 60_000] };
+    let points = flows.iter().map(|&flows| {
+        let load = Load { access: Access::Plain, ..Load::new(flows, extent.measured) };
+        at_flows(load, Probe::FloodBesideLinux)
+    });
+    Experiment {
+        name: "linux",
+        title: "Beside the kernel's NAT",
+        about: "Plain access. Linux: nftables source NAT with connection tracking on one core, fed inside the kernel by an XDP \
+                program, the same number of flows, small UDP packets, one direction.",
+        axis: None,
+        rounds: extent.rounds,
+        points: points.collect(),
+    }
+}
+
+fn latency(extent: Extent) -> Experiment {
+    let flows: &[u32] = if extent.is_short { &[MILLION] } else { &[10_000, MILLION] };
+    Experiment {
+        name: "latency",
+        title: "Latency at half load",
+        about: "weir is flooded to know its rate, then half of that is offered to it and to raw forwarding. From the generator's \
+                send to its receive, memif and bursts included.",
+        axis: None,
+        rounds: extent.rounds,
+        points: flows
+            .iter()
+            .map(|&flows| at_flows(Load::new(flows, extent.measured), Probe::HalfLoad))
+            .collect(),
+    }
+}
+
+fn zero_loss(extent: Extent) -> Experiment {
+    Experiment {
+        name: "zero-loss",
+        title: "Zero-loss rate",
+        about: "The highest paced rate at which no packet is lost (RFC 2544, RFC 9693 section 4.4), by halving, beside the rate of \
+                weir's own flood. A rate passes if one of three trials loses nothing.",
+        axis: None,
+        rounds: 1,
+        points: vec![at_flows(Load::new(MILLION, extent.measured), Probe::ZeroLoss)],
+    }
+}
+
+fn sizes(extent: Extent) -> Experiment {
+    let mut points: Vec<Point> = [64, 128, 256, 512, 1024, 1518]
+        .into_iter()
+        .map(|bytes| {
+            let load = Load { size: Size::Bytes(bytes), ..Load::new(MILLION, extent.measured) };
+            point(bytes.to_string(), bytes.into(), load, Probe::Flood)
+        })
+        .collect();
+    let imix = Load { size: Size::Imix, ..Load::new(MILLION, extent.measured) };
+    // Mean size of the mix: (7 x 64 + 4 x 594 + 1518) / 12.
+    points.push(point("IMIX", 361.8, imix, Probe::Flood));
+    Experiment {
+        name: "sizes",
+        title: "Packet size",
+        about: "1 M established flows through GRE. The size is that of the plain Ethernet frame with FCS; IMIX is drawn at its mean.",
+        axis: Some(("bytes of the plain frame", Scale::Linear)),
+        rounds: extent.sweep_rounds,
+        points,
+    }
+}
+
+fn subscribers(extent: Extent) -> Experiment {
+    let points = [1_000, 4_000, 16_000, 64_000].into_iter().map(|subscribers: u32| {
+        let flows_per_subscriber = MILLION.div_ceil(subscribers);
+        // So that the number of homes is exact, and 1,000 flows of a home still fit its shard's ports.
+        let flows = flows_per_subscriber * subscribers;
+        let subscribers_per_shard = if subscribers == 1_000 { 128 } else { 256 };
+        let load = Load {
+            flows_per_subscriber,
+            subscribers_per_shard,
+            ..Load::new(flows, extent.measured)
+        };
+        point(count(subscribers.into()), subscribers.into(), load, Probe::Flood)
+    });
+    Experiment {
+        name: "subscribers",
+        title: "Subscribers",
+        about: "About 1 M established flows, spread over this many homes.",
+        axis: Some(("subscribers", Scale::Logarithmic)),
+        rounds: extent.sweep_rounds,
+        points: points.collect(),
+    }
+}
+
+fn shards(extent: Extent) -> Experiment {
+    let points = [1024, 256, 64, 16].into_iter().map(|subscribers_per_shard| {
+        let load = Load {
+            flows_per_subscriber: 62,
+            subscribers_per_shard,
+            ..Load::new(16_000 * 62, extent.measured)
+        };
+        point(count(load.shards().into()), load.shards().into(), load, Probe::Flood)
+    });
+    Experiment {
+        name: "shards",
+        title: "Shards",
+        about: "992,000 established flows of 16,000 homes, cut into this many shards.",
+        axis: Some(("shards", Scale::Logarithmic)),
+        rounds: extent.sweep_rounds,
+        points: points.collect(),
+    }
+}
+
+fn flows(extent: Extent) -> Experiment {
+    let flows = [1_000, 10_000, 100_000, MILLION, 4 * MILLION, 16 * MILLION];
+    Experiment {
+        name: FLOWS,
+        title: "Number of flows",
+        about: "Established flows through GRE, 64 a home.",
+        axis: Some(("established flows", Scale::Logarithmic)),
+        rounds: extent.sweep_rounds,
+        points: flows
+            .into_iter()
+            .map(|flows| at_flows(Load::new(flows, extent.measured), Probe::Flood))
+            .collect(),
+    }
+}
+
+fn workers(extent: Extent) -> Experiment {
+    let points = [1, 2].into_iter().map(|workers| {
+        let load = Load { workers, ..Load::new(MILLION, extent.measured) };
+        point(workers.to_string(), workers as f64, load, Probe::Flood)
+    });
+    Experiment {
+        name: "workers",
+        title: "Workers",
+        about: "1 M established flows for each worker. Every worker has a pair of memif ports and a generator on a core of its own.",
+        axis: None,
+        rounds: extent.sweep_rounds,
+        points: points.collect(),
+    }
+}
+
+/// The generator fills the tables and is silent from then on.
+fn silent(flows: u32) -> Load {
+    Load { warm_up: Duration::ZERO, ..Load::new(flows, Duration::ZERO) }
+}
+
+fn tear_down(_: Extent) -> Experiment {
+    let points = vec![
+        point("flush, 1 M", 1.0, silent(MILLION), Probe::Flush),
+        point("expiry, 4 M", 4.0, silent(4 * MILLION), Probe::Expiry),
+    ];
+    Experiment {
+        name: "tear-down",
+        title: "Connection tear-down",
+        about: "RFC 9693 section 4.7: flows by the time from a full table to an empty one. Flush: one request a home on the admin \
+                socket, one after the other. Expiry: all idle timers run out; they were started while filling, so that the \
+                sweep cannot be faster than the filling was.",
+        axis: None,
+        rounds: 3,
+        points,
+    }
+}
+
+fn capacity(_: Extent) -> Experiment {
+    Experiment {
+        name: "capacity",
+        title: "Connection table capacity",
+        about: "RFC 9693 section 4.8: doubled from a quarter of flows_max while all flows can be established at 0.2 of the former rate \
+                at least, then halved to within 1 %.",
+        axis: None,
+        rounds: 1,
+        points: vec![at_flows(silent(2 * MILLION), Probe::Capacity)],
+    }
+}
+
+fn flat(extent: Extent) -> Experiment {
+    Experiment {
+        name: "flat",
+        title: "60 M flows beside 1 M",
+        about: "Established flows through GRE, 64 a home; the rate while filling is that of all flows from an empty table.",
+        axis: Some(("established flows", Scale::Logarithmic)),
+        rounds: extent.sweep_rounds,
+        points: [MILLION, 60 * MILLION]
+            .into_iter()
+            .map(|flows| at_flows(Load::new(flows, extent.measured), Probe::Flood))
+            .collect(),
+    }
+}
+
+fn large_expiry(_: Extent) -> Experiment {
+    Experiment {
+        name: "expiry-60m",
+        title: "Expiry of 60 M flows",
+        about: "As in the tear-down by expiry. The longest turn is that of the worker's loop, from the full table to the empty one.",
+        axis: None,
+        rounds: 1,
+        points: vec![at_flows(silent(60 * MILLION), Probe::Expiry)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_unique() {
+        let all = experiments(false);
+        let names: HashSet<_> = all.iter().map(|experiment| experiment.name).collect();
+        assert_eq!(names.len(), all.len());
+        for experiment in &all {
+            let labels: HashSet<_> = experiment.points.iter().map(|point| &point.label).collect();
+            assert_eq!(labels.len(), experiment.points.len(), "{}", experiment.name);
+        }
+    }
+
+    #[test]
+    fn the_short_benchmark_is_estimated_under_five_minutes_and_the_full_one_under_an_hour() {
+        let total = |is_short| experiments(is_short).iter().map(Experiment::seconds).sum::<f64>();
+        assert!(total(true) < 300.0, "{}", total(true));
+        assert!(total(false) < 3600.0, "{}", total(false));
+    }
+
+    #[test]
+    fn sweeps_reach_what_they_are_said_to_reach() {
+        let all = experiments(false);
+        let points =
+            |name: &str| &all.iter().find(|experiment| experiment.name == name).unwrap().points;
+        assert!(points("shards").iter().any(|point| point.load.shards() == 1000));
+        assert!(points("subscribers").iter().any(|point| point.load.subscribers() == 16_000));
+        assert_eq!(points("flat")[1].load.flows, 60_000_000);
+        let shares: Vec<f64> = points("new-flows").iter().map(|point| point.x).collect();
+        assert_eq!((shares[0], *shares.last().unwrap()), (0.0, 100.0));
+    }
+}

@@ -1,0 +1,212 @@
+//! An experiment: points that differ in one thing, each measured in alternating rounds. Pure.
+
+use serde::Serialize;
+
+use super::load::{Access, Load};
+
+/// Weir rounds between two raw ones at most: more would let the machine change its speed in between.
+const SHARED_RAW_MAX: usize = 3;
+
+/// Bytes of one flow in weir's tables, and of what weir holds besides. For the question whether a point fits the machine.
+const WEIR_BYTES_PER_FLOW: u64 = 110;
+/// Bytes of one flow in the generator.
+const GENERATOR_BYTES_PER_FLOW: u64 = 40;
+/// Packet buffers and programs of both.
+const BASE_BYTES: u64 = 1 << 30;
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
+/// How a point is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Probe {
+    /// Flood: rate and busy cycles, beside raw forwarding.
+    Flood,
+    /// The same, and Linux nftables in the same rounds.
+    FloodBesideLinux,
+    /// Latency at half of the rate of weir's own flood, and of raw forwarding at that same rate.
+    HalfLoad,
+    /// The highest rate without a single loss, beside weir's own flood.
+    ZeroLoss,
+    /// From full to empty when all timers run out (RFC 9693 section 4.7, mechanism: expiry sweep).
+    Expiry,
+    /// From full to empty by a flush of every home, one request each (the same, mechanism: flush).
+    Flush,
+    /// How many flows fit the tables (RFC 9693 section 4.8).
+    Capacity,
+}
+
+impl Probe {
+    pub(super) fn needs_raw(self) -> bool {
+        !matches!(self, Probe::Expiry | Probe::Flush | Probe::Capacity)
+    }
+
+    /// Rounds of weir, raw and Linux within one round of this probe, the enclosing raw ones apart. For the time left.
+    fn floods(self) -> f64 {
+        match self {
+            Probe::Flood | Probe::Flush => 1.0,
+            Probe::FloodBesideLinux | Probe::Expiry => 2.0,
+            Probe::HalfLoad => 3.0,
+            Probe::ZeroLoss | Probe::Capacity => 8.0,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Point {
+    pub(super) label: String,
+    /// Place on the axis of a plot.
+    pub(super) x: f64,
+    pub(super) load: Load,
+    pub(super) probe: Probe,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Scale {
+    Linear,
+    Logarithmic,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Experiment {
+    /// For `--only`, file names and the promises.
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    /// How it is measured, in a sentence or two.
+    pub(super) about: &'static str,
+    /// What `x` is, where there is a plot.
+    pub(super) axis: Option<(&'static str, Scale)>,
+    /// Rounds of each point that shall count.
+    pub(super) rounds: usize,
+    pub(super) points: Vec<Point>,
+}
+
+impl Experiment {
+    /// Neighbouring points that share their raw rounds, as ranges of positions.
+    pub(super) fn groups(&self) -> Vec<std::ops::Range<usize>> {
+        let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
+        for (position, point) in self.points.iter().enumerate() {
+            match groups.last_mut() {
+                Some(group)
+                    if group.len() < SHARED_RAW_MAX
+                        && point.shares_raw_with(&self.points[group.start]) =>
+                {
+                    group.end += 1;
+                }
+                _ => groups.push(position..position + 1),
+            }
+        }
+        groups
+    }
+
+    /// An estimate, s. Only its proportions matter once the benchmark runs.
+    pub(super) fn seconds(&self) -> f64 {
+        self.groups().into_iter().map(|group| self.group_seconds(&group)).sum()
+    }
+
+    pub(super) fn group_seconds(&self, group: &std::ops::Range<usize>) -> f64 {
+        let points = &self.points[group.clone()];
+        let Some(first) = points.first() else { return 0.0 };
+        let raw = if first.probe.needs_raw() { first.load.round_seconds() } else { 0.0 };
+        let weir: f64 =
+            points.iter().map(|point| point.probe.floods() * point.load.round_seconds()).sum();
+        self.rounds as f64 * (raw + weir) + raw
+    }
+}
+
+impl Point {
+    fn shares_raw_with(&self, other: &Point) -> bool {
+        self.probe.needs_raw()
+            && other.probe.needs_raw()
+            && self.load.has_raw_packets_of(&other.load)
+    }
+
+    /// Why this machine cannot measure the point; `None` where it can. `available` in bytes.
+    pub(super) fn why_not(&self, cores: usize, available: u64) -> Option<String> {
+        let load = &self.load;
+        if 2 * load.workers > cores {
+            return Some(format!(
+                "{} workers and as many generators need {} cores, this machine has {cores}",
+                load.workers,
+                2 * load.workers
+            ));
+        }
+        let needed =
+            load.workers as u64 * (load.weir_bytes() + load.generator_bytes()) + BASE_BYTES;
+        (needed > available).then(|| {
+            let gb = |bytes: u64| bytes as f64 / 1e9;
+            format!("needs {:.1} GB, this machine has {:.1} GB free", gb(needed), gb(available))
+        })
+    }
+}
+
+impl Load {
+    fn weir_bytes(&self) -> u64 {
+        u64::from(self.flows_max()) * WEIR_BYTES_PER_FLOW
+    }
+
+    fn generator_bytes(&self) -> u64 {
+        u64::from(self.flows_at_end()) * GENERATOR_BYTES_PER_FLOW
+    }
+
+    /// weir's `flows_max`: more than is used, so that the table is full but not at its limit.
+    pub(super) fn flows_max(&self) -> u32 {
+        let flows = self.flows_at_end();
+        let spare = if flows > 8_000_000 { flows / 50 } else { flows / 4 };
+        (flows + spare).max(65_536)
+    }
+
+    /// Huge pages of 2 MiB for weir's tables and the packet memory of both processes.
+    pub(super) fn huge_pages(&self) -> u64 {
+        let packets = 768 << 20;
+        (self.workers as u64 * (self.weir_bytes() + packets)).div_ceil(HUGE_PAGE_BYTES)
+    }
+
+    /// An estimate of a round: two processes start, the flows are established, the flood.
+    fn round_seconds(&self) -> f64 {
+        let tables = f64::from(self.flows_max()) / 4e6;
+        let learn = f64::from(self.flows) / 2e6;
+        let tunnel = if self.access == Access::Gre { 0.1 } else { 0.0 };
+        2.5 + tunnel + tables + learn + (self.warm_up + self.measured).as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn point(flows: u32, probe: Probe) -> Point {
+        let load = Load::new(flows, Duration::from_secs(1));
+        Point { label: String::new(), x: 0.0, load, probe }
+    }
+
+    fn experiment(points: Vec<Point>) -> Experiment {
+        Experiment { name: "x", title: "", about: "", axis: None, rounds: 3, points }
+    }
+
+    #[test]
+    fn neighbours_share_raw_rounds_where_the_packets_are_the_same() {
+        let points = [10, 10, 10, 10, 20].map(|flows| point(flows, Probe::Flood)).to_vec();
+        assert_eq!(experiment(points).groups(), [0..3, 3..4, 4..5]);
+    }
+
+    #[test]
+    fn what_needs_no_raw_round_stands_alone() {
+        let points =
+            vec![point(10, Probe::Flood), point(10, Probe::Expiry), point(10, Probe::Flush)];
+        assert_eq!(experiment(points).groups(), [0..1, 1..2, 2..3]);
+    }
+
+    #[test]
+    fn a_machine_too_small_is_told_why() {
+        let large = point(60_000_000, Probe::Flood);
+        assert_eq!(large.why_not(2, 24 << 30), None);
+        assert!(large.why_not(2, 4 << 30).unwrap().contains("GB"));
+        let mut two = point(10, Probe::Flood);
+        two.load.workers = 2;
+        assert!(two.why_not(2, 24 << 30).unwrap().contains("4 cores"));
+        assert_eq!(two.why_not(4, 24 << 30), None);
+    }
+}

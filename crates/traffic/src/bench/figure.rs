@@ -1,0 +1,172 @@
+//! The figures of a round, and their median and spread over rounds. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// What can be measured. The order is that of the columns of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Figure {
+    RawMpps,
+    WeirMpps,
+    MppsRatio,
+    RawCycles,
+    WeirCycles,
+    CyclesRatio,
+    LinuxMpps,
+    LinuxCycles,
+    LinuxRatio,
+    LossPercent,
+    EstablishedMega,
+    OpenedMega,
+    ZeroLossMpps,
+    ZeroLossShare,
+    HalfLoadMpps,
+    P50Us,
+    P99Us,
+    P999Us,
+    RawP50Us,
+    RawP999Us,
+    BytesPerFlow,
+    TearDownMega,
+    TearDownSeconds,
+    LongestTurnMs,
+    CapacityFlows,
+    CapacityConfigured,
+}
+
+impl Figure {
+    /// Head of a column, and digits after the point.
+    fn head(self) -> (&'static str, usize) {
+        match self {
+            Figure::RawMpps => ("raw Mpps", 2),
+            Figure::WeirMpps => ("weir Mpps", 2),
+            Figure::MppsRatio => ("weir / raw Mpps", 3),
+            Figure::RawCycles => ("raw cycles/packet", 0),
+            Figure::WeirCycles => ("weir cycles/packet", 0),
+            Figure::CyclesRatio => ("weir / raw cycles", 2),
+            Figure::LinuxMpps => ("Linux nft Mpps", 3),
+            Figure::LinuxCycles => ("Linux nft cycles/packet", 0),
+            Figure::LinuxRatio => ("weir / Linux nft Mpps", 1),
+            Figure::LossPercent => ("lost %", 3),
+            Figure::EstablishedMega => ("M flows/s while filling", 2),
+            Figure::OpenedMega => ("M new flows/s under load", 2),
+            Figure::ZeroLossMpps => ("zero-loss Mpps", 2),
+            Figure::ZeroLossShare => ("zero-loss / own flood", 3),
+            Figure::HalfLoadMpps => ("offered Mpps", 2),
+            Figure::P50Us => ("p50 µs", 1),
+            Figure::P99Us => ("p99 µs", 1),
+            Figure::P999Us => ("p99.9 µs", 1),
+            Figure::RawP50Us => ("raw p50 µs", 1),
+            Figure::RawP999Us => ("raw p99.9 µs", 1),
+            Figure::BytesPerFlow => ("bytes/flow", 1),
+            Figure::TearDownMega => ("M flows/s torn down", 2),
+            Figure::TearDownSeconds => ("tear-down s", 2),
+            Figure::LongestTurnMs => ("longest turn ms", 3),
+            Figure::CapacityFlows => ("flows held", 0),
+            Figure::CapacityConfigured => ("flows_max", 0),
+        }
+    }
+
+    pub fn title(self) -> &'static str {
+        self.head().0
+    }
+
+    pub fn digits(self) -> usize {
+        self.head().1
+    }
+}
+
+/// The figures of one round.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(super) struct Figures(pub(super) BTreeMap<Figure, f64>);
+
+impl Figures {
+    /// What is no number, or was not measured, is not entered.
+    pub(super) fn set(&mut self, figure: Figure, value: impl Into<Option<f64>>) {
+        if let Some(value) = value.into().filter(|value| value.is_finite()) {
+            self.0.insert(figure, value);
+        }
+    }
+
+    pub(super) fn get(&self, figure: Figure) -> Option<f64> {
+        self.0.get(&figure).copied()
+    }
+}
+
+/// Median and extremes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+    /// Number of rounds.
+    pub of: usize,
+}
+
+impl Spread {
+    /// `None` of nothing.
+    pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut sorted: Vec<f64> = values.into_iter().collect();
+        sorted.sort_by(f64::total_cmp);
+        let (&min, &max) = (sorted.first()?, sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median = if sorted.len() % 2 == 1 {
+            sorted[middle]
+        } else {
+            f64::midpoint(sorted[middle - 1], sorted[middle])
+        };
+        Some(Spread { median, min, max, of: sorted.len() })
+    }
+
+    /// `4.62 [4.50..4.71]`; without the extremes when there was one round.
+    pub fn text(&self, digits: usize) -> String {
+        let Spread { median, min, max, of } = self;
+        if *of == 1 {
+            return format!("{median:.digits$}");
+        }
+        format!("{median:.digits$} [{min:.digits$}..{max:.digits$}]")
+    }
+}
+
+/// Every figure over several rounds.
+pub(super) fn summary<'a>(
+    rounds: impl IntoIterator<Item = &'a Figures>,
+) -> BTreeMap<Figure, Spread> {
+    let mut values: BTreeMap<Figure, Vec<f64>> = BTreeMap::new();
+    for (&figure, &value) in rounds.into_iter().flat_map(|figures| &figures.0) {
+        values.entry(figure).or_default().push(value);
+    }
+    values.into_iter().filter_map(|(figure, values)| Some((figure, Spread::of(values)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between_the_middle_two() {
+        let spread = Spread::of([3.0, 1.0, 2.0]).unwrap();
+        assert_eq!((spread.median, spread.min, spread.max, spread.of), (2.0, 1.0, 3.0, 3));
+        assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
+        assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn a_single_round_has_no_spread() {
+        assert_eq!(Spread::of([1.0]).unwrap().text(1), "1.0");
+        assert_eq!(Spread::of([1.0, 2.0, 4.0]).unwrap().text(1), "2.0 [1.0..4.0]");
+    }
+
+    #[test]
+    fn what_is_no_number_is_not_a_figure() {
+        let mut figures = Figures::default();
+        figures.set(Figure::WeirMpps, f64::NAN);
+        figures.set(Figure::RawMpps, None);
+        figures.set(Figure::P50Us, 2.0);
+        assert_eq!(figures.0.len(), 1);
+        assert_eq!(summary([&figures, &figures])[&Figure::P50Us].of, 2);
+    }
+}

@@ -1,0 +1,246 @@
+//! The generator of one round, in a process of its own: DPDK has one EAL per process, and every round starts alike.
+//!
+//! It says on its standard output, a JSON object a line, how far it has come, and stays connected until its input ends.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Lines};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use serde::Deserialize;
+
+use super::BenchError;
+use super::load::Load;
+use super::place::Place;
+use super::process::tail;
+use crate::ledger::Account;
+use crate::table::Device;
+
+/// What the benchmark reads of the lines of `weir traffic flood --json`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "event")]
+enum Event {
+    Started {},
+    Learned(Learned),
+    Finished(Box<Finished>),
+    #[serde(other)]
+    Other,
+}
+
+/// All flows are established.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(super) struct Learned {
+    /// Flows per second, from the first packet to the last translation.
+    #[serde(default)]
+    pub(super) rate: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct Finished {
+    /// Length of the measured window.
+    seconds: f64,
+    /// Packets that came back right within the window.
+    right_upstream: u64,
+    right_downstream: u64,
+    /// Of the whole flood, warm-up and last packets included.
+    upstream: Account,
+    downstream: Account,
+    #[serde(default)]
+    opened_per_second: Option<f64>,
+    #[serde(default)]
+    latency: Option<Latency>,
+}
+
+/// Percentiles of the way through the device, µs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+pub(super) struct Latency {
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) p99_9_us: f64,
+}
+
+/// What all generators of a round say together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Flooded {
+    pub(super) mpps: f64,
+    pub(super) sent: u64,
+    pub(super) lost: u64,
+    pub(super) wrong: u64,
+    pub(super) opened_per_second: Option<f64>,
+    /// The worst of each percentile.
+    pub(super) latency: Option<Latency>,
+}
+
+impl Flooded {
+    pub(super) fn of(all: &[Finished]) -> Self {
+        all.iter().fold(Flooded::default(), |sum, one| {
+            let accounts = [one.upstream, one.downstream];
+            let right = (one.right_upstream + one.right_downstream) as f64;
+            Flooded {
+                mpps: sum.mpps + right / one.seconds / 1e6,
+                sent: sum.sent + accounts.iter().map(|account| account.sent).sum::<u64>(),
+                lost: sum.lost + accounts.iter().map(Account::lost).sum::<u64>(),
+                wrong: sum.wrong + accounts.iter().map(Account::wrong).sum::<u64>(),
+                opened_per_second: join(sum.opened_per_second, one.opened_per_second, |a, b| a + b),
+                latency: join(sum.latency, one.latency, Latency::worse),
+            }
+        })
+    }
+
+    pub(super) fn loss_percent(&self) -> f64 {
+        100.0 * self.lost as f64 / self.sent.max(1) as f64
+    }
+}
+
+impl Latency {
+    fn worse(self, other: Latency) -> Latency {
+        Latency {
+            p50_us: self.p50_us.max(other.p50_us),
+            p99_us: self.p99_us.max(other.p99_us),
+            p99_9_us: self.p99_9_us.max(other.p99_9_us),
+        }
+    }
+}
+
+fn join<T>(a: Option<T>, b: Option<T>, both: impl Fn(T, T) -> T) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(both(a, b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Ends the process if it still runs.
+#[derive(Debug)]
+pub(super) struct Generator {
+    child: Child,
+    events: Lines<BufReader<ChildStdout>>,
+    log: PathBuf,
+}
+
+impl Drop for Generator {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Generator {
+    /// Starts the generator of this worker, counted from 0, and waits until its ports listen.
+    pub(super) fn start(
+        place: &Place<'_>,
+        load: &Load,
+        device: Device,
+        worker: usize,
+    ) -> Result<Self, BenchError> {
+        let log = place.folder.join(format!("generator-{worker}.log"));
+        let errors = File::create(&log)
+            .map_err(|source| BenchError::io(log.display().to_string(), source))?;
+        let mut child = command(place, load, device, worker)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .map_err(|source| BenchError::io("the generator does not start", source))?;
+        let output = child.stdout.take().map(BufReader::new);
+        let Some(output) = output else { unreachable!("its output is a pipe") };
+        let mut generator = Generator { child, events: output.lines(), log };
+        generator.wait(|event| matches!(event, Event::Started {}).then_some(()))?;
+        Ok(generator)
+    }
+
+    pub(super) fn learned(&mut self) -> Result<Learned, BenchError> {
+        self.wait(|event| if let Event::Learned(learned) = event { Some(learned) } else { None })
+    }
+
+    pub(super) fn finished(&mut self) -> Result<Finished, BenchError> {
+        self.wait(|event| if let Event::Finished(flood) = event { Some(*flood) } else { None })
+    }
+
+    /// Closes its input, for which it waits.
+    pub(super) fn close(mut self) -> Result<(), BenchError> {
+        drop(self.child.stdin.take());
+        let status = self.child.wait().map_err(|source| BenchError::io("the generator", source))?;
+        if status.success() { Ok(()) } else { Err(self.ended()) }
+    }
+
+    fn wait<T>(&mut self, wanted: impl Fn(Event) -> Option<T>) -> Result<T, BenchError> {
+        for line in self.events.by_ref() {
+            let line = line.map_err(|source| BenchError::io("the generator", source))?;
+            let event = serde_json::from_str(&line).map_err(|error| {
+                BenchError::io(format!("the generator said {line:?}"), error.into())
+            })?;
+            if let Some(found) = wanted(event) {
+                return Ok(found);
+            }
+        }
+        Err(self.ended())
+    }
+
+    fn ended(&mut self) -> BenchError {
+        let status = self.child.wait().map_or_else(|error| error.to_string(), |s| s.to_string());
+        BenchError::Generator {
+            status,
+            tail: tail(&std::fs::read_to_string(&self.log).unwrap_or_default()),
+        }
+    }
+}
+
+fn command(place: &Place<'_>, load: &Load, device: Device, worker: usize) -> Command {
+    let plan = place.plan;
+    let mut command = Command::new(&plan.weir);
+    command.args(["traffic", "flood", "--json"]);
+    for (side, index) in [("access", 0), ("internet", 1)] {
+        command.args([format!("--{side}"), place.generator_port(worker, side, index)]);
+    }
+    command.args(load.arguments());
+    if worker > 0 {
+        command.args(["--first-shard", &(worker as u32 * load.shards()).to_string()]);
+        for (side, network) in [("access", 1), ("internet", 2)] {
+            command.args([format!("--{side}-address"), format!("10.{network}.{worker}.1")]);
+            command.args([format!("--{side}-gateway"), format!("10.{network}.{worker}.2")]);
+        }
+    }
+    command.args(["--core", &plan.generator_core_of(worker).to_string()]);
+    if device == Device::PassesThrough {
+        command.arg("--pass-through");
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(line: &str) -> Event {
+        serde_json::from_str(line).unwrap()
+    }
+
+    #[test]
+    fn lines_are_read_whatever_else_they_say() {
+        assert!(matches!(event(r#"{"event":"started","huge_pages":true}"#), Event::Started {}));
+        assert!(matches!(event(r#"{"event":"progress","seconds":3.0}"#), Event::Other));
+        let learned = event(r#"{"event":"learned","sent":9,"wrong":0,"seconds":0.5,"rate":18.0}"#);
+        assert!(matches!(learned, Event::Learned(Learned { rate: Some(_) })));
+        let old = event(r#"{"event":"learned","sent":9,"wrong":0}"#);
+        assert!(matches!(old, Event::Learned(Learned { rate: None })));
+    }
+
+    const FINISHED: &str = r#"{"event":"finished","seconds":2.0,"right_upstream":3000000,
+        "right_downstream":1000000,"upstream":{"sent":10,"right":8,"wrong_address":1,"bad_checksum":0,"duplicate":0},
+        "downstream":{"sent":10,"right":10,"wrong_address":0,"bad_checksum":0,"duplicate":1},"foreign":0,
+        "offered_pps":null,"opened":5,"opened_per_second":2.5,
+        "latency":{"samples":9,"min_us":1.0,"p50_us":2.0,"p90_us":3.0,"p99_us":4.0,"p99_9_us":5.0,"max_us":6.0}}"#;
+
+    #[test]
+    fn generators_are_summed() {
+        let Event::Finished(one) = event(FINISHED) else { panic!("finished") };
+        let mut slow = one.as_ref().clone();
+        slow.latency = Some(Latency { p50_us: 9.0, p99_us: 1.0, p99_9_us: 1.0 });
+        let both = Flooded::of(&[*one, slow]);
+        assert!((both.mpps - 4.0).abs() < 1e-9);
+        assert_eq!((both.sent, both.lost, both.wrong), (40, 2, 4));
+        assert_eq!(both.opened_per_second, Some(5.0));
+        assert_eq!(both.latency, Some(Latency { p50_us: 9.0, p99_us: 4.0, p99_9_us: 5.0 }));
+        assert!((both.loss_percent() - 5.0).abs() < 1e-9);
+    }
+}

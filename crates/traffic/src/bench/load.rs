@@ -1,0 +1,205 @@
+//! What the generator offers in a round, and how weir has to be configured for it. Pure.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// Flows of a home unless an experiment varies them: a port block of 256 holds twice that many random ports.
+pub(super) const FLOWS_PER_SUBSCRIBER: u32 = 64;
+/// weir's default size of a shard.
+pub(super) const SUBSCRIBERS_PER_SHARD: u32 = 256;
+/// Frame bytes with FCS: the smallest of RFC 2544.
+pub(super) const SMALLEST: Size = Size::Bytes(64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Access {
+    Gre,
+    Plain,
+}
+
+/// Size of the plain Ethernet frame, FCS included, as in RFC 2544; a tunnel adds 24 bytes to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Size {
+    Bytes(u32),
+    /// 7 of 64, 4 of 594, 1 of 1518 bytes.
+    Imix,
+}
+
+/// How fast packets are offered.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Pace {
+    /// As fast as the ports take them.
+    Flood,
+    /// Packets per second, both directions together.
+    Rate(f64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Load {
+    pub(super) flows: u32,
+    pub(super) flows_per_subscriber: u32,
+    pub(super) subscribers_per_shard: u32,
+    pub(super) access: Access,
+    pub(super) size: Size,
+    /// Percent of upstream packets that open a flow never seen before.
+    pub(super) new_share: f64,
+    /// Flows that may be opened that way.
+    pub(super) new_flows: u32,
+    pub(super) pace: Pace,
+    pub(super) warm_up: Duration,
+    pub(super) measured: Duration,
+    /// Workers of weir, each with a generator and a pair of memif ports of its own.
+    pub(super) workers: usize,
+}
+
+impl Load {
+    /// A flood of `flows` established flows through GRE, smallest packets, one worker.
+    pub(super) fn new(flows: u32, measured: Duration) -> Self {
+        Load {
+            flows,
+            flows_per_subscriber: FLOWS_PER_SUBSCRIBER,
+            subscribers_per_shard: SUBSCRIBERS_PER_SHARD,
+            access: Access::Gre,
+            size: SMALLEST,
+            new_share: 0.0,
+            new_flows: 0,
+            pace: Pace::Flood,
+            warm_up: Duration::from_millis(500),
+            measured,
+            workers: 1,
+        }
+    }
+
+    pub(super) fn at(self, pps: f64) -> Self {
+        Load { pace: Pace::Rate(pps), ..self }
+    }
+
+    /// Whether raw forwarding moves the same packets for both: then one raw round serves both.
+    pub(super) fn has_raw_packets_of(&self, other: &Load) -> bool {
+        let raw = |load: &Load| (load.flows, load.access, load.size, load.workers, load.measured);
+        raw(self) == raw(other)
+    }
+
+    /// Flows weir holds at the end.
+    pub(super) fn flows_at_end(&self) -> u32 {
+        self.flows.saturating_add(self.new_flows)
+    }
+
+    #[cfg(test)]
+    pub(super) fn subscribers(&self) -> u32 {
+        self.flows.div_ceil(self.flows_per_subscriber)
+    }
+
+    /// Flows opened under load may belong to further homes.
+    pub(super) fn shards(&self) -> u32 {
+        let homes = self.flows_at_end().div_ceil(self.flows_per_subscriber);
+        homes.div_ceil(self.subscribers_per_shard)
+    }
+
+    /// The arguments of `weir traffic flood` that differ from its defaults, the ports apart.
+    pub(super) fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![
+            "--flows".to_owned(),
+            self.flows.to_string(),
+            "--flows-per-subscriber".to_owned(),
+            self.flows_per_subscriber.to_string(),
+            "--warm-up".to_owned(),
+            self.warm_up.as_secs_f64().to_string(),
+            "--seconds".to_owned(),
+            self.measured.as_secs_f64().to_string(),
+        ];
+        let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        if self.subscribers_per_shard != SUBSCRIBERS_PER_SHARD {
+            add("--subscribers-per-shard", self.subscribers_per_shard.to_string());
+        }
+        if self.access == Access::Plain {
+            add("--access-mode", "plain".into());
+        }
+        if self.size != SMALLEST {
+            add("--size", self.size.to_string());
+        }
+        if self.new_share > 0.0 {
+            add("--new-share", self.new_share.to_string());
+            add("--new-flows", self.new_flows.to_string());
+        }
+        if let Pace::Rate(pps) = self.pace {
+            add("--rate", format!("{pps:.0}"));
+        }
+        arguments
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Size::Bytes(bytes) => write!(out, "{bytes}"),
+            Size::Imix => out.write_str("imix"),
+        }
+    }
+}
+
+/// `1 k`, `16 M`, `1,500`: a number as people say it.
+pub(super) fn count(number: u64) -> String {
+    match number {
+        0..1_000 => number.to_string(),
+        _ if number % 1_000_000 == 0 => format!("{} M", number / 1_000_000),
+        _ if number % 1_000 == 0 && number < 1_000_000 => format!("{} k", number / 1_000),
+        _ => {
+            let digits = number.to_string();
+            let groups: Vec<&str> = digits
+                .as_bytes()
+                .rchunks(3)
+                .rev()
+                .filter_map(|g| std::str::from_utf8(g).ok())
+                .collect();
+            groups.join(",")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn only_what_differs_from_the_defaults_is_said() {
+        let plain = Load { access: Access::Plain, size: Size::Imix, ..Load::new(10, SECOND) };
+        let arguments = plain.at(1e6).arguments().join(" ");
+        assert_eq!(
+            arguments,
+            "--flows 10 --flows-per-subscriber 64 --warm-up 0.5 --seconds 1 --access-mode plain --size imix --rate 1000000"
+        );
+        assert!(!Load::new(10, SECOND).arguments().join(" ").contains("mode"));
+    }
+
+    #[test]
+    fn new_flows_and_shards_do_not_change_raw_packets_but_sizes_do() {
+        let load = Load::new(1000, SECOND);
+        let opening = Load { new_share: 50.0, new_flows: 99, subscribers_per_shard: 16, ..load };
+        assert!(load.has_raw_packets_of(&opening));
+        assert!(!load.has_raw_packets_of(&Load { size: Size::Imix, ..load }));
+        assert!(!load.has_raw_packets_of(&Load::new(1001, SECOND)));
+    }
+
+    #[test]
+    fn sixteen_thousand_homes_in_a_thousand_shards() {
+        let load = Load {
+            flows_per_subscriber: 62,
+            subscribers_per_shard: 16,
+            ..Load::new(992_000, SECOND)
+        };
+        assert_eq!((load.subscribers(), load.shards()), (16_000, 1000));
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let said = [999, 1_000, 64_000, 1_500, 16_000_000, 1_234_567].map(count);
+        assert_eq!(said, ["999", "1 k", "64 k", "1,500", "16 M", "1,234,567"]);
+    }
+}

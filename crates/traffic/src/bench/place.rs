@@ -1,0 +1,53 @@
+//! Where a round takes place: its sockets, its cores, its processes.
+
+use std::path::{Path, PathBuf};
+
+use super::BenchPlan;
+
+/// What all rounds of a benchmark share.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    pub(super) plan: &'a BenchPlan,
+    /// Sockets, configurations and logs.
+    pub(super) folder: &'a Path,
+}
+
+impl BenchPlan {
+    /// Generators and workers take turns on the cores: generator, worker, generator, worker, ...
+    pub(super) fn generator_core_of(&self, worker: usize) -> usize {
+        self.generator_core + 2 * worker
+    }
+
+    pub(super) fn device_core_of(&self, worker: usize) -> usize {
+        self.device_core + 2 * worker
+    }
+}
+
+impl Place<'_> {
+    fn socket(&self, worker: usize, side: &str) -> PathBuf {
+        self.folder.join(format!("{side}-{worker}.sock"))
+    }
+
+    /// Device arguments of the end that listens.
+    pub(super) fn generator_port(&self, worker: usize, side: &str, index: usize) -> String {
+        let socket = self.socket(worker, side);
+        format!("net_memif{index},role=server,socket-abstract=no,socket={}", socket.display())
+    }
+
+    /// Device arguments of the end that connects. Without a copy: the packets lie in its memory, and the generator reads
+    /// and writes them there, as a NIC would.
+    pub(super) fn device_port(&self, worker: usize, side: &str, index: usize) -> String {
+        let socket = self.socket(worker, side);
+        format!(
+            "net_memif{index},role=client,zero-copy=yes,socket-abstract=no,socket={}",
+            socket.display()
+        )
+    }
+
+    pub(super) fn file_prefix(&self, of: &str) -> String {
+        format!("weir-bench-{of}-{}", std::process::id())
+    }
+}
+
+/// memif shares memory by its files, and takes no more than a few: the device keeps its packet memory in one.
+pub(super) const EAL_OF_DEVICE: &str = "--single-file-segments";

@@ -1,0 +1,266 @@
+//! SVG plots of an experiment: medians with their spread over an axis, or bars. Pure.
+
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use plotters::prelude::*;
+
+use super::BenchError;
+use super::experiment::Scale;
+use super::figure::{Figure, Spread};
+use super::load::count;
+use super::report::ExperimentResult;
+
+const SIZE: (u32, u32) = (720, 420);
+const FONT: &str = "sans-serif";
+
+/// A line or a colour of bars.
+const SERIES: [(Kind, Figure, &str, RGBColor); 6] = [
+    (Kind::Mpps, Figure::RawMpps, "raw", RGBColor(120, 120, 120)),
+    (Kind::Mpps, Figure::WeirMpps, "weir", RGBColor(20, 90, 190)),
+    (Kind::Mpps, Figure::LinuxMpps, "Linux nft", RGBColor(200, 80, 20)),
+    (Kind::Cycles, Figure::RawCycles, "raw", RGBColor(120, 120, 120)),
+    (Kind::Cycles, Figure::WeirCycles, "weir", RGBColor(20, 90, 190)),
+    (Kind::Opened, Figure::OpenedMega, "weir", RGBColor(20, 90, 190)),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Mpps,
+    Cycles,
+    Opened,
+}
+
+/// A series of a plot: (x, spread) of every point that has the figure.
+struct Curve {
+    name: &'static str,
+    colour: RGBColor,
+    values: Vec<(f64, Spread)>,
+}
+
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::Mpps, Kind::Cycles, Kind::Opened];
+
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Kind::Mpps => ("mpps", "million packets per second"),
+            Kind::Cycles => ("cycles", "busy cycles per packet"),
+            Kind::Opened => ("opened", "million new flows per second"),
+        }
+    }
+}
+
+/// File names and contents. An experiment without an axis has bars.
+pub(super) fn of(experiment: &ExperimentResult) -> Result<Vec<(String, String)>, BenchError> {
+    let mut files = Vec::new();
+    for kind in Kind::ALL {
+        let curves = curves(experiment, kind);
+        if curves.is_empty() {
+            continue;
+        }
+        let file = format!("{}-{}.svg", experiment.name, kind.names().0);
+        let svg = draw(experiment, kind, &curves)
+            .map_err(|reason| BenchError::Plot { file: file.clone(), reason })?;
+        files.push((file, svg));
+    }
+    Ok(files)
+}
+
+fn curves(experiment: &ExperimentResult, kind: Kind) -> Vec<Curve> {
+    let series = SERIES.iter().filter(|(of, ..)| *of == kind);
+    let curve = |&(_, figure, name, colour): &(Kind, Figure, &'static str, RGBColor)| {
+        let values = experiment.points.iter().enumerate().filter_map(|(position, point)| {
+            let x = if experiment.axis.is_some() { point.point.x } else { position as f64 };
+            Some((x, *point.figures.get(&figure)?))
+        });
+        Curve { name, colour, values: values.collect() }
+    };
+    series.map(curve).filter(|curve| !curve.values.is_empty()).collect()
+}
+
+fn draw(experiment: &ExperimentResult, kind: Kind, curves: &[Curve]) -> Result<String, String> {
+    let all = || curves.iter().flat_map(|curve| &curve.values);
+    let top = 1.1 * all().map(|(_, spread)| spread.max).fold(0.0, f64::max).max(1e-9);
+    let least = all().map(|(x, _)| *x).fold(f64::INFINITY, f64::min);
+    let most = all().map(|(x, _)| *x).fold(f64::NEG_INFINITY, f64::max);
+    match experiment.axis {
+        Some((_, Scale::Logarithmic)) if least > 0.0 => {
+            lines(experiment, kind, curves, (least / 1.5..most * 1.5).log_scale(), top)
+        }
+        Some(_) => {
+            let edge = 0.04 * (most - least).max(1.0);
+            lines(experiment, kind, curves, least - edge..most + edge, top)
+        }
+        None => bars(experiment, kind, curves, top),
+    }
+}
+
+fn text<E: std::fmt::Display>(error: E) -> String {
+    error.to_string()
+}
+
+/// Medians joined by lines, with a stroke from the least to the most.
+fn lines<X>(
+    experiment: &ExperimentResult,
+    kind: Kind,
+    curves: &[Curve],
+    axis: X,
+    top: f64,
+) -> Result<String, String>
+where
+    X: AsRangedCoord<Value = f64>,
+    X::CoordDescType: ValueFormatter<f64>,
+{
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        area.fill(&WHITE).map_err(text)?;
+        let mut chart = ChartBuilder::on(&area)
+            .caption(experiment.title, (FONT, 18))
+            .margin(12)
+            .x_label_area_size(44)
+            .y_label_area_size(56)
+            .build_cartesian_2d(axis, 0.0..top)
+            .map_err(text)?;
+        chart
+            .configure_mesh()
+            .light_line_style(WHITE)
+            .x_label_formatter(&|x| count(x.round() as u64))
+            .x_desc(experiment.axis.map_or("", |(title, _)| title))
+            .y_desc(kind.names().1)
+            .label_style((FONT, 13))
+            .draw()
+            .map_err(text)?;
+        for &Curve { name, colour, ref values } in curves {
+            let medians = values.iter().map(|(x, spread)| (*x, spread.median));
+            chart
+                .draw_series(LineSeries::new(medians.clone(), colour.stroke_width(2)))
+                .map_err(text)?
+                .label(name)
+                .legend(move |(x, y)| {
+                    PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2))
+                });
+            let dots = medians.map(|at| Circle::new(at, 3, colour.filled()));
+            chart.draw_series(dots).map_err(text)?;
+            let strokes = values.iter().map(|(x, spread)| {
+                PathElement::new([(*x, spread.min), (*x, spread.max)], colour.stroke_width(1))
+            });
+            chart.draw_series(strokes).map_err(text)?;
+        }
+        legend(&mut chart)?;
+        area.present().map_err(text)?;
+    }
+    Ok(svg)
+}
+
+/// Length of the axis that a point's bars have.
+const SLOT: i32 = 1000;
+
+/// A group of bars a point, a bar a series.
+fn bars(
+    experiment: &ExperimentResult,
+    kind: Kind,
+    curves: &[Curve],
+    top: f64,
+) -> Result<String, String> {
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        area.fill(&WHITE).map_err(text)?;
+        let points = experiment.points.len() as i32;
+        let middles: Vec<i32> = (0..points).map(|point| point * SLOT + SLOT / 2).collect();
+        let mut chart = ChartBuilder::on(&area)
+            .caption(experiment.title, (FONT, 18))
+            .margin(12)
+            .x_label_area_size(30)
+            .y_label_area_size(56)
+            .build_cartesian_2d((0..points * SLOT).with_key_points(middles), 0.0..top)
+            .map_err(text)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(WHITE)
+            .x_label_formatter(&|x| experiment.points[(x / SLOT) as usize].point.label.clone())
+            .y_desc(kind.names().1)
+            .label_style((FONT, 13))
+            .draw()
+            .map_err(text)?;
+        let width = SLOT * 8 / 10 / curves.len() as i32;
+        for (position, &Curve { name, colour, ref values }) in curves.iter().enumerate() {
+            let left = |x: f64| x as i32 * SLOT + SLOT / 10 + width * position as i32;
+            let bars = values.iter().map(|&(x, spread)| {
+                let corners = [(left(x), 0.0), (left(x) + width * 9 / 10, spread.median)];
+                Rectangle::new(corners, colour.filled())
+            });
+            chart.draw_series(bars).map_err(text)?.label(name).legend(move |(x, y)| {
+                Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled())
+            });
+            let strokes = values.iter().map(|&(x, spread)| {
+                let middle = left(x) + width * 45 / 100;
+                PathElement::new(
+                    [(middle, spread.min), (middle, spread.max)],
+                    BLACK.stroke_width(1),
+                )
+            });
+            chart.draw_series(strokes).map_err(text)?;
+        }
+        legend(&mut chart)?;
+        area.present().map_err(text)?;
+    }
+    Ok(svg)
+}
+
+fn legend<'a, X, Y>(
+    chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
+) -> Result<(), String>
+where
+    X: Ranged,
+    Y: Ranged<ValueType = f64>,
+{
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE.mix(0.8))
+        .label_font((FONT, 13))
+        .draw()
+        .map_err(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::report::tests::results;
+
+    fn sample(axis: Option<(&'static str, Scale)>) -> Vec<(String, String)> {
+        let mut experiment = results(&[("first", 5.0), ("second", 4.0)]).0.remove(0);
+        experiment.axis = axis;
+        of(&experiment).unwrap()
+    }
+
+    #[test]
+    fn a_sweep_has_a_plot_of_each_kind_with_both_lines() {
+        for scale in [Scale::Linear, Scale::Logarithmic] {
+            let files = sample(Some(("flows", scale)));
+            let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, ["sample-mpps.svg", "sample-cycles.svg"]);
+            for (_, svg) in files {
+                assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+                assert_eq!(svg.matches("<circle").count(), 4);
+                assert!(svg.contains("weir") && svg.contains("raw") && svg.contains("flows"));
+            }
+        }
+    }
+
+    #[test]
+    fn points_without_an_axis_are_bars_under_their_labels() {
+        let files = sample(None);
+        let svg = &files[0].1;
+        assert!(svg.contains("first") && svg.contains("second"));
+        assert_eq!(svg.matches("<circle").count(), 0);
+    }
+
+    #[test]
+    fn nothing_measured_is_no_plot() {
+        let mut experiment = results(&[("first", 5.0)]).0.remove(0);
+        experiment.points[0].figures.clear();
+        assert!(of(&experiment).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,285 @@
+//! The rounds themselves: which processes run, and which figures come out of them.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::capacity::CapacitySearch;
+use super::experiment::{Point, Probe};
+use super::figure::{Figure, Figures};
+use super::generator_process::{Flooded, Generator};
+use super::linux;
+use super::load::{Load, count};
+use super::metrics::Reading;
+use super::place::Place;
+use super::rate_search::RateSearch;
+use super::rounds::{Raw, Round};
+use super::testpmd::Testpmd;
+use super::weir::{Settings, Weir};
+use super::{BenchError, address_plan};
+use crate::table::Device;
+
+/// Halvings of the zero-loss search: known to within 1/64 of the flood.
+const ZERO_LOSS_STEPS: u32 = 6;
+/// A rate passes if one of so many trials loses nothing: a machine that pauses for a moment makes any device lose.
+const ZERO_LOSS_TRIALS: usize = 3;
+/// The capacity is known to within this share.
+const CAPACITY_PRECISION: f64 = 0.01;
+/// Between two looks at a table that empties itself. weir copies its gauges ten times a second.
+const POLL: Duration = Duration::from_millis(20);
+const GAUGE_PATIENCE: Duration = Duration::from_secs(1);
+/// Timers run out within this time after the last packet, beside the idle time itself.
+const EXPIRY_PATIENCE: Duration = Duration::from_secs(120);
+/// Idle time with which tables are emptied: longer than filling them takes.
+const EXPIRY_SEC: u64 = 5;
+const EXPIRY_FLOWS_PER_SEC: u64 = 1_000_000;
+
+/// A round of weir.
+#[derive(Debug)]
+struct WeirRun {
+    flooded: Flooded,
+    figures: Figures,
+}
+
+/// A weir whose tables are full, still connected to its generators.
+#[derive(Debug)]
+struct Filled {
+    weir: Weir,
+    generators: Vec<Generator>,
+    /// Flows per second while filling, all generators together.
+    rate: Option<f64>,
+}
+
+impl Place<'_> {
+    /// testpmd under this load.
+    pub(super) fn raw_round(&self, load: &Load) -> Result<Raw, BenchError> {
+        let (raw, _) = self.raw_flood(load)?;
+        Ok(raw)
+    }
+
+    fn raw_flood(&self, load: &Load) -> Result<(Raw, Flooded), BenchError> {
+        let mut generators = self.generators(load, Device::PassesThrough)?;
+        let mut testpmd = Testpmd::start(self, load.workers)?;
+        let finished: Result<Vec<_>, _> = generators.iter_mut().map(Generator::finished).collect();
+        // testpmd forgets its counters when a generator disconnects, and prints them when it ends: it ends first.
+        let flooded = Flooded::of(&finished?);
+        let cycles = testpmd.stop()?;
+        close(generators)?;
+        Ok((Raw { mpps: flooded.mpps, cycles }, flooded))
+    }
+
+    /// One round of a point, with notes on what could not be measured.
+    pub(super) fn round(
+        &self,
+        point: &Point,
+        notes: &mut Vec<String>,
+    ) -> Result<Round, BenchError> {
+        let load = &point.load;
+        let mut round = Round::default();
+        match point.probe {
+            Probe::Flood | Probe::FloodBesideLinux => {
+                let run = self.weir_flood(load)?;
+                round = Round { figures: run.figures, wrong: run.flooded.wrong, ..round };
+                if point.probe == Probe::FloodBesideLinux {
+                    notes.extend(linux::round(self, load, &mut round.figures)?);
+                }
+            }
+            Probe::HalfLoad => self.half_load(load, &mut round)?,
+            Probe::ZeroLoss => self.zero_loss(load, &mut round)?,
+            Probe::Expiry => self.expiry(load, &mut round.figures)?,
+            Probe::Flush => self.flush(load, &mut round.figures)?,
+            Probe::Capacity => self.capacity(load, &mut round.figures, notes)?,
+        }
+        Ok(round)
+    }
+
+    /// `fill`, and the reading of the full tables. weir copies its gauges only ten times a second.
+    fn fill_and_read(
+        &self,
+        load: &Load,
+        settings: Settings,
+    ) -> Result<(Filled, Reading), BenchError> {
+        let filled = self.fill(load, settings)?;
+        let expected = f64::from(load.flows) * load.workers as f64;
+        let give_up = Instant::now() + GAUGE_PATIENCE;
+        let mut full = filled.weir.reading()?;
+        while full.flows < expected && Instant::now() < give_up {
+            thread::sleep(POLL);
+            full = filled.weir.reading()?;
+        }
+        Ok((filled, full))
+    }
+
+    fn generators(&self, load: &Load, device: Device) -> Result<Vec<Generator>, BenchError> {
+        self.plan.check_interrupted()?;
+        (0..load.workers).map(|worker| Generator::start(self, load, device, worker)).collect()
+    }
+
+    fn fill(&self, load: &Load, settings: Settings) -> Result<Filled, BenchError> {
+        let mut generators = self.generators(load, Device::Translates)?;
+        let mut weir = Weir::start(self, load, settings)?;
+        let learned: Result<Vec<_>, _> = generators.iter_mut().map(Generator::learned).collect();
+        let learned = learned.map_err(|error| weir.explain(error))?;
+        let rate = learned.iter().map(|learned| learned.rate).sum();
+        Ok(Filled { weir, generators, rate })
+    }
+
+    /// The busy cycles are those of the flood alone: the counters are read once all flows are established and again at the end.
+    fn weir_flood(&self, load: &Load) -> Result<WeirRun, BenchError> {
+        let Filled { mut weir, mut generators, rate } = self.fill(load, Settings::default())?;
+        let before = weir.reading()?;
+        let finished: Result<Vec<_>, _> = generators.iter_mut().map(Generator::finished).collect();
+        let flooded = Flooded::of(&finished.map_err(|error| weir.explain(error))?);
+        let after = weir.reading()?;
+        close(generators)?;
+        let mut figures = Figures::default();
+        figures.set(Figure::WeirMpps, flooded.mpps);
+        figures.set(Figure::WeirCycles, after.cycles_since(before));
+        figures.set(Figure::LossPercent, flooded.loss_percent());
+        figures.set(Figure::EstablishedMega, rate.map(|rate| rate / 1e6));
+        figures.set(Figure::OpenedMega, opened(load, &flooded));
+        figures.set(Figure::BytesPerFlow, after.bytes_per_flow());
+        figures.set(Figure::LongestTurnMs, after.longest_turn.map(|seconds| 1e3 * seconds));
+        Ok(WeirRun { flooded, figures })
+    }
+
+    fn half_load(&self, load: &Load, round: &mut Round) -> Result<(), BenchError> {
+        let own = self.weir_flood(load)?;
+        let half = load.at(own.flooded.mpps * 1e6 / 2.0);
+        let paced = self.weir_flood(&half)?;
+        let (_, raw) = self.raw_flood(&half)?;
+        round.wrong = own.flooded.wrong + paced.flooded.wrong + raw.wrong;
+        let figures = &mut round.figures;
+        figures.set(Figure::WeirMpps, own.flooded.mpps);
+        figures.set(Figure::WeirCycles, own.figures.get(Figure::WeirCycles));
+        figures.set(Figure::HalfLoadMpps, own.flooded.mpps / 2.0);
+        figures.set(Figure::LossPercent, paced.flooded.loss_percent());
+        if let Some(latency) = paced.flooded.latency {
+            figures.set(Figure::P50Us, latency.p50_us);
+            figures.set(Figure::P99Us, latency.p99_us);
+            figures.set(Figure::P999Us, latency.p99_9_us);
+        }
+        if let Some(latency) = raw.latency {
+            figures.set(Figure::RawP50Us, latency.p50_us);
+            figures.set(Figure::RawP999Us, latency.p99_9_us);
+        }
+        Ok(())
+    }
+
+    fn zero_loss(&self, load: &Load, round: &mut Round) -> Result<(), BenchError> {
+        let own = self.weir_flood(load)?;
+        round.wrong = own.flooded.wrong;
+        let highest = own.flooded.mpps * 1e6;
+        let mut search = RateSearch::new(highest, ZERO_LOSS_STEPS);
+        while let Some(rate) = search.next() {
+            let mut passed = false;
+            for _ in 0..ZERO_LOSS_TRIALS {
+                let paced = self.weir_flood(&load.at(rate))?.flooded;
+                round.wrong += paced.wrong;
+                passed = paced.lost == 0;
+                if passed {
+                    break;
+                }
+            }
+            search.enter(rate, passed);
+        }
+        round.figures = own.figures;
+        round.figures.set(Figure::ZeroLossMpps, search.passed() / 1e6);
+        round.figures.set(Figure::ZeroLossShare, search.passed() / highest);
+        Ok(())
+    }
+
+    /// Fills the tables and waits until every timer has run out. The time counts from the last look at a full table.
+    fn expiry(&self, load: &Load, figures: &mut Figures) -> Result<(), BenchError> {
+        let idle_sec = EXPIRY_SEC + u64::from(load.flows) / EXPIRY_FLOWS_PER_SEC;
+        let settings = Settings { idle_timeout_sec: Some(idle_sec), ..Settings::default() };
+        let (Filled { weir, generators, rate }, full) = self.fill_and_read(load, settings)?;
+        let give_up = Instant::now() + Duration::from_secs(idle_sec) + EXPIRY_PATIENCE;
+        let (mut last_full, mut reading) = (Instant::now(), full);
+        let mut longest: Option<f64> = None;
+        while reading.flows > 0.0 && Instant::now() < give_up {
+            self.plan.check_interrupted()?;
+            thread::sleep(POLL);
+            let now = Instant::now();
+            reading = weir.reading()?;
+            if reading.flows >= full.flows {
+                last_full = now;
+            }
+            longest = longest.into_iter().chain(reading.longest_turn).reduce(f64::max);
+        }
+        if reading.flows > 0.0 {
+            return Err(BenchError::NotEmptied { flows: reading.flows as u64 });
+        }
+        enter_tear_down(full, last_full.elapsed(), figures);
+        figures.set(Figure::EstablishedMega, rate.map(|rate| rate / 1e6));
+        figures.set(Figure::LongestTurnMs, longest.map(|seconds| 1e3 * seconds));
+        close(generators)
+    }
+
+    /// Fills the tables and flushes home by home.
+    fn flush(&self, load: &Load, figures: &mut Figures) -> Result<(), BenchError> {
+        let settings = Settings { idle_timeout_sec: Some(300), ..Settings::default() };
+        let (Filled { weir, generators, .. }, full) = self.fill_and_read(load, settings)?;
+        let scenario = load.scenario()?;
+        let start = Instant::now();
+        for subscriber in 0..scenario.subscribers() {
+            self.plan.check_interrupted()?;
+            weir.flush(address_plan::home(&scenario, subscriber))?;
+        }
+        let elapsed = start.elapsed();
+        let give_up = Instant::now() + GAUGE_PATIENCE;
+        let mut reading = weir.reading()?;
+        while reading.flows > 0.0 && Instant::now() < give_up {
+            thread::sleep(POLL);
+            reading = weir.reading()?;
+        }
+        if reading.flows > 0.0 {
+            return Err(BenchError::NotEmptied { flows: reading.flows as u64 });
+        }
+        enter_tear_down(full, elapsed, figures);
+        close(generators)
+    }
+
+    /// `load.flows` is the configured limit; the search begins at a quarter of it.
+    fn capacity(
+        &self,
+        load: &Load,
+        figures: &mut Figures,
+        notes: &mut Vec<String>,
+    ) -> Result<(), BenchError> {
+        let settings = Settings { flows_max: Some(load.flows), ..Settings::default() };
+        let mut search = CapacitySearch::new(load.flows / 4, CAPACITY_PRECISION);
+        while let Some(flows) = search.next() {
+            let step = Load { flows, ..*load };
+            let (rate, said) = match self.fill(&step, settings) {
+                Ok(Filled { generators, rate, .. }) => {
+                    close(generators)?;
+                    let said = rate.map(|rate| format!(", {:.2} M flows/s", rate / 1e6));
+                    let said = format!("established{}", said.unwrap_or_default());
+                    (Some(rate.unwrap_or(f64::INFINITY)), said)
+                }
+                Err(error @ BenchError::Generator { .. }) => (None, error.last_line()),
+                Err(error) => return Err(error),
+            };
+            notes.push(format!("{}: {said}", count(flows.into())));
+            self.plan.check_interrupted()?;
+            search.enter(flows, rate);
+        }
+        figures.set(Figure::CapacityFlows, search.held().map(f64::from));
+        figures.set(Figure::CapacityConfigured, f64::from(load.flows));
+        Ok(())
+    }
+}
+
+fn close(generators: Vec<Generator>) -> Result<(), BenchError> {
+    generators.into_iter().try_for_each(Generator::close)
+}
+
+fn opened(load: &Load, flooded: &Flooded) -> Option<f64> {
+    flooded.opened_per_second.filter(|_| load.new_share > 0.0).map(|rate| rate / 1e6)
+}
+
+fn enter_tear_down(full: Reading, elapsed: Duration, figures: &mut Figures) {
+    figures.set(Figure::TearDownSeconds, elapsed.as_secs_f64());
+    figures.set(Figure::TearDownMega, full.flows / elapsed.as_secs_f64() / 1e6);
+    figures.set(Figure::BytesPerFlow, full.bytes_per_flow());
+}

@@ -1,0 +1,158 @@
+//! What is promised about speed and size, and what was measured. Pure.
+
+use serde::Serialize;
+
+use super::figure::Figure;
+use super::report::Results;
+
+/// Where the measured figure comes from: medians.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// A figure of a point of an experiment.
+    Point(&'static str, &'static str, Figure),
+    /// The same figure of two points of one experiment, the first by the second.
+    Quotient(&'static str, &'static str, &'static str, Figure),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    AtLeast(f64),
+    AtMost(f64),
+    /// Nothing is promised; the figure is asked for.
+    Figure,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Promise {
+    what: &'static str,
+    wanted: Wanted,
+    source: Source,
+    digits: usize,
+}
+
+/// A line of the first table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Line {
+    pub(super) what: String,
+    pub(super) wanted: String,
+    pub(super) measured: String,
+    /// `yes`, `no`, `-` where nothing is promised, `not measured`.
+    pub(super) kept: &'static str,
+}
+
+const fn promise(what: &'static str, wanted: Wanted, digits: usize, source: Source) -> Promise {
+    Promise { what, wanted, source, digits }
+}
+
+use Source::{Point, Quotient};
+use Wanted::{AtLeast, AtMost};
+
+#[rustfmt::skip]
+const PROMISES: &[Promise] = &[
+    promise("busy cycles, weir / raw, GRE, 10 k flows", Wanted::Figure, 2, Point("established", "GRE, 10 k", Figure::CyclesRatio)),
+    promise("busy cycles, weir / raw, GRE, 1 M flows", Wanted::Figure, 2, Point("established", "GRE, 1 M", Figure::CyclesRatio)),
+    promise("busy cycles, weir / raw, plain, 10 k flows", Wanted::Figure, 2, Point("established", "plain, 10 k", Figure::CyclesRatio)),
+    promise("busy cycles, weir / raw, plain, 1 M flows", Wanted::Figure, 2, Point("established", "plain, 1 M", Figure::CyclesRatio)),
+    promise("Mpps, weir / raw, GRE, 10 k flows", Wanted::Figure, 3, Point("established", "GRE, 10 k", Figure::MppsRatio)),
+    promise("Mpps, weir / raw, GRE, 1 M flows", Wanted::Figure, 3, Point("established", "GRE, 1 M", Figure::MppsRatio)),
+    promise("Mpps, weir / raw, plain, 10 k flows", Wanted::Figure, 3, Point("established", "plain, 10 k", Figure::MppsRatio)),
+    promise("Mpps, weir / raw, plain, 1 M flows", Wanted::Figure, 3, Point("established", "plain, 1 M", Figure::MppsRatio)),
+    promise("Mpps the generator and raw forwarding move, 1 M flows", AtLeast(20.0), 1, Point("established", "GRE, 1 M", Figure::RawMpps)),
+    promise("Mpps, weir / Linux nft, 1 k flows", AtLeast(20.0), 1, Point("linux", "1 k", Figure::LinuxRatio)),
+    promise("Mpps, weir / Linux nft, 60 k flows", AtLeast(20.0), 1, Point("linux", "60 k", Figure::LinuxRatio)),
+    promise("zero-loss rate / own flood rate, 1 M flows", Wanted::Figure, 3, Point("zero-loss", "1 M", Figure::ZeroLossShare)),
+    promise("p99.9 latency at half load, 1 M flows, µs", Wanted::Figure, 1, Point("latency", "1 M", Figure::P999Us)),
+    promise("M new flows/s, filling 1 M", Wanted::Figure, 2, Point("established", "GRE, 1 M", Figure::EstablishedMega)),
+    promise("M new flows/s, filling 60 M", Wanted::Figure, 2, Point("flat", "60 M", Figure::EstablishedMega)),
+    promise("Mpps, 60 M / 1 M flows", Wanted::Figure, 3, Quotient("flat", "60 M", "1 M", Figure::WeirMpps)),
+    promise("busy cycles, 60 M / 1 M flows", Wanted::Figure, 3, Quotient("flat", "60 M", "1 M", Figure::WeirCycles)),
+    promise("bytes a flow, 60 M flows", AtMost(100.0), 1, Point("flat", "60 M", Figure::BytesPerFlow)),
+    promise("longest turn while 60 M flows expire, ms", AtMost(1.0), 3, Point("expiry-60m", "60 M", Figure::LongestTurnMs)),
+    promise("Mpps, 1,000 shards / 63 shards", Wanted::Figure, 3, Quotient("shards", "1 k", "63", Figure::WeirMpps)),
+    promise("Mpps, weir / raw, 1518 bytes", Wanted::Figure, 3, Point("sizes", "1518", Figure::MppsRatio)),
+    promise("Mpps, weir / raw, IMIX", Wanted::Figure, 3, Point("sizes", "IMIX", Figure::MppsRatio)),
+    promise("M flows/s torn down, flush", Wanted::Figure, 2, Point("tear-down", "flush, 1 M", Figure::TearDownMega)),
+    promise("M flows/s torn down, expiry", Wanted::Figure, 2, Point("tear-down", "expiry, 4 M", Figure::TearDownMega)),
+];
+
+/// All promises beside these results.
+pub(super) fn lines(results: &Results) -> Vec<Line> {
+    PROMISES.iter().map(|promise| promise.line(results)).collect()
+}
+
+impl Promise {
+    fn line(&self, results: &Results) -> Line {
+        let digits = self.digits;
+        let wanted = match self.wanted {
+            AtLeast(limit) => format!("at least {limit}"),
+            AtMost(limit) => format!("at most {limit}"),
+            Wanted::Figure => "a figure".into(),
+        };
+        let measured = self.source.find(results);
+        let kept = match (self.wanted, measured) {
+            (_, None) => "not measured",
+            (AtLeast(limit), Some(value)) => yes_no(value >= limit),
+            (AtMost(limit), Some(value)) => yes_no(value <= limit),
+            (Wanted::Figure, Some(_)) => "-",
+        };
+        let measured = measured.map_or("-".into(), |value| format!("{value:.digits$}"));
+        Line { what: self.what.into(), wanted, measured, kept }
+    }
+}
+
+fn yes_no(kept: bool) -> &'static str {
+    if kept { "yes" } else { "no" }
+}
+
+impl Source {
+    fn find(self, results: &Results) -> Option<f64> {
+        match self {
+            Point(experiment, label, figure) => results.median(experiment, label, figure),
+            Quotient(experiment, first, second, figure) => {
+                let first = results.median(experiment, first, figure)?;
+                Some(first / results.median(experiment, second, figure)?)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::catalogue;
+    use crate::bench::report::tests::results;
+
+    #[test]
+    fn every_promise_is_about_a_point_that_is_measured() {
+        let all = catalogue::experiments(false);
+        let has = |name: &str, label: &str| {
+            all.iter()
+                .filter(|experiment| experiment.name == name)
+                .any(|experiment| experiment.points.iter().any(|point| point.label == label))
+        };
+        for promise in PROMISES {
+            let found = match promise.source {
+                Point(name, label, _) => has(name, label),
+                Quotient(name, first, second, _) => has(name, first) && has(name, second),
+            };
+            assert!(found, "{}", promise.what);
+        }
+    }
+
+    fn said(wanted: Wanted, source: Source) -> &'static str {
+        promise("x", wanted, 1, source).line(&results(&[("p", 30.0), ("q", 10.0)])).kept
+    }
+
+    #[test]
+    fn a_promise_is_kept_broken_or_not_measured() {
+        let point = Point("sample", "p", Figure::WeirMpps);
+        assert_eq!(said(AtLeast(20.0), point), "yes");
+        assert_eq!(said(AtLeast(31.0), point), "no");
+        assert_eq!(said(AtMost(31.0), point), "yes");
+        assert_eq!(said(AtMost(3.0), Quotient("sample", "p", "q", Figure::WeirMpps)), "yes");
+        assert_eq!(said(AtMost(2.9), Quotient("sample", "p", "q", Figure::WeirMpps)), "no");
+        assert_eq!(said(Wanted::Figure, point), "-");
+        assert_eq!(said(AtLeast(1.0), Point("sample", "r", Figure::WeirMpps)), "not measured");
+        assert_eq!(said(AtLeast(1.0), Point("sample", "p", Figure::P50Us)), "not measured");
+    }
+}
