@@ -36,6 +36,9 @@ impl<F: Frame> Engine<F> {
         for packet in burst.iter_mut().take(frames.len()) {
             if packet.step == Step::Translate && packet.candidate.is_none() {
                 packet.candidate = self.nat.prefetch_outbound_elsewhere(packet.hash);
+                if packet.candidate.is_none() {
+                    self.nat.prefetch_home(&packet.home);
+                }
             }
         }
         for (frame, packet) in frames.drain(..).zip(&*burst) {

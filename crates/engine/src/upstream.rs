@@ -138,7 +138,11 @@ impl<F: Frame> Engine<F> {
             self.complain_to_home(complaint, &packet.home, frame.data(), cx);
             return Err(DropReason::DontFragment);
         }
-        let known = self.nat.outbound_known(packet.hash, &packet.outbound(), cx.now.tick());
+        // The look-up has told already that there is no mapping, and none was made since.
+        let known = match packet.candidate {
+            None => Ok(None),
+            Some(_) => self.nat.outbound_known(packet.hash, &packet.outbound(), cx.now.tick()),
+        };
         let opening = match known {
             Ok(Some(public)) => return self.translated_up(frame, packet, public, cx),
             // Packets of a flow stay in their order.

@@ -8,27 +8,30 @@
 //!
 //! TCP closed by two FINs skips the quarantine, and without translation there is none.
 
-use weir_flow::{Record, RecordId};
+use weir_flow::{Hash, Record, RecordId};
 
 use crate::endpoint::Tick;
-use crate::mapping::Kind;
+use crate::mapping::{Kind, Mapping};
 use crate::nat::{Nat, WALK_STEP};
 use crate::port_choice::Seat;
 
 impl Nat {
-    /// Looks at the next `budget` slots of each table, in slot order, and ends what has run out. To
-    /// be called once per burst.
-    pub fn expire(&mut self, now: Tick, budget: usize) {
+    /// Looks at the next `budget` slots of the mappings, and as great a part of the sessions, in slot order, and ends
+    /// what has run out, but of each no more than about `ends_max`: an end costs many times a look. To be called once
+    /// per burst.
+    ///
+    /// Returns how many slots of the mappings it looked at.
+    pub fn expire(&mut self, now: Tick, budget: usize, ends_max: usize) -> usize {
         self.now = now;
-        self.expire_sessions(now, budget);
-        self.expire_mappings(now, budget);
+        let (sessions, mappings) = (self.sessions.capacity(), self.mappings.capacity());
+        let part = (budget as u128 * sessions as u128).div_ceil(mappings.max(1) as u128);
+        self.expire_sessions(now, usize::try_from(part).unwrap_or(usize::MAX), ends_max);
+        self.expire_mappings(now, budget, ends_max)
     }
 
-    fn expire_sessions(&mut self, now: Tick, budget: usize) {
-        let mut left = budget;
-        let mut laps = 0;
-        // Two ends passed: everything was seen, however large the budget.
-        while left > 0 && laps < 2 {
+    fn expire_sessions(&mut self, now: Tick, budget: usize, ends_max: usize) {
+        let (mut left, mut ends, mut laps) = (budget, 0, 0);
+        while left > 0 && ends < ends_max {
             let step = left.min(WALK_STEP);
             let (due, mappings, timeouts) = (&mut self.due, &self.mappings, &self.policy.timeouts);
             let has_wrapped = self.sessions.walk(&mut self.session_cursor, step, |id, session| {
@@ -37,19 +40,23 @@ impl Nat {
                     due.push(id);
                 }
             });
+            ends += self.due.len();
             while let Some(id) = self.due.pop() {
                 self.totals.flow_expired += 1;
                 self.end_session(id);
             }
             left -= step;
             laps += u32::from(has_wrapped);
+            // Two ends passed: everything was seen, however large the budget.
+            if laps == 2 {
+                return;
+            }
         }
     }
 
-    fn expire_mappings(&mut self, now: Tick, budget: usize) {
-        let mut left = budget;
-        let mut laps = 0;
-        while left > 0 && laps < 2 {
+    fn expire_mappings(&mut self, now: Tick, budget: usize, ends_max: usize) -> usize {
+        let (mut left, mut ends, mut laps) = (budget, 0, 0);
+        while left > 0 && ends < ends_max {
             let step = left.min(WALK_STEP);
             let (due, policy) = (&mut self.due, &self.policy);
             let has_wrapped = self.mappings.walk(&mut self.mapping_cursor, step, |id, mapping| {
@@ -64,12 +71,38 @@ impl Nat {
                     due.push(id);
                 }
             });
+            ends += self.due.len();
+            self.due.iter().for_each(|&id| self.prefetch_end(id));
             while let Some(id) = self.due.pop() {
                 self.expire_mapping(id, now);
             }
             left -= step;
             laps += u32::from(has_wrapped);
+            if laps == 2 {
+                return budget;
+            }
         }
+        budget - left
+    }
+
+    /// Asks for the lines that the end of a mapping, or of its quarantine, will write.
+    fn prefetch_end(&self, id: RecordId) {
+        let mapping = self.mappings.get(id);
+        if mapping.kind == Kind::Live {
+            let (outbound, inbound) = self.hashes_of(mapping);
+            self.prefetch_outbound(outbound);
+            self.prefetch_inbound(inbound);
+        } else {
+            let block = self.ports.block_of(mapping.address, mapping.public_port);
+            self.ports.prefetch(block, mapping.protocol, mapping.public_port);
+        }
+        self.subscribers.prefetch(mapping.subscriber);
+    }
+
+    /// The keys of a mapping in the two indexes.
+    fn hashes_of(&self, mapping: &Mapping) -> (Hash, Hash) {
+        let outbound = self.outbound_hash(&mapping.home(), mapping.inside(), mapping.protocol);
+        (outbound, self.inbound_hash(mapping.public(), mapping.protocol))
     }
 
     fn expire_mapping(&mut self, id: RecordId, now: Tick) {
@@ -105,12 +138,11 @@ impl Nat {
         assert!(mapping.kind == Kind::Live, "a mapping ends once");
         assert!(mapping.sessions == 0, "a mapping ends after its further sessions");
         mapping.note_end(mapping.first.state);
-        let needs_quarantine = mapping.flags & crate::mapping::Mapping::UNCLEAN != 0
+        let needs_quarantine = mapping.flags & Mapping::UNCLEAN != 0
             && self.policy.enabled
             && self.policy.quarantine_sec > 0;
         let mapping = *mapping;
-        let outbound = self.outbound_hash(&mapping.home(), mapping.inside(), mapping.protocol);
-        let inbound = self.inbound_hash(mapping.public(), mapping.protocol);
+        let (outbound, inbound) = self.hashes_of(&mapping);
         let was_outbound = self.outbound_index.remove(outbound, id.0);
         let was_inbound = self.inbound_index.remove(inbound, id.0);
         assert!(was_outbound && was_inbound, "a live mapping is in both indexes");

@@ -193,7 +193,9 @@ impl Play {
                     self.world.wait_and_collect(0);
                 }
             }
-            96..98 => self.world.nat.expire(self.world.now, 200),
+            96..98 => {
+                self.world.nat.expire(self.world.now, 200, 20);
+            }
             98 => self.flush(),
             _ => self.check_uniqueness(),
         }
@@ -350,7 +352,7 @@ fn a_crowded_firewall_loses_nothing() {
             }
             if dice.below(4) == 0 {
                 world.wait(dice.below(20));
-                world.nat.expire(world.now, 50);
+                world.nat.expire(world.now, 50, usize::MAX);
             }
             if step % 100 == 0 {
                 audit(&world.nat);

@@ -175,6 +175,7 @@ impl Nat {
         self.flows += 1;
         let inbound_hash = self.inbound_hash(place.public, packet.protocol);
         self.inbound_index.prefetch(inbound_hash);
+        self.mappings.prefetch_next(slab_of(packet, &place));
         Ok(Opening { subscriber, seat, place, inbound_hash })
     }
 
@@ -230,8 +231,7 @@ impl Nat {
         opening: &Opening,
         now: Tick,
     ) -> Option<()> {
-        let slab = SlabId(u32::from(packet.home.shard.0) * LANES + opening.place.lane);
-        let id = self.mappings.alloc(slab)?;
+        let id = self.mappings.alloc(slab_of(packet, &opening.place))?;
         if self.outbound_index.insert(hash, id.0).is_err() {
             self.mappings.free(id);
             return None;
@@ -265,6 +265,11 @@ impl Nat {
         self.end_mapping(holder, now);
         Ok(())
     }
+}
+
+/// A lane of a shard has its own records.
+fn slab_of(packet: &Outbound, place: &Place) -> SlabId {
+    SlabId(u32::from(packet.home.shard.0) * LANES + place.lane)
 }
 
 impl Mapping {

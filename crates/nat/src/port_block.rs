@@ -65,8 +65,10 @@ struct ShardPool {
 /// All public ports of a worker.
 #[derive(Debug)]
 pub(crate) struct PortBlocks {
+    /// Powers of two, so that places are found without a division.
     block_ports: u32,
     blocks_per_address: u32,
+    address_shift: u32,
     port_min: u16,
     /// The owned lanes, repeated over a word of the free bitmap: bit i stands for a block of lane i
     /// mod 8.
@@ -141,6 +143,7 @@ impl PortBlocks {
         let mut pool = Self {
             block_ports,
             blocks_per_address,
+            address_shift: blocks_per_address.max(1).ilog2(),
             port_min: config.port_min,
             lanes,
             free: Region::new(sizes.free_words, 0)?,
@@ -196,7 +199,7 @@ impl PortBlocks {
 
     /// (position of its address, its number on the address)
     fn place(&self, block: BlockId) -> (u32, u32) {
-        (block.0 / self.blocks_per_address, block.0 % self.blocks_per_address)
+        (block.0 >> self.address_shift, block.0 & (self.blocks_per_address - 1))
     }
 
     fn first_port(&self, block: BlockId) -> u32 {
@@ -205,7 +208,7 @@ impl PortBlocks {
 
     /// Index of the word and mask of a port's bit.
     fn port_bit(&self, block: BlockId, protocol: Protocol, port: u16) -> (usize, u64) {
-        let offset = u32::from(port) % self.block_ports;
+        let offset = u32::from(port) & (self.block_ports - 1);
         let word = self.space_start(block, protocol) + (offset / WORD_BITS) as usize;
         (word, 1 << (offset % WORD_BITS))
     }
@@ -213,6 +216,12 @@ impl PortBlocks {
     fn space_start(&self, block: BlockId, protocol: Protocol) -> usize {
         let words = (self.block_ports / WORD_BITS) as usize;
         (block.0 as usize * SPACES + protocol.space()) * words
+    }
+
+    /// Asks for the block and for the word of the port's bit.
+    pub(crate) fn prefetch(&self, block: BlockId, protocol: Protocol, port: u16) {
+        self.blocks.prefetch(block.0 as usize);
+        self.ports.prefetch(self.port_bit(block, protocol, port).0);
     }
 
     /// The shard's address with the most free blocks, None if all are taken. Equal ones are chosen
@@ -309,7 +318,7 @@ impl PortBlocks {
 
     /// The block of a port.
     pub(crate) fn block_of(&self, address: u32, port: u16) -> BlockId {
-        BlockId(address * self.blocks_per_address + u32::from(port) / self.block_ports)
+        BlockId((address << 16 | u32::from(port)) >> (u16::BITS - self.address_shift))
     }
 
     pub(crate) fn lane(&self, block: BlockId) -> u32 {

@@ -163,6 +163,16 @@ impl Subscribers {
         self.counts[usize::from(subscriber.shard.0)].0 -= 1;
     }
 
+    /// Asks for the index line of a home: step 1 of [`find`](Self::find) in a burst.
+    pub(crate) fn prefetch_home(&self, home: &Home) {
+        self.index.prefetch(self.hash(home));
+    }
+
+    /// Asks for the slot.
+    pub(crate) fn prefetch(&self, slot: u32) {
+        self.slots.prefetch(slot as usize);
+    }
+
     pub(crate) fn get(&self, slot: u32) -> &Subscriber {
         &self.slots[slot as usize]
     }

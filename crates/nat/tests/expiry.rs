@@ -10,7 +10,7 @@ fn u5_a_udp_mapping_lives_five_minutes_to_the_second() {
     let mut world = World::new(config());
     let public = world.udp_out(home(1), inside(0), server(0)).unwrap();
     world.wait(299);
-    world.nat.expire(world.now, usize::MAX);
+    world.nat.expire(world.now, usize::MAX, usize::MAX);
     assert!(world.udp_back(public, server(0)).is_ok());
     world.wait(1);
     assert_eq!(world.udp_back(public, server(0)), Err(Refusal::NoMapping));
@@ -40,7 +40,7 @@ fn u11_what_a_packet_meets_does_not_depend_on_the_walk() {
         world.udp_out(home(1), inside(0), server(0)).unwrap();
         world.wait(100);
         if is_walking {
-            world.nat.expire(world.now, usize::MAX);
+            world.nat.expire(world.now, usize::MAX, usize::MAX);
         }
         assert!(world.udp_back(public, server(0)).is_ok());
         assert_eq!(world.udp_back(public, server(1)), Err(Refusal::Filtered));
@@ -223,7 +223,7 @@ fn a_further_session_takes_the_place_of_the_first() {
     for n in 1..10 {
         world.wait(50);
         world.udp_out(home(1), inside(0), server(n)).unwrap();
-        world.nat.expire(world.now, usize::MAX);
+        world.nat.expire(world.now, usize::MAX, usize::MAX);
     }
     // 450 s: sessions 4 to 9 are younger than 300 s.
     assert_eq!(world.flows(), 6);
@@ -258,7 +258,7 @@ fn the_walk_is_bounded_and_gets_everywhere() {
     let mut rounds = 0;
     while world.flows() > 0 {
         let before = world.flows();
-        world.nat.expire(world.now, 10);
+        world.nat.expire(world.now, 10, usize::MAX);
         assert!(before - world.flows() <= 20, "10 slots of each table");
         rounds += 1;
         assert!(rounds < 10_000);

@@ -179,7 +179,7 @@ fn u12_t10_i6_icmp_errors_only_look() {
         let quoted = world.nat.peek_outbound(&home(1), inside(0), server(0), Protocol::Udp);
         assert_eq!(quoted, Some(public));
     }
-    world.nat.expire(world.now, usize::MAX);
+    world.nat.expire(world.now, usize::MAX, usize::MAX);
     assert_eq!(world.flows(), 0, "errors did not refresh");
     assert_eq!(world.nat.peek_inbound(public, server(0), Protocol::Udp), None);
 }

@@ -137,7 +137,7 @@ impl World {
     /// Lets time pass and the walk go round.
     pub(crate) fn wait_and_collect(&mut self, seconds: u32) {
         self.wait(seconds);
-        self.nat.expire(self.now, usize::MAX);
+        self.nat.expire(self.now, usize::MAX, usize::MAX);
     }
 
     pub(crate) fn flows(&self) -> u32 {
