@@ -66,6 +66,14 @@ impl Frame for BufferFrame {
     }
 
     #[inline]
+    fn keep(&mut self, offset: usize, len: usize) {
+        let had = usize::from(self.0.len);
+        let offset = offset.min(had);
+        self.0.start += offset as u16;
+        self.0.len = len.min(had - offset) as u16;
+    }
+
+    #[inline]
     fn extend(&mut self, n: usize) -> bool {
         let has_room = n <= BYTES - usize::from(self.0.start) - usize::from(self.0.len);
         if has_room {

@@ -142,6 +142,17 @@ impl Frame for Mbuf {
     }
 
     #[inline]
+    fn keep(&mut self, offset: usize, len: usize) {
+        let had = usize::from(self.view().data_len);
+        let offset = offset.min(had);
+        let view = self.view_mut();
+        // Neither exceeds data_len, a u16.
+        view.data_off += offset as u16;
+        let len = len.min(had - offset) as u16;
+        self.set_len(len);
+    }
+
+    #[inline]
     fn extend(&mut self, n: usize) -> bool {
         let view = self.view();
         let used = usize::from(view.data_off) + usize::from(view.data_len);
@@ -215,6 +226,20 @@ mod tests {
             assert_eq!(mbuf.data(), [7; 100]);
             mbuf.truncate(40);
             assert_eq!((mbuf.data().len(), mbuf.view().pkt_len), (40, 40));
+        });
+    }
+
+    #[test]
+    fn keeps_a_part_and_no_more_than_there_is() {
+        with_buffer(|mbuf| {
+            assert!(mbuf.extend(100));
+            mbuf.data_mut()[40] = 7;
+            mbuf.keep(40, 20);
+            assert_eq!((mbuf.data().len(), mbuf.data()[0], mbuf.view().pkt_len), (20, 7, 20));
+            mbuf.keep(15, 50);
+            assert_eq!(mbuf.data().len(), 5);
+            mbuf.keep(9, 1);
+            assert_eq!((mbuf.data().len(), mbuf.view().pkt_len), (0, 0));
         });
     }
 

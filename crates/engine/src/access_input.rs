@@ -69,8 +69,7 @@ impl<F: Frame> Engine<F> {
         if let Step::Discard(_) = packet.step {
             return;
         }
-        frame.pull(packet.offset);
-        frame.truncate(packet.len);
+        frame.keep(packet.offset, packet.len);
         if packet.step == Step::Translate {
             self.nat.prefetch_outbound(packet.hash);
             if packet.is_remarked {

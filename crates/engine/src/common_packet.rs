@@ -3,6 +3,7 @@
 //! a common packet (the test below holds one against the other) and the right reason in any other.
 
 use weir_nat::{Home, Protocol};
+use weir_wire::ethernet::{Ethernet, Vlan};
 use weir_wire::frame::Frame;
 use weir_wire::gre::{self, Gre};
 use weir_wire::ipv4::{self, Ipv4};
@@ -34,6 +35,9 @@ struct TunnelHeaders {
 }
 
 const TUNNEL_LEN: usize = Ipv4::LEN + Gre::LEN;
+/// Lengths of the link's header. Constants, so that what follows lies at fixed places from one pointer.
+const UNTAGGED: usize = Ethernet::LEN;
+const TAGGED: usize = Ethernet::LEN + Vlan::LEN;
 /// Version 4, five words.
 const NO_OPTIONS: u8 = 0x45;
 
@@ -41,8 +45,15 @@ impl<F: Frame> Engine<F> {
     /// Fills in `packet` and returns true for a common packet from a home.
     #[inline(always)]
     pub(crate) fn common_up(&self, frame: &F, packet: &mut Upstream) -> bool {
-        let Some(link_len) = self.link(Side::Access).common_len(frame) else { return false };
-        let Some(bytes) = frame.data().get(link_len..) else { return false };
+        match self.link(Side::Access).is_tagged() {
+            false => self.common_up_behind::<UNTAGGED>(frame, packet),
+            true => self.common_up_behind::<TAGGED>(frame, packet),
+        }
+    }
+
+    #[inline(always)]
+    fn common_up_behind<const LINK: usize>(&self, frame: &F, packet: &mut Upstream) -> bool {
+        let Some(bytes) = self.link(Side::Access).common::<LINK, F>(frame) else { return false };
         match self.mode {
             AccessMode::Gre => {
                 let Ok((headers, _)) = TunnelHeaders::ref_from_prefix(bytes) else { return false };
@@ -63,7 +74,7 @@ impl<F: Frame> Engine<F> {
                     return false;
                 }
                 packet.home = Home { shard, outer: outer.source.get(), gre_key: None };
-                (packet.offset, packet.len) = (link_len + TUNNEL_LEN, inner_len);
+                (packet.offset, packet.len) = (LINK + TUNNEL_LEN, inner_len);
             }
             AccessMode::Plain => {
                 let Ok((headers, _)) = Headers::ref_from_prefix(bytes) else { return false };
@@ -75,8 +86,7 @@ impl<F: Frame> Engine<F> {
                     return false;
                 }
                 packet.home = Home { shard, outer: source, gre_key: None };
-                (packet.offset, packet.len) =
-                    (link_len, usize::from(headers.ip.total_length.get()));
+                (packet.offset, packet.len) = (LINK, usize::from(headers.ip.total_length.get()));
             }
         }
         packet.is_remarked = false;
@@ -89,16 +99,23 @@ impl<F: Frame> Engine<F> {
     /// address is left to the look-up: who has a mapping has one.
     #[inline(always)]
     pub(crate) fn common_down(&self, frame: &F, packet: &mut Downstream) -> bool {
+        match self.link(Side::Internet).is_tagged() {
+            false => self.common_down_behind::<UNTAGGED>(frame, packet),
+            true => self.common_down_behind::<TAGGED>(frame, packet),
+        }
+    }
+
+    #[inline(always)]
+    fn common_down_behind<const LINK: usize>(&self, frame: &F, packet: &mut Downstream) -> bool {
         let link = self.link(Side::Internet);
-        let Some(link_len) = link.common_len(frame) else { return false };
-        let Some(bytes) = frame.data().get(link_len..) else { return false };
+        let Some(bytes) = link.common::<LINK, F>(frame) else { return false };
         let Ok((headers, _)) = Headers::ref_from_prefix(bytes) else { return false };
         let is_common = headers.ip.destination.get() != link.address
             && is_forwardable(&headers.ip, bytes.len());
         if !is_common || !read_common(&mut packet.key, headers, bytes) {
             return false;
         }
-        (packet.offset, packet.len) = (link_len, usize::from(headers.ip.total_length.get()));
+        (packet.offset, packet.len) = (LINK, usize::from(headers.ip.total_length.get()));
         packet.header_len = Ipv4::LEN;
         packet.hash = self.nat.inbound_hash(packet.key.destination, packet.key.protocol);
         true

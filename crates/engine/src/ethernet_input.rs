@@ -67,26 +67,32 @@ impl Link {
         Ok((network, header.len))
     }
 
-    /// The length of the Ethernet header (and VLAN tag) of an IPv4 frame for this port; None for any other frame.
+    /// What follows the Ethernet header (and VLAN tag), `LEN` bytes, of an IPv4 frame for this port; None for any other
+    /// frame.
     #[inline(always)]
-    pub(crate) fn common_len<F: Frame>(&self, frame: &F) -> Option<usize> {
-        let (header, rest) = Ethernet::ref_from_prefix(frame.data()).ok()?;
-        let (ethertype, len) = match self.vlan {
-            None => (header.ethertype, Ethernet::LEN),
+    pub(crate) fn common<'a, const LEN: usize, F: Frame>(&self, frame: &'a F) -> Option<&'a [u8]> {
+        let (head, packet) = frame.data().split_first_chunk::<LEN>()?;
+        let (header, tag) = Ethernet::ref_from_prefix(head).ok()?;
+        let is_ipv4 = match self.vlan {
+            None => header.ethertype.get() == ETHERTYPE_IPV4,
             Some(id) => {
-                let (tag, _) = Vlan::ref_from_prefix(rest).ok()?;
-                if header.ethertype.get() != ETHERTYPE_VLAN || tag.id() != id {
-                    return None;
-                }
-                (tag.ethertype, Ethernet::LEN + Vlan::LEN)
+                let (tag, _) = Vlan::ref_from_prefix(tag).ok()?;
+                header.ethertype.get() == ETHERTYPE_VLAN
+                    && tag.id() == id
+                    && tag.ethertype.get() == ETHERTYPE_IPV4
             }
         };
-        let is_ours = header.destination == self.mac && ethertype.get() == ETHERTYPE_IPV4;
-        (is_ours && frame.is_contiguous()).then_some(len)
+        (is_ipv4 && header.destination == self.mac && frame.is_contiguous()).then_some(packet)
+    }
+
+    /// Whether frames of this link carry a VLAN tag.
+    #[inline(always)]
+    pub(crate) fn is_tagged(&self) -> bool {
+        self.vlan.is_some()
     }
 
     /// Puts the Ethernet header (and VLAN tag) in front of a packet; false when there is no headroom.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_header<F: Frame>(&self, frame: &mut F, to: Mac, network: Network) -> bool {
         let ethertype = match network {
             Network::Ipv4 => ETHERTYPE_IPV4,
@@ -97,7 +103,9 @@ impl Link {
                 if !frame.push(Ethernet::LEN) {
                     return false;
                 }
-                Ethernet::new(to, self.mac, ethertype).emit(frame.data_mut());
+                if let Ok((header, _)) = Ethernet::mut_from_prefix(frame.data_mut()) {
+                    *header = Ethernet::new(to, self.mac, ethertype);
+                }
             }
             Some(id) => {
                 if !frame.push(Ethernet::LEN + Vlan::LEN) {

@@ -58,8 +58,7 @@ impl<F: Frame> Engine<F> {
         if let Step::Discard(_) = packet.step {
             return;
         }
-        frame.pull(packet.offset);
-        frame.truncate(packet.len);
+        frame.keep(packet.offset, packet.len);
         if packet.step == Step::Translate {
             self.nat.prefetch_inbound(packet.hash);
         }

@@ -45,8 +45,18 @@ impl Endpoints {
         None
     }
 
-    #[inline]
+    #[inline(always)]
     fn get(&self, address: u32) -> Option<ShardIndex> {
+        let first = self.probe(address).next().map(|place| self.places[place]);
+        match first {
+            Some((found, shard)) if found == address && address != 0 => Some(shard),
+            Some((0, _)) => None,
+            _ => self.search(address),
+        }
+    }
+
+    #[cold]
+    fn search(&self, address: u32) -> Option<ShardIndex> {
         for place in self.probe(address) {
             let (found, shard) = self.places[place];
             if found == address && address != 0 {

@@ -21,6 +21,12 @@ pub trait Frame: Sized {
     /// Shortens the frame to `len` bytes; a longer `len` leaves it as it is.
     fn truncate(&mut self, len: usize);
 
+    /// Cuts the frame to `len` bytes from `offset` on, which it must have: [`pull`](Self::pull) and [`truncate`](Self::truncate) in one.
+    fn keep(&mut self, offset: usize, len: usize) {
+        self.pull(offset);
+        self.truncate(len);
+    }
+
     /// Grows the frame by `n` bytes at the end. The content of the new bytes is unspecified. `false` = no tailroom, frame unchanged.
     #[must_use]
     fn extend(&mut self, n: usize) -> bool;
