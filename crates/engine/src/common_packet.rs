@@ -176,3 +176,7 @@ fn read_common(key: &mut FlowKey, headers: &Headers, packet: &[u8]) -> bool {
     key.destination.port = destination;
     true
 }
+
+#[cfg(test)]
+#[path = "common_packet_tests.rs"]
+mod tests;

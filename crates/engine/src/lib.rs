@@ -45,6 +45,10 @@ mod rewrite;
 mod shards;
 mod upstream;
 
+/// The unit tests share the world of the tests in `tests/`, which names this crate from outside.
+#[cfg(test)]
+extern crate self as weir_engine;
+
 pub use config::{
     AccessMode, EngineConfig, EngineError, FragmentLimits, MssClamp, ShardConfig, SideConfig,
 };

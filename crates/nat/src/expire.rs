@@ -167,7 +167,6 @@ impl Nat {
                 subscriber: mapping.subscriber,
                 block: self.ports.block_of(mapping.address, mapping.public_port),
                 port: mapping.public_port,
-                is_new_block: false,
             };
             self.give_port_back(&seat, mapping.protocol);
         }

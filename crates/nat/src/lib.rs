@@ -54,6 +54,8 @@ mod timeouts;
 mod audit;
 #[cfg(test)]
 mod model_tests;
+#[cfg(test)]
+mod opening_tests;
 /// The unit tests share the world of the tests in `tests/`, which names this crate from outside.
 #[cfg(test)]
 extern crate self as weir_nat;

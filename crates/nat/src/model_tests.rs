@@ -5,7 +5,7 @@
 //! segments are: nobody shares a public endpoint, and in the end everything comes back.
 
 #[path = "../tests/world/mod.rs"]
-mod world;
+pub(crate) mod world;
 
 use std::collections::{HashMap, HashSet};
 

@@ -198,7 +198,7 @@ impl Nat {
         match written {
             Ok(()) => {
                 self.totals.flow_creates += 1;
-                if let Some(seat) = opening.seat.filter(|seat| seat.is_new_block) {
+                if let Some(seat) = opening.seat.filter(|seat| self.ports.note_use(seat.block)) {
                     self.push_block_event(BlockEventKind::Allocated, seat.subscriber, seat.block);
                 }
                 Ok(opening.place.public)

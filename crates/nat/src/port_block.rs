@@ -39,10 +39,12 @@ struct Block {
     owner: u32,
     /// Ports taken per protocol.
     used: [u16; SPACES],
+    /// Has a mapping stood in it since it was opened? Only then its owner is in the log.
+    is_logged: bool,
 }
 
 const NO_OWNER: u32 = u32::MAX;
-const FREE_BLOCK: Block = Block { owner: NO_OWNER, used: [0; SPACES] };
+const FREE_BLOCK: Block = Block { owner: NO_OWNER, used: [0; SPACES], is_logged: false };
 
 #[derive(Clone, Copy, Debug)]
 struct PublicAddress {
@@ -259,13 +261,21 @@ impl PortBlocks {
         Some(block)
     }
 
-    /// Takes the owner from a block without taken ports.
-    pub(crate) fn release(&mut self, block: BlockId) {
+    /// A mapping stands in the block. True if it is the first since the block was opened: to be logged.
+    #[inline]
+    pub(crate) fn note_use(&mut self, block: BlockId) -> bool {
+        !std::mem::replace(&mut self.blocks[block.0 as usize].is_logged, true)
+    }
+
+    /// Takes the owner from a block without taken ports. True if the owner was logged.
+    pub(crate) fn release(&mut self, block: BlockId) -> bool {
         let record = &mut self.blocks[block.0 as usize];
         assert!(record.owner != NO_OWNER, "a released block had an owner");
         assert!(record.used == [0; SPACES], "a released block has no port in use");
-        record.owner = NO_OWNER;
+        let was_logged = record.is_logged;
+        *record = FREE_BLOCK;
         self.set_free(block, true);
+        was_logged
     }
 
     /// Takes a port of the block: a random one, or the next free one after it. None if the

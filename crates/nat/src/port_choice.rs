@@ -12,14 +12,12 @@ use crate::nat::Nat;
 use crate::packet::Refusal;
 use crate::port_block::BlockId;
 
-/// A port taken for a subscriber, and what had to be opened for it.
+/// A port taken for a subscriber.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seat {
     pub(crate) subscriber: u32,
     pub(crate) block: BlockId,
     pub(crate) port: u16,
-    /// The block was opened for this port: to be logged when the mapping stands.
-    pub(crate) is_new_block: bool,
 }
 
 impl Nat {
@@ -64,7 +62,7 @@ impl Nat {
             .take(block, protocol, &mut self.random)
             .expect("a block with room has a free port");
         self.subscribers.get_mut(subscriber).ports_used[protocol.space()] += 1;
-        Ok(Seat { subscriber, block, port, is_new_block: !has_room })
+        Ok(Seat { subscriber, block, port })
     }
 
     /// A random block of the subscriber with a free port. The home's own address comes first: with
@@ -117,9 +115,8 @@ impl Nat {
         }
         let capacity = self.ports.capacity(seat.block);
         self.subscribers.remove_block(seat.subscriber, seat.block, capacity);
-        self.ports.release(seat.block);
-        // A block that was opened for a mapping that failed was never logged.
-        if !seat.is_new_block {
+        // A block that was opened for mappings that failed was never logged.
+        if self.ports.release(seat.block) {
             self.push_block_event(BlockEventKind::Released, seat.subscriber, seat.block);
         }
     }
@@ -154,7 +151,6 @@ mod tests {
         let home = Home { shard: ShardIndex(0), outer: 0x0ac8_0001, gre_key: None };
         let subscriber = nat.admit_home(&home).unwrap();
         let seat = nat.take_port(subscriber, Protocol::Udp).unwrap();
-        assert!(seat.is_new_block);
         nat.give_port_back(&seat, Protocol::Udp);
         nat.dismiss_home(subscriber);
         assert_eq!(nat.next_event(), None);
