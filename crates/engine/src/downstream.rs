@@ -319,17 +319,25 @@ impl<F: Frame> Engine<F> {
                 return self.discard(DropReason::NoBuffer);
             }
             self.outer_identification = self.outer_identification.wrapping_add(1);
-            let outer = outer_header(
-                self.shards.tunnel_header(home.shard),
-                home.outer,
-                ecn::encapsulate(tos),
-                len,
-                self.outer_identification,
-                dont_fragment,
-            );
-            let bytes = frame.data_mut();
-            outer.emit(bytes);
-            gre::emit(&mut bytes[Ipv4::LEN..], gre::PROTOCOL_IPV4, home.gre_key);
+            let template = self.shards.tunnel_header(home.shard);
+            let identification = self.outer_identification;
+            if let Ok((outer, payload)) = Ipv4::mut_from_prefix(frame.data_mut()) {
+                *outer = *template;
+                outer.tos = ecn::encapsulate(tos);
+                outer.total_length = len.into();
+                outer.identification = identification.into();
+                outer.set_fragment(dont_fragment, false, 0);
+                outer.destination = home.outer.into();
+                // The template's checksum is right without all this.
+                let delta = Delta::new()
+                    .replace16(0, u16::from(outer.tos))
+                    .replace16(template.total_length.get(), len)
+                    .replace16(0, identification)
+                    .replace16(0, outer.flags_fragment.get())
+                    .replace32(0, home.outer);
+                outer.checksum = delta.apply(template.checksum.get()).into();
+                gre::emit(payload, gre::PROTOCOL_IPV4, home.gre_key);
+            }
         }
         self.send(Side::Access, frame, flow, cx);
     }
@@ -377,32 +385,6 @@ impl<F: Frame> Engine<F> {
             _ => self.send(Side::Internet, error, 0, cx),
         }
     }
-}
-
-/// The header of a tunnel packet of `len` bytes, made of its shard's (whose checksum is right without all this).
-#[inline]
-fn outer_header(
-    template: &Ipv4,
-    destination: u32,
-    tos: u8,
-    len: u16,
-    identification: u16,
-    dont_fragment: bool,
-) -> Ipv4 {
-    let mut outer = *template;
-    outer.tos = tos;
-    outer.total_length = len.into();
-    outer.identification = identification.into();
-    outer.set_fragment(dont_fragment, false, 0);
-    outer.destination = destination.into();
-    let delta = Delta::new()
-        .replace16(0, u16::from(tos))
-        .replace16(template.total_length.get(), len)
-        .replace16(0, identification)
-        .replace16(0, outer.flags_fragment.get())
-        .replace32(0, destination);
-    outer.checksum = delta.apply(template.checksum.get()).into();
-    outer
 }
 
 /// All fragments of a datagram take the same gateway.

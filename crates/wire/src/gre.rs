@@ -112,8 +112,9 @@ pub const fn header_len(key: Option<u32>) -> usize {
 #[inline]
 pub fn emit(buffer: &mut [u8], protocol: u16, key: Option<u32>) {
     let flags = if key.is_some() { KEY_PRESENT } else { 0 };
-    let base = Gre { flags_version: U16::new(flags), protocol: U16::new(protocol) };
-    buffer[..Gre::LEN].copy_from_slice(base.as_bytes());
+    if let Ok((base, _)) = Gre::mut_from_prefix(buffer) {
+        *base = Gre { flags_version: U16::new(flags), protocol: U16::new(protocol) };
+    }
     if let Some(key) = key {
         buffer[Gre::LEN..Gre::LEN + 4].copy_from_slice(&key.to_be_bytes());
     }
