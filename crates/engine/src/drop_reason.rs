@@ -55,7 +55,7 @@ drop_reasons! {
     NotSubscriber "not-subscriber" "The home is not inside the configured subscriber prefixes.";
     SubscribersMax "subscribers-max" "The shard already serves subscribers_max homes.";
     PortsExhausted "ports-exhausted" "The subscriber's quota or its public address has no free port.";
-    TableFull "table-full" "The worker holds flows_max flows.";
+    TableFull "table-full" "The table of flows, or that of further sessions, is full; ports in quarantine count.";
     FlowsPerSubscriber "flows-per-subscriber" "The subscriber holds flows_per_subscriber flows.";
     NoMapping "no-mapping" "From the internet to a public address and port that nobody holds.";
     Filtered "filtered" "From a remote endpoint that the mapping's filtering does not admit.";

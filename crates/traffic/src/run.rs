@@ -20,7 +20,7 @@ const DESCRIPTORS: u16 = 1024;
 const MTU: u16 = 1500;
 const MEMORY_MB: usize = 128;
 /// How long the device may take to connect, and to answer ARP.
-const DEVICE_PATIENCE: Duration = Duration::from_secs(10);
+const DEVICE_PATIENCE: Duration = Duration::from_secs(120);
 
 /// One port of a run.
 #[derive(Clone, Debug)]
