@@ -9,6 +9,8 @@ use weir_lab::{Echo, Home, OneNode, Options, exchange, wait_for};
 
 /// Idle seconds of a UDP session here.
 const UDP_SEC: u32 = 5;
+/// The same while a whole table is being filled: none may end before the last is opened.
+const UDP_LONG_SEC: u32 = 20;
 /// Quarantine of a block here, as TOML.
 const QUARANTINE_SEC: &str = "2";
 /// Time for expiry, quarantine and the walk that finds them.
@@ -18,12 +20,12 @@ const QUOTA: usize = 64;
 /// Sessions of the worker in the table test: the least a configuration may say.
 const FLOWS_MAX: usize = 1024;
 
-fn options(nat: &[(&'static str, &'static str)]) -> Options {
+fn options(nat: &[(&'static str, &'static str)], udp_sec: u32) -> Options {
     let mut options = Options::default();
     options.config.nat.extend(nat);
     options.config.nat.push(("quarantine_sec", QUARANTINE_SEC));
-    options.config.timeouts.push(("udp_sec", UDP_SEC));
-    options.config.timeouts.push(("udp_stream_sec", UDP_SEC));
+    options.config.timeouts.push(("udp_sec", udp_sec));
+    options.config.timeouts.push(("udp_stream_sec", udp_sec));
     options
 }
 
@@ -47,7 +49,7 @@ fn fill(home: &Home, most: usize) -> Result<Vec<UdpSocket>> {
 #[test]
 fn an_exhausted_quota_refuses_new_flows_only() {
     let nat = [("port_block", "64"), ("ports_per_subscriber", "64")];
-    OneNode::test(&options(&nat), |net| {
+    OneNode::test(&options(&nat, UDP_SEC), |net| {
         let _udp = Echo::udp(&net.internet, server())?;
         let _tcp = Echo::tcp(&net.internet, server())?;
         let (home, neighbour) = (&net.homes[0], &net.homes[1]);
@@ -71,7 +73,7 @@ fn an_exhausted_quota_refuses_new_flows_only() {
 
 #[test]
 fn a_full_table_refuses_new_flows_only() {
-    let mut options = options(&[("ports_per_subscriber", "4096")]);
+    let mut options = options(&[("ports_per_subscriber", "4096")], UDP_LONG_SEC);
     options.config.flows_max = FLOWS_MAX as u32;
     OneNode::test(&options, |net| {
         let _udp = Echo::udp(&net.internet, server())?;
@@ -95,7 +97,7 @@ fn a_full_table_refuses_new_flows_only() {
 #[test]
 fn a_home_that_falls_silent_gives_its_blocks_back() {
     let nat = [("port_block", "64"), ("ports_per_subscriber", "64")];
-    OneNode::test(&options(&nat), |net| {
+    OneNode::test(&options(&nat, UDP_SEC), |net| {
         let _udp = Echo::udp(&net.internet, server())?;
         let free = || net.weir.json(&["shards"]).ok()?[0]["blocks_free"].as_u64();
         let before = free();

@@ -167,7 +167,7 @@ impl Shape {
         }
         for change in &self.changes[..usize::from(self.changed)] {
             if let Some(octet) = frame.get_mut(link_len + usize::from(change.at)) {
-                *octet = if change.is_flip { *octet ^ change.value % 8 } else { change.value };
+                *octet = if change.is_flip { *octet ^ (change.value % 8) } else { change.value };
             }
         }
         if self.is_repaired {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_traffic::linux_nat::{LinuxNatPlan, Skipped, measure, observe};
 use weir_wire::{ipv4, udp, verify};
@@ -23,7 +23,19 @@ struct Host {
     descriptors: usize,
 }
 
+/// Far longer than the kernel takes to clear away a thread that has been joined.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 impl Host {
+    /// Looks until the host is as it was: a thread that has been joined may still be listed for a moment.
+    fn assert_is_again(before: &Host) {
+        let start = Instant::now();
+        while Host::look() != *before && start.elapsed() < PATIENCE {
+            std::thread::yield_now();
+        }
+        assert_eq!(Host::look(), *before);
+    }
+
     fn look() -> Host {
         let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
         let ruleset = Command::new("nft").args(["list", "ruleset"]).output().unwrap();
@@ -56,7 +68,7 @@ impl Host {
 fn packets_come_out_translated_and_nothing_stays_behind() {
     let before = Host::look();
     let (result, samples) = observe(&PLAN).expect("device tests run as root");
-    assert_eq!(Host::look(), before);
+    Host::assert_is_again(&before);
 
     assert!(result.packets > 0);
     assert!(result.mpps > 0.0 && result.cycles_per_packet > 0.0);
