@@ -56,8 +56,8 @@ pub fn run(config: &Config, warnings: &[Diagnostic]) -> Result<(), Failure> {
 }
 
 fn start_and_control(config: &Config, log_limit: LogLimit) -> Result<(), Failure> {
-    let control_cores = check_cores(config)?;
     memory::check(config).map_err(Failure::Memory)?;
+    let control_cores = check_cores(config)?;
     let socket = claim_socket(&config.node)?;
     let metrics = bind_metrics(&config.node)?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Control)?;
