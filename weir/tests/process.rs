@@ -75,12 +75,13 @@ impl Lab {
                 internet = {{ device = "net_null{}", address = "10.2.{third}.{fourth}/16", gateway = "10.2.255.254" }}
 
                 [[shard]]
-                id = {n}
+                id = {}
                 endpoint = "10.100.{third}.{fourth}"
                 public = ["203.{third}.{fourth}.0/28"]
                 "#,
                 2 * n,
                 2 * n + 1,
+                n + 1,
             )
         };
         let workers: String = (0..1000).map(worker).collect();
