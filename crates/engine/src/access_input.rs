@@ -91,12 +91,12 @@ impl<F: Frame> Engine<F> {
         if network == Network::Arp {
             return Ok(Step::Arp);
         }
-        let ip = Packet::read(bytes)
+        let whole = Packet::read(bytes)
             .map_err(|error| error.reason(DropReason::IpMalformed, DropReason::IpChecksum))?;
-        packet.len = ip.bytes.len();
+        packet.len = whole.bytes.len();
         match self.mode {
-            AccessMode::Gre => self.gre_input(frame, &ip, packet),
-            AccessMode::Plain => self.plain_input(frame, &ip, packet),
+            AccessMode::Gre => self.gre_input(frame, &whole, packet),
+            AccessMode::Plain => self.plain_input(frame, &whole, packet),
         }
     }
 
@@ -144,23 +144,23 @@ impl<F: Frame> Engine<F> {
     fn plain_input(
         &self,
         frame: &F,
-        ip: &Packet<'_>,
+        whole: &Packet<'_>,
         packet: &mut Upstream,
     ) -> Result<Step, DropReason> {
-        let source = ip.ip.source.get();
+        let source = whole.ip.source.get();
         let Some(shard) = self.shards.of_source(source) else {
             // A ping from the access network itself, or nobody's packet.
-            return match self.local_input(frame, ip, packet) {
+            return match self.local_input(frame, whole, packet) {
                 Err(DropReason::NotLocal) => Err(DropReason::NotSubscriber),
                 other => other,
             };
         };
-        if ip.ip.destination.get() == self.link(Side::Access).address {
-            return self.local_input(frame, ip, packet);
+        if whole.ip.destination.get() == self.link(Side::Access).address {
+            return self.local_input(frame, whole, packet);
         }
         packet.home = Home { shard, outer: source, gre_key: None };
         packet.is_remarked = false;
-        self.inner_input(ip, packet)
+        self.inner_input(whole, packet)
     }
 
     /// The home's own packet, toward the internet.
@@ -182,13 +182,13 @@ impl<F: Frame> Engine<F> {
     fn local_input(
         &self,
         frame: &F,
-        ip: &Packet<'_>,
+        whole: &Packet<'_>,
         packet: &mut Upstream,
     ) -> Result<Step, DropReason> {
-        if ip.ip.destination.get() != self.link(Side::Access).address {
+        if whole.ip.destination.get() != self.link(Side::Access).address {
             return Err(DropReason::NotLocal);
         }
-        check_ping(ip.ip, ip.payload())?;
+        check_ping(whole.ip, whole.payload())?;
         packet.from = sender(frame);
         Ok(Step::Pong)
     }
@@ -197,13 +197,13 @@ impl<F: Frame> Engine<F> {
 /// A packet to a tunnel endpoint that is not GRE.
 fn endpoint_input<F: Frame>(
     frame: &F,
-    ip: &Packet<'_>,
+    whole: &Packet<'_>,
     packet: &mut Upstream,
 ) -> Result<Step, DropReason> {
-    if ip.ip.protocol != ipv4::PROTOCOL_ICMP {
+    if whole.ip.protocol != ipv4::PROTOCOL_ICMP {
         return Err(DropReason::OuterProtocol);
     }
-    match check_ping(ip.ip, ip.payload()) {
+    match check_ping(whole.ip, whole.payload()) {
         Ok(()) => {
             packet.from = sender(frame);
             Ok(Step::Pong)

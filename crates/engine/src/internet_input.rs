@@ -78,33 +78,33 @@ impl<F: Frame> Engine<F> {
         if network == Network::Arp {
             return Ok(Step::Arp);
         }
-        let ip = Packet::read(bytes)
+        let whole = Packet::read(bytes)
             .map_err(|error| error.reason(DropReason::IpMalformed, DropReason::IpChecksum))?;
-        packet.len = ip.bytes.len();
-        let destination = ip.ip.destination.get();
+        packet.len = whole.bytes.len();
+        let destination = whole.ip.destination.get();
         if destination == link.address {
-            check_ping(ip.ip, ip.payload())?;
+            check_ping(whole.ip, whole.payload())?;
             packet.from = sender(frame);
             return Ok(Step::Pong);
         }
-        if is_martian(ip.ip) {
+        if is_martian(whole.ip) {
             return Err(DropReason::Martian);
         }
         if !self.nat.is_public(destination) {
             return Err(DropReason::NotLocal);
         }
-        self.public_input(&ip, packet)?;
+        self.public_input(&whole, packet)?;
         Ok(Step::Translate)
     }
 
     /// A packet to the holder of its destination.
     pub(crate) fn public_input(
         &self,
-        ip: &Packet<'_>,
+        whole: &Packet<'_>,
         packet: &mut Downstream,
     ) -> Result<(), DropReason> {
-        packet.header_len = ip.header_len;
-        packet.key.read(ip, Toward::Home)?;
+        packet.header_len = whole.header_len;
+        packet.key.read(whole, Toward::Home)?;
         let key = &packet.key;
         packet.hash = self.nat.inbound_hash(key.destination, key.protocol);
         Ok(())

@@ -267,6 +267,27 @@ fn the_walk_is_bounded_and_gets_everywhere() {
     assert_eq!(world.nat.gauges().flow_expired_total, 2000);
 }
 
+/// However many flows run out at once: of mappings no more than the limit and one step of the walk, 256 slots.
+#[test]
+fn no_sweep_ends_more_than_its_limit() {
+    let mut world = World::new(NatConfig { quarantine_sec: 0, ..config() });
+    for n in 0..1000 {
+        world.udp_out(home(1), inside(n), server(0)).unwrap();
+    }
+    world.wait(300);
+    let mut slots = 0;
+    while world.flows() > 0 {
+        let before = world.flows();
+        let seen = world.nat.expire(world.now, 100_000, 10);
+        let ended = before - world.flows();
+        assert!((1..=10 + 256).contains(&ended), "{ended} ends");
+        assert!(seen < 100_000, "what it did not come to is not counted as seen");
+        slots += seen;
+    }
+    assert!(slots >= 1000, "{slots} slots seen");
+    world.assert_empty();
+}
+
 #[test]
 fn events_tell_who_had_which_ports() {
     let mut world = World::new(config());

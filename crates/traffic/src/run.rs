@@ -20,7 +20,9 @@ const DESCRIPTORS: u16 = 1024;
 const MTU: u16 = 1500;
 const MEMORY_MB: usize = 128;
 /// How long the device may take to connect, and to answer ARP.
-const DEVICE_PATIENCE: Duration = Duration::from_secs(120);
+const DEVICE_PATIENCE: Duration = Duration::from_secs(10);
+/// The same for a device that translates: it may build the tables of sixty million flows first.
+const TRANSLATOR_PATIENCE: Duration = Duration::from_secs(120);
 
 /// One port of a run.
 #[derive(Clone, Debug)]
@@ -124,7 +126,11 @@ pub fn run(plan: &RunPlan, mut report: impl FnMut(Event)) -> Result<(), RunError
     report(Event::Started { huge_pages: eal.uses_huge_pages() });
 
     let mut generator = Generator::new(access, internet, table, traffic);
-    generator.connect(DEVICE_PATIENCE)?;
+    let patience = match plan.device {
+        Device::Translates => TRANSLATOR_PATIENCE,
+        Device::PassesThrough => DEVICE_PATIENCE,
+    };
+    generator.connect(patience)?;
     if !passes_through {
         generator.resolve(DEVICE_PATIENCE)?;
     }

@@ -33,6 +33,9 @@ const EXPIRY_PATIENCE: Duration = Duration::from_secs(120);
 const EXPIRY_SEC: u64 = 5;
 const EXPIRY_FLOWS_PER_SEC: u64 = 1_000_000;
 
+/// Rounds that raw forwarding may fail to begin, and one more.
+const RAW_ATTEMPTS: usize = 3;
+
 /// A round of weir.
 #[derive(Debug)]
 struct WeirRun {
@@ -52,8 +55,14 @@ struct Filled {
 impl Place<'_> {
     /// testpmd under this load.
     pub(super) fn raw_round(&self, load: &Load) -> Result<Raw, BenchError> {
-        let (raw, _) = self.raw_flood(load)?;
-        Ok(raw)
+        // A memif client asks once, and on a busy core the answer is lost now and then: such a round starts over.
+        for _ in 1..RAW_ATTEMPTS {
+            match self.raw_flood(load) {
+                Err(BenchError::Generator { .. }) => self.plan.check_interrupted()?,
+                done => return done.map(|(raw, _)| raw),
+            }
+        }
+        self.raw_flood(load).map(|(raw, _)| raw)
     }
 
     fn raw_flood(&self, load: &Load) -> Result<(Raw, Flooded), BenchError> {
