@@ -139,7 +139,9 @@ mod tests {
         for promise in PROMISES {
             let found = match promise.source {
                 Point(name, label, _) => has(name, label),
-                Quotient(name, first, second, _) => has(name, first) && has(name, second),
+                Quotient(name, first, second, _) | Difference(name, first, second, _) => {
+                    has(name, first) && has(name, second)
+                }
             };
             assert!(found, "{}", promise.what);
         }
@@ -157,6 +159,8 @@ mod tests {
         assert_eq!(said(AtMost(31.0), point), "yes");
         assert_eq!(said(AtMost(3.0), Quotient("sample", "p", "q", Figure::WeirMpps)), "yes");
         assert_eq!(said(AtMost(2.9), Quotient("sample", "p", "q", Figure::WeirMpps)), "no");
+        assert_eq!(said(AtMost(20.0), Difference("sample", "p", "q", Figure::WeirMpps)), "yes");
+        assert_eq!(said(AtMost(19.0), Difference("sample", "p", "q", Figure::WeirMpps)), "no");
         assert_eq!(said(Wanted::Figure, point), "-");
         assert_eq!(said(AtLeast(1.0), Point("sample", "r", Figure::WeirMpps)), "not measured");
         assert_eq!(said(AtLeast(1.0), Point("sample", "p", Figure::P50Us)), "not measured");
