@@ -234,9 +234,9 @@ fn workers(extent: Extent) -> Experiment {
     }
 }
 
-/// The generator fills the tables and is silent from then on.
+/// The generator fills the tables, sends for the moment that a flood must last, and is silent from then on.
 fn silent(flows: u32) -> Load {
-    Load { warm_up: Duration::ZERO, ..Load::new(flows, Duration::ZERO) }
+    Load { warm_up: Duration::ZERO, ..Load::new(flows, Duration::from_millis(1)) }
 }
 
 fn tear_down(_: Extent) -> Experiment {

@@ -26,8 +26,11 @@ const WINDOW: u32 = 960;
 /// Without an answer for so long, what is under way is lost.
 const PATIENCE: Duration = Duration::from_millis(20);
 const ATTEMPTS: u32 = 8;
-/// Windows lost in a row after which the device counts as dead.
-const LOST_WINDOWS_MAX: u32 = 50;
+/// Nothing is under way any more.
+const SILENCE: Duration = Duration::from_millis(100);
+/// Windows lost in a row after which the device counts as dead: ten seconds. A hypervisor may take its time over memory that
+/// a large table touches for the first time.
+const LOST_WINDOWS_MAX: u32 = 500;
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// What phase 1 took.
@@ -88,6 +91,9 @@ impl Generator {
             }
         }
         let learned = lessons.finish(start);
+        if learned.sent > u64::from(flows * self.laps_to_establish()) {
+            self.settle();
+        }
         if learned.missing > 0 {
             return Err(GeneratorError::NotLearned {
                 missing: learned.missing,
@@ -118,6 +124,18 @@ impl Generator {
         match self.traffic.protocol {
             Protocol::Udp => 1,
             Protocol::Tcp => 2,
+        }
+    }
+
+    /// Waits for the answers to repetitions: in a flood they would count as duplicates.
+    fn settle(&mut self) {
+        let mut silent = Deadline::after(SILENCE);
+        while !silent.is_over() {
+            let count = self.internet.receive(&mut self.spare, |_| true)
+                + self.access.receive(&mut self.spare, |_| true);
+            if count > 0 {
+                silent = Deadline::after(SILENCE);
+            }
         }
     }
 
