@@ -3,17 +3,16 @@
 //! ```text
 //!  byte 0                  16                              48          56          64
 //!       +------------------+-------------------------------+-----------+-----------+
-//!       | 8 tags of 16 bit | 8 record ids of 32 bit        | 8 x away  | 16 counts |
+//!       | 8 tags of 16 bit | 8 record ids of 32 bit        | 16 counts | away      |
 //!       +------------------+-------------------------------+-----------+-----------+
 //! ```
 //!
-//! Slot s has its tag in bits 16 * (s / 2) and up of tag word s % 2: compared as lanes of a word, the two words
-//! interleave to one byte per slot. Tag 0 marks an empty slot.
-//!
-//! An entry lives in its home bucket or in the one other bucket its tag leads to. Byte s of `away` is 1 if slot s
-//! holds an entry away from home, so the two kinds are never confused. Count c, 4 bits, is the number of entries at
+//! Tag 0 marks an empty slot. An entry lives in its home bucket or in the one other bucket its tag leads to. Bit s of
+//! `away` is 1 if slot s holds an entry away from home, so the two kinds are never confused. Count c, 4 bits, is the number of entries at
 //! home here that live elsewhere and have c as the lowest bits of their tag: at 0 a miss needs no second line. One
 //! count for all would send six of ten misses to the second line when the table is full; 16 send one of twelve.
+
+use crate::tags::equal;
 
 /// Entries in a bucket.
 pub(crate) const SLOTS: usize = 8;
@@ -24,10 +23,10 @@ const COUNT_MAX: u64 = 15;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub(crate) struct Bucket {
-    tags: [u64; 2],
+    tags: [u16; SLOTS],
     ids: [u32; SLOTS],
-    away: u64,
     counts: u64,
+    away: u32,
 }
 
 const _: () = assert!(size_of::<Bucket>() == 64 && align_of::<Bucket>() == 64);
@@ -45,18 +44,18 @@ pub(crate) struct Entry {
 }
 
 impl Bucket {
-    pub(crate) const EMPTY: Bucket = Bucket { tags: [0; 2], ids: [0; SLOTS], away: 0, counts: 0 };
+    pub(crate) const EMPTY: Bucket = Bucket { tags: [0; SLOTS], ids: [0; SLOTS], counts: 0, away: 0 };
 
     /// The slots with this tag whose home is this bucket.
     #[inline(always)]
     pub(crate) fn at_home(&self, tag: Tag) -> Slots {
-        Slots(self.equal(tag.0) & !self.away)
+        Slots(equal(&self.tags, tag.0) & !self.away)
     }
 
     /// The slots with this tag whose home is the other bucket.
     #[inline(always)]
     pub(crate) fn away(&self, tag: Tag) -> Slots {
-        Slots(self.equal(tag.0) & self.away)
+        Slots(equal(&self.tags, tag.0) & self.away)
     }
 
     /// The slots with entries whose home is another bucket.
@@ -83,7 +82,7 @@ impl Bucket {
 
     #[inline(always)]
     pub(crate) fn free_slot(&self) -> Option<usize> {
-        Slots(self.equal(0)).next()
+        Slots(equal(&self.tags, 0)).next()
     }
 
     #[inline(always)]
@@ -95,7 +94,7 @@ impl Bucket {
     #[inline]
     pub(crate) fn entry(&self, slot: usize) -> Entry {
         Entry {
-            tag: Tag((self.tags[slot % 2] >> lane(slot)) as u16),
+            tag: Tag(self.tags[slot]),
             id: self.ids[slot],
             is_away: self.away & bit(slot) != 0,
         }
@@ -104,14 +103,14 @@ impl Bucket {
     #[inline]
     pub(crate) fn put(&mut self, slot: usize, entry: Entry) {
         debug_assert!(self.entry(slot).tag.0 == 0, "slot {slot} is taken");
-        self.tags[slot % 2] |= u64::from(entry.tag.0) << lane(slot);
+        self.tags[slot] = entry.tag.0;
         self.ids[slot] = entry.id;
-        self.away |= u64::from(entry.is_away) << (slot * 8);
+        self.away |= u32::from(entry.is_away) << slot;
     }
 
     #[inline]
     pub(crate) fn clear(&mut self, slot: usize) {
-        self.tags[slot % 2] &= !(0xFFFF << lane(slot));
+        self.tags[slot] = 0;
         self.away &= !bit(slot);
     }
 
@@ -126,25 +125,6 @@ impl Bucket {
     pub(crate) fn count_in(&mut self, tag: Tag) {
         self.counts -= 1 << count_shift(tag);
     }
-
-    /// Bit 0 of byte i is set if tag i equals `tag`. About a dozen instructions for all eight, without a branch and
-    /// without a target feature beyond the baseline's.
-    #[inline(always)]
-    fn equal(&self, tag: u16) -> u64 {
-        let tag = u64::from(tag) * EACH_LANE;
-        let [even, odd] = self.tags.map(|word| zero_lanes(word ^ tag));
-        even >> 15 | odd >> 7
-    }
-}
-
-/// The lowest bit of each lane of 16 bits.
-const EACH_LANE: u64 = 0x0001_0001_0001_0001;
-
-/// The highest bit of each lane that is 0, exactly: no carry leaves a lane (Hacker's Delight, section 6-1).
-#[inline(always)]
-fn zero_lanes(word: u64) -> u64 {
-    const LOW: u64 = 0x7FFF * EACH_LANE;
-    !(((word & LOW) + LOW) | word | LOW)
 }
 
 #[inline(always)]
@@ -153,18 +133,13 @@ fn count_shift(tag: Tag) -> u32 {
 }
 
 #[inline(always)]
-fn lane(slot: usize) -> usize {
-    slot / 2 * 16
+fn bit(slot: usize) -> u32 {
+    1 << slot
 }
 
-#[inline(always)]
-fn bit(slot: usize) -> u64 {
-    1 << (slot * 8)
-}
-
-/// A set of slots of one bucket: bit 0 of byte i for slot i.
+/// A set of slots of one bucket: bit s for slot s.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slots(u64);
+pub(crate) struct Slots(u32);
 
 impl Iterator for Slots {
     type Item = usize;
@@ -174,7 +149,7 @@ impl Iterator for Slots {
         if self.0 == 0 {
             return None;
         }
-        let slot = self.0.trailing_zeros() as usize / 8;
+        let slot = self.0.trailing_zeros() as usize;
         self.0 &= self.0 - 1;
         Some(slot)
     }

@@ -9,9 +9,9 @@
 //!
 //!   Index: buckets of one cache line, an entry is in its home bucket or in one other
 //!   +----------------------------------------------------------------+
-//!   | 8 tags (16 bits of hash) | 8 record ids | 8 x away | 16 counts |  <- home: tag found, or count 0: one line
+//!   | 8 tags (16 bits of hash) | 8 record ids | 16 counts | 8 x away |  <- home: tag found, or count 0: one line
 //!   +----------------------------------------------------------------+
-//!   | 8 tags                   | 8 record ids | 8 x away | 16 counts |  <- other: computed from home and tag alone,
+//!   | 8 tags                   | 8 record ids | 16 counts | 8 x away |  <- other: computed from home and tag alone,
 //!   +----------------------------------------------------------------+     so no record is read to move an entry
 //!
 //!   Slabs: an arena of extents of 1,024 records; an extent belongs to one slab, or is free
@@ -45,6 +45,7 @@ mod huge_pages;
 mod positions;
 mod prefetch;
 mod record;
+mod tags;
 mod walk;
 
 pub use error::{Full, OutOfMemory};

@@ -80,26 +80,17 @@ impl Delta {
     #[inline]
     #[must_use]
     pub const fn apply(self, checksum: u16) -> u16 {
-        !fold_few(!checksum as u64 + self.sum)
+        !fold(!checksum as u64 + self.sum)
     }
 }
 
-/// As [`fold`], for sums below 2^47: those of a few words.
-#[inline(always)]
-pub(crate) const fn fold_few(sum: u64) -> u16 {
-    // Below 2^32, then below 0x1_8000, and the last carry cannot carry again.
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
-}
-
 /// Folds to 16 bits with end-around carry. A sum that is not 0 never becomes 0: it becomes 0xffff.
-#[inline]
-const fn fold(sum: u64) -> u16 {
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
+#[inline(always)]
+pub(crate) const fn fold(sum: u64) -> u16 {
+    // A word plus itself turned by half its width: the upper half is the sum of both halves, the carry of the lower half
+    // brought round.
+    let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 #[cfg(test)]
@@ -147,12 +138,20 @@ mod tests {
         }
     }
 
+    /// Folding keeps a sum modulo 0xffff and gives 0 for 0 alone.
     #[test]
-    fn both_folds_agree_on_sums_of_a_few_words() {
-        let near_powers =
-            (0..47).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + 0xffff]);
-        for sum in near_powers.chain([(1 << 47) - 1, 0x7fff_ffff_8000, 0x1_7fff_ffff]) {
-            assert_eq!(fold_few(sum), fold(sum), "{sum:#x}");
+    fn folds_to_the_remainder() {
+        let near_powers = (0..64).flat_map(|bit| {
+            let power = 1u64 << bit;
+            [power - 1, power, power.wrapping_add(0xffff), power.wrapping_mul(0xffff)]
+        });
+        for sum in near_powers.chain([u64::MAX, 0x7fff_ffff_8000, 0x1_7fff_ffff]) {
+            let expected = match (sum, sum % 0xffff) {
+                (0, _) => 0,
+                (_, 0) => 0xffff,
+                (_, remainder) => remainder as u16,
+            };
+            assert_eq!(fold(sum), expected, "{sum:#x}");
         }
     }
 

@@ -120,7 +120,7 @@ impl Ipv4 {
     pub fn is_checksum_right(&self) -> bool {
         let words: &[[u8; 4]; 5] = zerocopy::transmute_ref!(self);
         let sum = words.iter().map(|&word| u64::from(u32::from_ne_bytes(word))).sum();
-        checksum::fold_few(sum) == 0xffff
+        checksum::fold(sum) == 0xffff
     }
 
     /// Computes the checksum of a header without options.
