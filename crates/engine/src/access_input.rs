@@ -20,52 +20,61 @@ impl<F: Frame> Engine<F> {
         frames: &mut Vec<F>,
         cx: &mut Context<'_, P>,
     ) {
-        let mut burst = std::mem::take(&mut self.upstream);
-        frames.iter().take(PREFETCH_AHEAD).for_each(|frame| frame.prefetch(0));
-        for (packet, at) in burst.iter_mut().zip(0..frames.len()) {
-            if let Some(ahead) = frames.get(at + PREFETCH_AHEAD) {
-                ahead.prefetch(0);
-            }
-            self.access_step(&mut frames[at], packet);
-        }
-        for packet in burst.iter_mut().take(frames.len()) {
+        let mut slots = std::mem::take(&mut self.upstream);
+        let burst = &mut slots[..frames.len()];
+        self.read_access(frames, burst);
+        // Frames that the home bucket names no record for, a bit each.
+        let mut elsewhere = 0_u64;
+        for (at, packet) in burst.iter_mut().enumerate() {
             if packet.step == Step::Translate {
                 packet.candidate = self.nat.prefetch_outbound_record(packet.hash);
+                if packet.candidate.is_none() {
+                    elsewhere |= 1 << at;
+                }
             }
         }
-        for packet in burst.iter_mut().take(frames.len()) {
-            if packet.step == Step::Translate && packet.candidate.is_none() {
-                packet.candidate = self.nat.prefetch_outbound_elsewhere(packet.hash);
-                if packet.candidate.is_none() {
-                    self.nat.prefetch_home(&packet.home);
-                }
+        while elsewhere != 0 {
+            let packet = &mut burst[elsewhere.trailing_zeros() as usize];
+            elsewhere &= elsewhere - 1;
+            packet.candidate = self.nat.prefetch_outbound_elsewhere(packet.hash);
+            if packet.candidate.is_none() {
+                self.nat.prefetch_home(&packet.home);
             }
         }
         for (frame, packet) in frames.drain(..).zip(&*burst) {
-            match packet.step {
-                Step::Translate => self.translate_up(frame, packet, cx),
-                Step::Arp => self.arp_input(Side::Access, frame, cx),
-                Step::Pong => self.answer_ping(Side::Access, frame, packet.from, cx),
-                Step::KeepaliveBack => self.send(Side::Access, frame, 0, cx),
-                Step::TimeExceeded => {
-                    let (complaint, home) = (Complaint::TimeExceeded, packet.home);
-                    self.complain_to_home(complaint, &home, frame.data(), cx);
-                    self.discard(DropReason::TtlExceeded);
-                }
-                Step::Discard(reason) => self.discard(reason),
+            if packet.step == Step::Translate {
+                self.translate_up(frame, packet, cx);
+            } else {
+                self.serve_access(frame, packet, cx);
             }
         }
         self.open_mappings(cx);
-        self.upstream = burst;
+        self.upstream = slots;
+    }
+
+    /// Finds out what each frame wants.
+    #[inline(always)]
+    fn read_access(&self, frames: &mut [F], burst: &mut [Upstream]) {
+        frames.iter().take(PREFETCH_AHEAD).for_each(|frame| frame.prefetch(0));
+        for (at, packet) in burst.iter_mut().enumerate() {
+            if let Some(ahead) = frames.get(at + PREFETCH_AHEAD) {
+                ahead.prefetch(0);
+            }
+            let frame = &mut frames[at];
+            if self.common_up(frame, packet) {
+                packet.step = Step::Translate;
+                frame.keep(packet.offset, packet.len);
+                self.nat.prefetch_outbound(packet.hash);
+            } else {
+                self.read_otherwise_access(frame, packet);
+            }
+        }
     }
 
     /// Finds out what a frame wants, cuts it to the part that this is about, and asks for its index line.
-    #[inline(always)]
-    fn access_step(&self, frame: &mut F, packet: &mut Upstream) {
-        packet.step = match self.common_up(frame, packet) {
-            true => Step::Translate,
-            false => self.access_input(frame, packet).unwrap_or_else(Step::Discard),
-        };
+    #[inline(never)]
+    fn read_otherwise_access(&self, frame: &mut F, packet: &mut Upstream) {
+        packet.step = self.access_input(frame, packet).unwrap_or_else(Step::Discard);
         if let Step::Discard(_) = packet.step {
             return;
         }
@@ -75,6 +84,28 @@ impl<F: Frame> Engine<F> {
             if packet.is_remarked {
                 rewrite::traffic_class(frame.data_mut(), packet.tos);
             }
+        }
+    }
+
+    /// A frame that wants something else than to be translated.
+    #[inline(never)]
+    fn serve_access<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &Upstream,
+        cx: &mut Context<'_, P>,
+    ) {
+        match packet.step {
+            Step::Translate => self.translate_up(frame, packet, cx),
+            Step::Arp => self.arp_input(Side::Access, frame, cx),
+            Step::Pong => self.answer_ping(Side::Access, frame, packet.from, cx),
+            Step::KeepaliveBack => self.send(Side::Access, frame, 0, cx),
+            Step::TimeExceeded => {
+                let (complaint, home) = (Complaint::TimeExceeded, packet.home);
+                self.complain_to_home(complaint, &home, frame.data(), cx);
+                self.discard(DropReason::TtlExceeded);
+            }
+            Step::Discard(reason) => self.discard(reason),
         }
     }
 
@@ -175,6 +206,8 @@ impl<F: Frame> Engine<F> {
         packet.key.read(inner, Toward::Internet)?;
         let key = &packet.key;
         packet.hash = self.nat.outbound_hash(&packet.home, key.source, key.protocol);
+        packet.is_straight =
+            key.is_plain(packet.header_len) && packet.len <= self.link(Side::Internet).mtu;
         Ok(Step::Translate)
     }
 

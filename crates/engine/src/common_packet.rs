@@ -90,6 +90,7 @@ impl<F: Frame> Engine<F> {
             }
         }
         packet.is_remarked = false;
+        packet.is_straight = packet.len <= self.link(Side::Internet).mtu;
         packet.header_len = Ipv4::LEN;
         packet.hash = self.nat.outbound_hash(&packet.home, packet.key.source, packet.key.protocol);
         true
@@ -116,6 +117,7 @@ impl<F: Frame> Engine<F> {
             return false;
         }
         (packet.offset, packet.len) = (LINK, usize::from(headers.ip.total_length.get()));
+        packet.is_straight = packet.len <= self.tunnel_mtu_least;
         packet.header_len = Ipv4::LEN;
         packet.hash = self.nat.inbound_hash(packet.key.destination, packet.key.protocol);
         true

@@ -236,7 +236,7 @@ fn stale_up(n: u8) -> Upstream {
     };
     packet.key = stale_key(n);
     (packet.header_len, packet.offset, packet.len) = (n.into(), n.into(), n.into());
-    packet.is_remarked = n & 1 != 0;
+    (packet.is_remarked, packet.is_straight) = (n & 1 != 0, n & 1 == 0);
     packet
 }
 
@@ -245,6 +245,7 @@ fn stale_down(n: u8) -> Downstream {
     packet.hash = weir_nat::Hash(u64::from(n));
     packet.key = stale_key(n);
     (packet.header_len, packet.offset, packet.len) = (n.into(), n.into(), n.into());
+    packet.is_straight = n & 1 == 0;
     packet
 }
 
@@ -274,8 +275,9 @@ fn compare_up(world: &mut World, bytes: &[u8], ways: &mut Ways) {
         ways.common += 1;
         assert_eq!(step, Ok(upstream::Step::Translate));
         let of = |packet: &Upstream| {
-            let Upstream { offset, len, home, key, header_len, hash, is_remarked, .. } = *packet;
-            (offset, len, home, key, header_len, hash, is_remarked)
+            let Upstream { offset, len, home, key, header_len, hash, .. } = *packet;
+            let Upstream { is_remarked, is_straight, .. } = *packet;
+            (offset, len, home, key, header_len, hash, is_remarked, is_straight)
         };
         assert_eq!(of(&common), of(&general));
     } else if step == Ok(upstream::Step::Translate) {
@@ -299,8 +301,8 @@ fn compare_down(world: &mut World, bytes: &[u8], ways: &mut Ways) {
             ways.common += 1;
             assert_eq!(step, Ok(downstream::Step::Translate));
             let of = |packet: &Downstream| {
-                let Downstream { offset, len, key, header_len, hash, .. } = *packet;
-                (offset, len, key, header_len, hash)
+                let Downstream { offset, len, key, header_len, hash, is_straight, .. } = *packet;
+                (offset, len, key, header_len, hash, is_straight)
             };
             assert_eq!(of(&common), of(&general));
         }

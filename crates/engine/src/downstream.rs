@@ -39,6 +39,8 @@ pub(crate) struct Downstream {
     /// The part of the frame that the step is about.
     pub(crate) offset: usize,
     pub(crate) len: usize,
+    /// TCP or UDP without IP options, no fragment, with a hop left, and it fits any tunnel.
+    pub(crate) is_straight: bool,
     pub(crate) step: Step,
     /// Who sent a ping on the link.
     pub(crate) from: Mac,
@@ -52,6 +54,7 @@ impl Downstream {
         candidate: None,
         offset: 0,
         len: 0,
+        is_straight: false,
         step: Step::Discard(DropReason::FrameTruncated),
         from: Mac::ZERO,
     };
@@ -75,17 +78,31 @@ impl<F: Frame> Engine<F> {
         packet: &Downstream,
         cx: &mut Context<'_, P>,
     ) {
-        let is_straight = packet.key.kind == Kind::Session;
-        if let Some(candidate) = packet.candidate.filter(|_| is_straight) {
+        if let Some(candidate) = packet.candidate.filter(|_| packet.is_straight) {
             let (inbound, now) = (packet.inbound(), cx.now.tick());
             if let Some(delivery) = self.nat.inbound_established(candidate, &inbound, now) {
-                return self.send_down(frame, packet, &delivery, cx);
+                return self.send_straight_down(frame, packet, &delivery, cx);
             }
         }
         self.translate_down_otherwise(frame, packet, cx);
     }
 
-    /// Whatever is not a packet of an established session.
+    #[inline(always)]
+    fn send_straight_down<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        packet: &Downstream,
+        delivery: &Delivery,
+        cx: &mut Context<'_, P>,
+    ) {
+        let Downstream { hash, key, .. } = packet;
+        self.clamp_mss(&mut frame, Ipv4::LEN, key);
+        let (bytes, inside) = (frame.data_mut(), delivery.inside);
+        rewrite::forward_straight(bytes, key.protocol, End::Destination, inside);
+        self.encapsulate(frame, &delivery.home, (hash.0 >> 32) as u32, cx);
+    }
+
+    /// Whatever is not a straight packet of an established session.
     #[inline(never)]
     fn translate_down_otherwise<P: Pool<Frame = F>>(
         &mut self,
@@ -122,7 +139,6 @@ impl<F: Frame> Engine<F> {
         self.first_fragment_down(frame, &packet.key, delivery, cx)
     }
 
-    #[inline(always)]
     fn send_down<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
@@ -137,7 +153,6 @@ impl<F: Frame> Engine<F> {
         self.deliver(frame, &delivery.home, packet.hash, cx);
     }
 
-    #[inline(always)]
     fn edit_down(&self, frame: &mut F, packet: &Downstream, delivery: &Delivery) {
         let Downstream { key, header_len, .. } = packet;
         self.clamp_mss(frame, *header_len, key);
@@ -219,7 +234,6 @@ impl<F: Frame> Engine<F> {
     }
 
     /// Whether a packet may take one more hop into the tunnel; its sender is told if not.
-    #[inline(always)]
     fn check_hop<P: Pool<Frame = F>>(
         &mut self,
         packet: &[u8],
@@ -265,7 +279,6 @@ impl<F: Frame> Engine<F> {
     }
 
     /// A translated packet leaves toward its home, in pieces if it must.
-    #[inline(always)]
     pub(crate) fn deliver<P: Pool<Frame = F>>(
         &mut self,
         frame: F,

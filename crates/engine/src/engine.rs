@@ -72,6 +72,8 @@ pub struct Engine<F: Frame> {
     /// Packets whose mappings are being made, and the hashes of their flows.
     pub(crate) waiting: Vec<Waiting<F>>,
     pub(crate) waiting_hashes: Vec<u64>,
+    /// Bytes of a packet that fit the tunnel of any home, whatever its key.
+    pub(crate) tunnel_mtu_least: usize,
     links: [Link; 2],
     flows_max: u64,
     swept_ms: u64,
@@ -98,6 +100,7 @@ impl<F: Frame> Engine<F> {
             flows_max: u64::from(config.nat.flows_max),
             identification: config.nat.seed[0] as u16,
             outer_identification: config.nat.seed[1] as u16,
+            tunnel_mtu_least: usize::from(tunnel_mtu_least(&config)),
             links: [Link::new(&config.access), Link::new(&config.internet)],
             nat: Nat::new(config.nat)?,
             fragments: FragmentCache::new(config.fragments),
@@ -227,17 +230,21 @@ impl<F: Frame> Engine<F> {
     }
 }
 
-/// 20 bytes of IP and 20 of TCP; the GRE overhead counts a key, which a home may or may not send.
+/// The GRE overhead counts a key, which a home may or may not send.
+fn tunnel_mtu_least(config: &EngineConfig) -> u16 {
+    match config.mode {
+        AccessMode::Gre => config.access.mtu.saturating_sub(28),
+        AccessMode::Plain => config.access.mtu,
+    }
+}
+
+/// 20 bytes of IP and 20 of TCP.
 fn mss_max(config: &EngineConfig) -> Option<u16> {
-    let tunnel = match config.mode {
-        AccessMode::Gre => 28,
-        AccessMode::Plain => 0,
-    };
     match config.mss_clamp {
         MssClamp::Off => None,
         MssClamp::Max(mss) => Some(mss),
-        MssClamp::Auto => Some(
-            config.internet.mtu.min(config.access.mtu.saturating_sub(tunnel)).saturating_sub(40),
-        ),
+        MssClamp::Auto => {
+            Some(config.internet.mtu.min(tunnel_mtu_least(config)).saturating_sub(40))
+        }
     }
 }

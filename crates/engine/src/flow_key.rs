@@ -52,6 +52,14 @@ impl FlowKey {
         tcp_flags: 0,
     };
 
+    /// TCP or UDP behind an IP header, `header_len` bytes, without options, and no fragment.
+    #[inline]
+    pub(crate) fn is_plain(&self, header_len: usize) -> bool {
+        self.kind == Kind::Session
+            && self.protocol != Protocol::Icmp
+            && header_len == ipv4::Ipv4::LEN
+    }
+
     /// Reads the transport header of a packet.
     pub(crate) fn read(&mut self, packet: &Packet<'_>, toward: Toward) -> Result<(), DropReason> {
         let ip = packet.ip;

@@ -19,48 +19,79 @@ impl<F: Frame> Engine<F> {
         frames: &mut Vec<F>,
         cx: &mut Context<'_, P>,
     ) {
-        let mut burst = std::mem::take(&mut self.downstream);
+        let mut slots = std::mem::take(&mut self.downstream);
+        let burst = &mut slots[..frames.len()];
+        self.read_internet(frames, burst);
+        // Frames that the home bucket names no record for, a bit each.
+        let mut elsewhere = 0_u64;
+        for (at, packet) in burst.iter_mut().enumerate() {
+            if packet.step == Step::Translate {
+                packet.candidate = self.nat.prefetch_inbound_record(packet.hash);
+                if packet.candidate.is_none() {
+                    elsewhere |= 1 << at;
+                }
+            }
+        }
+        while elsewhere != 0 {
+            let packet = &mut burst[elsewhere.trailing_zeros() as usize];
+            elsewhere &= elsewhere - 1;
+            packet.candidate = self.nat.prefetch_inbound_elsewhere(packet.hash);
+        }
+        for (frame, packet) in frames.drain(..).zip(&*burst) {
+            if packet.step == Step::Translate {
+                self.translate_down(frame, packet, cx);
+            } else {
+                self.serve_internet(frame, packet, cx);
+            }
+        }
+        self.downstream = slots;
+    }
+
+    /// Finds out what each frame wants.
+    #[inline(always)]
+    fn read_internet(&self, frames: &mut [F], burst: &mut [Downstream]) {
         frames.iter().take(PREFETCH_AHEAD).for_each(|frame| frame.prefetch(TUNNEL_ROOM));
-        for (packet, at) in burst.iter_mut().zip(0..frames.len()) {
+        for (at, packet) in burst.iter_mut().enumerate() {
             if let Some(ahead) = frames.get(at + PREFETCH_AHEAD) {
                 ahead.prefetch(TUNNEL_ROOM);
             }
-            self.internet_step(&mut frames[at], packet);
-        }
-        for packet in burst.iter_mut().take(frames.len()) {
-            if packet.step == Step::Translate {
-                packet.candidate = self.nat.prefetch_inbound_record(packet.hash);
+            let frame = &mut frames[at];
+            if self.common_down(frame, packet) {
+                packet.step = Step::Translate;
+                frame.keep(packet.offset, packet.len);
+                self.nat.prefetch_inbound(packet.hash);
+            } else {
+                self.read_otherwise_internet(frame, packet);
             }
         }
-        for packet in burst.iter_mut().take(frames.len()) {
-            if packet.step == Step::Translate && packet.candidate.is_none() {
-                packet.candidate = self.nat.prefetch_inbound_elsewhere(packet.hash);
-            }
-        }
-        for (frame, packet) in frames.drain(..).zip(&*burst) {
-            match packet.step {
-                Step::Translate => self.translate_down(frame, packet, cx),
-                Step::Arp => self.arp_input(Side::Internet, frame, cx),
-                Step::Pong => self.answer_ping(Side::Internet, frame, packet.from, cx),
-                Step::Discard(reason) => self.discard(reason),
-            }
-        }
-        self.downstream = burst;
     }
 
     /// Finds out what a frame wants, cuts it to its packet, and asks for its index line.
-    #[inline(always)]
-    fn internet_step(&self, frame: &mut F, packet: &mut Downstream) {
-        packet.step = match self.common_down(frame, packet) {
-            true => Step::Translate,
-            false => self.internet_input(frame, packet).unwrap_or_else(Step::Discard),
-        };
+    #[inline(never)]
+    fn read_otherwise_internet(&self, frame: &mut F, packet: &mut Downstream) {
+        packet.step = self.internet_input(frame, packet).unwrap_or_else(Step::Discard);
         if let Step::Discard(_) = packet.step {
             return;
         }
         frame.keep(packet.offset, packet.len);
         if packet.step == Step::Translate {
             self.nat.prefetch_inbound(packet.hash);
+        }
+    }
+
+    /// A frame that wants something else than to be translated.
+    #[inline(never)]
+    fn serve_internet<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &Downstream,
+        cx: &mut Context<'_, P>,
+    ) {
+        match packet.step {
+            Step::Translate => self.translate_down(frame, packet, cx),
+            Step::Arp => self.arp_input(Side::Internet, frame, cx),
+            Step::Pong => self.answer_ping(Side::Internet, frame, packet.from, cx),
+            Step::Discard(reason) => self.discard(reason),
         }
     }
 
@@ -107,6 +138,9 @@ impl<F: Frame> Engine<F> {
         packet.key.read(whole, Toward::Home)?;
         let key = &packet.key;
         packet.hash = self.nat.inbound_hash(key.destination, key.protocol);
+        packet.is_straight = key.is_plain(packet.header_len)
+            && whole.ip.ttl > 1
+            && whole.bytes.len() <= self.tunnel_mtu_least;
         Ok(())
     }
 }

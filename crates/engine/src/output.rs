@@ -42,7 +42,7 @@ impl<F> Output<F> {
             Side::Access => &mut self.access,
             Side::Internet => &mut self.internet,
         };
-        let has_room = frames.len() < OUTPUT_MAX;
+        let has_room = frames.len() < frames.capacity();
         if has_room {
             frames.push(frame);
         }

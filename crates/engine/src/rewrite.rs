@@ -16,12 +16,20 @@ pub(crate) enum End {
     Destination,
 }
 
+/// As [`forward`], for UDP or TCP behind an IP header without options.
+#[inline(always)]
+pub(crate) fn forward_straight(packet: &mut [u8], protocol: Protocol, end: End, new: Endpoint) {
+    if let Ok((ip, transport)) = Ipv4::mut_from_prefix(packet) {
+        let delta = hop(ip, end, new.address);
+        transport_endpoint(transport, protocol, end, new.port, delta);
+    }
+}
+
 /// One hop of a translated packet: one end gets a new address and a new port (for ICMP queries: identifier), the
 /// time to live goes down by one. Does nothing to a transport header that is cut off; the callers have checked that it
 /// is not, and that there is a hop left.
 ///
 /// `packet` starts at the IP header, `header_len` is its length in bytes.
-#[inline(always)]
 pub(crate) fn forward(
     packet: &mut [u8],
     header_len: usize,
@@ -29,19 +37,6 @@ pub(crate) fn forward(
     end: End,
     new: Endpoint,
 ) {
-    if header_len == Ipv4::LEN && protocol != Protocol::Icmp {
-        if let Ok((ip, transport)) = Ipv4::mut_from_prefix(packet) {
-            let delta = hop(ip, end, new.address);
-            transport_endpoint(transport, protocol, end, new.port, delta);
-        }
-    } else {
-        forward_any(packet, header_len, protocol, end, new);
-    }
-}
-
-/// A packet with IP options, or an ICMP query.
-#[inline(never)]
-fn forward_any(packet: &mut [u8], header_len: usize, protocol: Protocol, end: End, new: Endpoint) {
     let Some((header, transport)) = packet.split_at_mut_checked(header_len) else { return };
     let Ok((ip, _)) = Ipv4::mut_from_prefix(header) else { return };
     let delta = hop(ip, end, new.address);

@@ -48,6 +48,8 @@ pub(crate) struct Upstream {
     /// The traffic class octet it leaves the tunnel with, and whether that is another one than it had.
     pub(crate) tos: u8,
     pub(crate) is_remarked: bool,
+    /// TCP or UDP without IP options, no fragment, and it fits the link ahead.
+    pub(crate) is_straight: bool,
     pub(crate) step: Step,
     /// Who sent a ping on the link.
     pub(crate) from: Mac,
@@ -64,6 +66,7 @@ impl Upstream {
         len: 0,
         tos: 0,
         is_remarked: false,
+        is_straight: false,
         step: Step::Discard(DropReason::FrameTruncated),
         from: Mac::ZERO,
     };
@@ -97,18 +100,33 @@ impl<F: Frame> Engine<F> {
         packet: &Upstream,
         cx: &mut Context<'_, P>,
     ) {
-        let is_straight =
-            packet.key.kind == Kind::Session && frame.data().len() <= self.link(Side::Internet).mtu;
-        if let Some(candidate) = packet.candidate.filter(|_| is_straight) {
+        if let Some(candidate) = packet.candidate.filter(|_| packet.is_straight) {
             let (outbound, now) = (packet.outbound(), cx.now.tick());
             if let Some(public) = self.nat.outbound_established(candidate, &outbound, now) {
-                return self.send_up(frame, packet, public, cx);
+                return self.send_straight_up(frame, packet, public, cx);
             }
         }
         self.translate_up_otherwise(frame, packet, cx);
     }
 
-    /// Whatever is not a packet of an established session that fits.
+    #[inline(always)]
+    fn send_straight_up<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        packet: &Upstream,
+        public: Endpoint,
+        cx: &mut Context<'_, P>,
+    ) {
+        let Upstream { hash, key, .. } = packet;
+        self.clamp_mss(&mut frame, Ipv4::LEN, key);
+        rewrite::forward_straight(frame.data_mut(), key.protocol, End::Source, public);
+        if self.nat.is_public(key.destination.address) {
+            return self.hairpin(frame, cx);
+        }
+        self.send(Side::Internet, frame, (hash.0 >> 32) as u32, cx);
+    }
+
+    /// Whatever is not a straight packet of an established session.
     #[inline(never)]
     fn translate_up_otherwise<P: Pool<Frame = F>>(
         &mut self,
@@ -210,7 +228,6 @@ impl<F: Frame> Engine<F> {
         Ok(())
     }
 
-    #[inline(always)]
     fn send_up<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
@@ -333,7 +350,6 @@ impl<F: Frame> Engine<F> {
 
     /// A translated packet leaves toward the internet, in pieces if it must; or turns around (hairpinning,
     /// RFC 4787 REQ-9) when its destination is one of our own public addresses.
-    #[inline(always)]
     fn forward_up<P: Pool<Frame = F>>(
         &mut self,
         frame: F,

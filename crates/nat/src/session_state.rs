@@ -47,6 +47,7 @@ impl SessionState {
     }
 
     /// The state after a packet of `sender`.
+    #[inline]
     pub(crate) fn after(self, protocol: Protocol, sender: Sender, tcp_flags: u8) -> Self {
         match (protocol, sender) {
             (Protocol::Tcp, _) => self.after_segment(sender, tcp_flags),
