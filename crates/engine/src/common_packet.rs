@@ -3,7 +3,6 @@
 //! a common packet (the test below holds one against the other) and the right reason in any other.
 
 use weir_nat::{Home, Protocol};
-use weir_wire::ethernet::{Ethernet, Vlan};
 use weir_wire::frame::Frame;
 use weir_wire::gre::{self, Gre};
 use weir_wire::ipv4::{self, Ipv4};
@@ -14,6 +13,7 @@ use crate::downstream::Downstream;
 use crate::engine::Engine;
 use crate::flow_key::{FlowKey, Kind};
 use crate::ip_input::is_martian;
+use crate::link_header::{TAGGED, UNTAGGED};
 use crate::upstream::Upstream;
 use crate::{AccessMode, Side};
 
@@ -35,9 +35,6 @@ struct TunnelHeaders {
 }
 
 const TUNNEL_LEN: usize = Ipv4::LEN + Gre::LEN;
-/// Lengths of the link's header. Constants, so that what follows lies at fixed places from one pointer.
-const UNTAGGED: usize = Ethernet::LEN;
-const TAGGED: usize = Ethernet::LEN + Vlan::LEN;
 /// Version 4, five words.
 const NO_OPTIONS: u8 = 0x45;
 

@@ -322,37 +322,46 @@ impl<F: Frame> Engine<F> {
         flow: u32,
         cx: &mut Context<'_, P>,
     ) {
+        self.outer_identification = self.outer_identification.wrapping_add(1);
+        let Some(header) = self.link(Side::Access).gateways.choose(flow) else {
+            return self.discard(DropReason::GatewayUnresolved);
+        };
+        let tunnel_len = match self.mode {
+            AccessMode::Gre => Ipv4::LEN + gre::header_len(home.gre_key),
+            AccessMode::Plain => 0,
+        };
+        let Some(packet) = header.push_before(&mut frame, tunnel_len) else {
+            return self.discard(DropReason::NoBuffer);
+        };
         if self.mode == AccessMode::Gre {
-            let inner = Ipv4::ref_from_prefix(frame.data());
-            let (tos, dont_fragment) =
-                inner.map_or((0, false), |(ip, _)| (ip.tos, ip.dont_fragment()));
-            let tunnel_len = Ipv4::LEN + gre::header_len(home.gre_key);
-            let len = (tunnel_len + frame.data().len()) as u16;
-            if !frame.push(tunnel_len) {
-                return self.discard(DropReason::NoBuffer);
-            }
-            self.outer_identification = self.outer_identification.wrapping_add(1);
-            let template = self.shards.tunnel_header(home.shard);
-            let identification = self.outer_identification;
-            if let Ok((outer, payload)) = Ipv4::mut_from_prefix(frame.data_mut()) {
-                *outer = *template;
-                outer.tos = ecn::encapsulate(tos);
-                outer.total_length = len.into();
-                outer.identification = identification.into();
-                outer.set_fragment(dont_fragment, false, 0);
-                outer.destination = home.outer.into();
-                // The template's checksum is right without all this.
-                let delta = Delta::new()
-                    .replace16(0, u16::from(outer.tos))
-                    .replace16(template.total_length.get(), len)
-                    .replace16(0, identification)
-                    .replace16(0, outer.flags_fragment.get())
-                    .replace32(0, home.outer);
-                outer.checksum = delta.apply(template.checksum.get()).into();
-                gre::emit(payload, gre::PROTOCOL_IPV4, home.gre_key);
-            }
+            self.write_tunnel_header(packet, tunnel_len, home);
         }
-        self.send(Side::Access, frame, flow, cx);
+        self.emit(Side::Access, frame, cx);
+    }
+
+    /// `packet` is the inner packet behind `tunnel_len` bytes, where the header goes.
+    #[inline(always)]
+    fn write_tunnel_header(&self, packet: &mut [u8], tunnel_len: usize, home: &Home) {
+        let len = packet.len() as u16;
+        let Some((tunnel, inner)) = packet.split_at_mut_checked(tunnel_len) else { return };
+        let Ok((inner, _)) = Ipv4::ref_from_prefix(inner) else { return };
+        let Ok((outer, gre)) = Ipv4::mut_from_prefix(tunnel) else { return };
+        let template = self.shards.tunnel_header(home.shard);
+        *outer = *template;
+        outer.tos = ecn::encapsulate(inner.tos);
+        outer.total_length = len.into();
+        outer.identification = self.outer_identification.into();
+        outer.set_fragment(inner.dont_fragment(), false, 0);
+        outer.destination = home.outer.into();
+        // The template's checksum is right without all this.
+        let delta = Delta::new()
+            .replace16(0, u16::from(outer.tos))
+            .replace16(template.total_length.get(), len)
+            .replace16(0, self.outer_identification)
+            .replace16(0, outer.flags_fragment.get())
+            .replace32(0, home.outer);
+        outer.checksum = delta.apply(template.checksum.get()).into();
+        gre::emit(gre, gre::PROTOCOL_IPV4, home.gre_key);
     }
 
     /// Tells a home what became of its packet; the worker speaks from the tunnel endpoint.

@@ -117,7 +117,7 @@ impl<F: Frame> Engine<F> {
 
     /// The MAC address of a port that was attached after the tables were built.
     pub fn set_mac(&mut self, side: Side, mac: Mac) {
-        self.link_mut(side).mac = mac;
+        self.link_mut(side).set_mac(mac);
     }
 
     /// Announces the worker on both sides and asks for its gateways. Call once, when the ports are up.

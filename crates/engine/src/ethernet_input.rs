@@ -7,6 +7,7 @@ use weir_wire::ethernet::{
 use weir_wire::frame::Frame;
 use zerocopy::FromBytes;
 
+use crate::link_header::LinkHeader;
 use crate::neighbor::Gateways;
 use crate::{DropReason, SideConfig};
 
@@ -38,7 +39,10 @@ impl Link {
             mac: config.mac,
             address: config.address.addr().to_bits(),
             mtu: usize::from(config.mtu),
-            gateways: Gateways::new(config.gateways.iter().map(|address| address.to_bits())),
+            gateways: Gateways::new(
+                config.gateways.iter().map(|address| address.to_bits()),
+                LinkHeader::new(Mac::ZERO, config.mac, config.vlan, ETHERTYPE_IPV4),
+            ),
             vlan: config.vlan,
         }
     }
@@ -91,31 +95,14 @@ impl Link {
         self.vlan.is_some()
     }
 
-    /// Puts the Ethernet header (and VLAN tag) in front of a packet; false when there is no headroom.
-    #[inline(always)]
-    pub(crate) fn push_header<F: Frame>(&self, frame: &mut F, to: Mac, network: Network) -> bool {
-        let ethertype = match network {
-            Network::Ipv4 => ETHERTYPE_IPV4,
-            Network::Arp => ETHERTYPE_ARP,
-        };
-        match self.vlan {
-            None => {
-                if !frame.push(Ethernet::LEN) {
-                    return false;
-                }
-                if let Ok((header, _)) = Ethernet::mut_from_prefix(frame.data_mut()) {
-                    *header = Ethernet::new(to, self.mac, ethertype);
-                }
-            }
-            Some(id) => {
-                if !frame.push(Ethernet::LEN + Vlan::LEN) {
-                    return false;
-                }
-                Ethernet::new(to, self.mac, ETHERTYPE_VLAN).emit(frame.data_mut());
-                Vlan::new(id, ethertype).emit(&mut frame.data_mut()[Ethernet::LEN..]);
-            }
-        }
-        true
+    /// The header of an IPv4 packet to a station of this link.
+    pub(crate) fn header_to(&self, to: Mac) -> LinkHeader {
+        LinkHeader::new(to, self.mac, self.vlan, ETHERTYPE_IPV4)
+    }
+
+    pub(crate) fn set_mac(&mut self, mac: Mac) {
+        self.mac = mac;
+        self.gateways.set_header(self.header_to(Mac::ZERO));
     }
 
     /// Makes `frame`, which must be empty, an ARP message ready to send.
@@ -124,6 +111,6 @@ impl Link {
             return false;
         }
         message.emit(frame.data_mut());
-        self.push_header(frame, to, Network::Arp)
+        LinkHeader::new(to, self.mac, self.vlan, ETHERTYPE_ARP).push(frame)
     }
 }

@@ -57,6 +57,6 @@ pub(crate) fn is_martian(ip: &Ipv4) -> bool {
 
 #[inline]
 fn is_martian_address(address: u32) -> bool {
-    let first = address >> 24;
-    first == 0 || first == 127 || first >= 224
+    // The first octet is 0, 224 or more, or 127.
+    address.wrapping_sub(1 << 24) >= 223 << 24 || address >> 24 == 127
 }

@@ -38,6 +38,7 @@ mod internet_input;
 mod ip_error;
 mod ip_fragment;
 mod ip_input;
+mod link_header;
 mod local;
 mod neighbor;
 mod output;

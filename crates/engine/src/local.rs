@@ -8,7 +8,6 @@ use weir_wire::ipv4::{self, Ipv4};
 use zerocopy::FromBytes;
 
 use crate::engine::{Context, Engine};
-use crate::ethernet_input::Network;
 use crate::ip_input::is_martian;
 use crate::{DropReason, Side};
 
@@ -46,7 +45,7 @@ impl<F: Frame> Engine<F> {
             return self.discard(DropReason::Martian);
         }
         turn_around(frame.data_mut());
-        if !self.link(side).push_header(&mut frame, from, Network::Ipv4) {
+        if !self.link(side).header_to(from).push(&mut frame) {
             return self.discard(DropReason::NoBuffer);
         }
         self.emit(side, frame, cx);

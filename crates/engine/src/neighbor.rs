@@ -5,6 +5,8 @@
 
 use weir_wire::ethernet::Mac;
 
+use crate::link_header::LinkHeader;
+
 /// Between two confirmations of a gateway that answers, milliseconds.
 const REFRESH_MS: u64 = 20_000;
 /// Between two requests to a gateway that has not answered, milliseconds.
@@ -24,26 +26,29 @@ struct Gateway {
 #[derive(Debug, Default)]
 pub(crate) struct Gateways {
     all: Box<[Gateway]>,
-    /// MACs of the live ones, kept at hand for the data path.
-    live: Vec<Mac>,
+    /// Headers of packets to the live ones, kept at hand for the data path.
+    live: Vec<LinkHeader>,
+    /// What they are made of.
+    header: LinkHeader,
 }
 
 impl Gateways {
-    pub(crate) fn new(addresses: impl Iterator<Item = u32>) -> Self {
+    /// `header` is that of IPv4 packets to nobody yet.
+    pub(crate) fn new(addresses: impl Iterator<Item = u32>, header: LinkHeader) -> Self {
         let all: Box<[Gateway]> = addresses
             .map(|address| Gateway { address, mac: None, next_request_ms: 0, unanswered: 0 })
             .collect();
         let live = Vec::with_capacity(all.len());
-        Self { all, live }
+        Self { all, live, header }
     }
 
-    /// The MAC to send a flow to; `None` while no gateway answers.
-    #[inline]
-    pub(crate) fn choose(&self, flow: u32) -> Option<Mac> {
+    /// The header that takes a packet of this flow to its gateway; `None` while no gateway answers.
+    #[inline(always)]
+    pub(crate) fn choose(&self, flow: u32) -> Option<&LinkHeader> {
         match self.live.as_slice() {
             [] => None,
-            [only] => Some(*only),
-            live => Some(live[flow as usize % live.len()]),
+            [only] => Some(only),
+            live => Some(&live[flow as usize % live.len()]),
         }
     }
 
@@ -84,18 +89,41 @@ impl Gateways {
         }
     }
 
+    /// Another header than the one they were built with.
+    pub(crate) fn set_header(&mut self, header: LinkHeader) {
+        self.header = header;
+        self.update_live();
+    }
+
     fn update_live(&mut self) {
         self.live.clear();
-        self.live.extend(self.all.iter().filter_map(|gateway| gateway.mac));
+        let macs = self.all.iter().filter_map(|gateway| gateway.mac);
+        self.live.extend(macs.map(|mac| self.header.to(mac)));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use weir_wire::ethernet::ETHERTYPE_IPV4;
+
     use super::*;
 
     const A: Mac = Mac([2, 0, 0, 0, 0, 1]);
     const B: Mac = Mac([2, 0, 0, 0, 0, 2]);
+    const OWN: Mac = Mac([2, 0, 0, 0, 0, 9]);
+    const VLAN: Option<u16> = Some(7);
+
+    fn gateways<const N: usize>(addresses: [u32; N]) -> Gateways {
+        Gateways::new(addresses.into_iter(), LinkHeader::new(Mac::ZERO, OWN, VLAN, ETHERTYPE_IPV4))
+    }
+
+    fn chosen(gateways: &Gateways, flow: u32) -> Option<LinkHeader> {
+        gateways.choose(flow).copied()
+    }
+
+    fn header(to: Mac) -> Option<LinkHeader> {
+        Some(LinkHeader::new(to, OWN, VLAN, ETHERTYPE_IPV4))
+    }
 
     fn asked(gateways: &mut Gateways, now_ms: u64) -> Vec<u32> {
         let mut asked = Vec::new();
@@ -105,19 +133,19 @@ mod tests {
 
     #[test]
     fn asks_every_second_until_answered_then_every_twenty() {
-        let mut gateways = Gateways::new([1].into_iter());
+        let mut gateways = gateways([1]);
         assert_eq!(asked(&mut gateways, 0), [1]);
         assert_eq!(asked(&mut gateways, 999), [0; 0]);
         assert_eq!(asked(&mut gateways, 1000), [1]);
         gateways.confirm(1, A, 1200);
-        assert_eq!(gateways.choose(7), Some(A));
+        assert_eq!(chosen(&gateways, 7), header(A));
         assert_eq!(asked(&mut gateways, 21_199), [0; 0]);
         assert_eq!(asked(&mut gateways, 21_200), [1]);
     }
 
     #[test]
     fn down_after_three_silent_confirmations_and_up_again() {
-        let mut gateways = Gateways::new([1].into_iter());
+        let mut gateways = gateways([1]);
         gateways.confirm(1, A, 0);
         for now_ms in [20_000, 21_000, 22_000] {
             assert_eq!(asked(&mut gateways, now_ms), [1]);
@@ -125,18 +153,27 @@ mod tests {
         }
         assert_eq!(asked(&mut gateways, 23_000), [1]);
         assert!(!gateways.is_up());
-        assert_eq!(gateways.choose(0), None);
+        assert_eq!(chosen(&gateways, 0), None);
         gateways.confirm(1, B, 23_500);
-        assert_eq!(gateways.choose(0), Some(B));
+        assert_eq!(chosen(&gateways, 0), header(B));
+    }
+
+    #[test]
+    fn a_new_header_counts_at_once() {
+        let mut gateways = gateways([1]);
+        gateways.confirm(1, A, 0);
+        let renamed = LinkHeader::new(Mac::ZERO, B, None, ETHERTYPE_IPV4);
+        gateways.set_header(renamed);
+        assert_eq!(chosen(&gateways, 0), Some(renamed.to(A)));
     }
 
     #[test]
     fn flows_spread_over_live_gateways_only() {
-        let mut gateways = Gateways::new([1, 2].into_iter());
+        let mut gateways = gateways([1, 2]);
         gateways.confirm(2, B, 0);
-        assert_eq!((gateways.choose(0), gateways.choose(1)), (Some(B), Some(B)));
+        assert_eq!((chosen(&gateways, 0), chosen(&gateways, 1)), (header(B), header(B)));
         gateways.confirm(1, A, 0);
-        assert_ne!(gateways.choose(0), gateways.choose(1));
+        assert_ne!(chosen(&gateways, 0), chosen(&gateways, 1));
         gateways.confirm(9, A, 0);
         assert_eq!(gateways.live.len(), 2);
     }

@@ -58,9 +58,8 @@ fn hop(ip: &mut Ipv4, end: End, new: u32) -> Delta {
         End::Destination => &mut ip.destination,
     };
     let address = swap32(field, new);
-    let ttl = Delta::new().replace16(u16::from(ip.ttl) << 8, u16::from(ip.ttl - 1) << 8);
-    ip.ttl -= 1;
-    ip.checksum = address.then(ttl).apply(ip.checksum.get()).into();
+    ip.ttl = ip.ttl.wrapping_sub(1);
+    ip.checksum = address.decrement_upper().apply(ip.checksum.get()).into();
     address
 }
 

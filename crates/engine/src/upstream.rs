@@ -9,7 +9,6 @@ use zerocopy::FromBytes;
 
 use crate::downstream::Downstream;
 use crate::engine::{Context, Engine};
-use crate::ethernet_input::Network;
 use crate::flow_key::{FlowKey, Kind};
 use crate::fragment_cache::{DatagramKey, Translation};
 use crate::icmp_error::Quote;
@@ -427,11 +426,10 @@ impl<F: Frame> Engine<F> {
         flow: u32,
         cx: &mut Context<'_, P>,
     ) {
-        let link = self.link(side);
-        let Some(to) = link.gateways.choose(flow) else {
+        let Some(header) = self.link(side).gateways.choose(flow) else {
             return self.discard(DropReason::GatewayUnresolved);
         };
-        if !link.push_header(&mut frame, to, Network::Ipv4) {
+        if !header.push(&mut frame) {
             return self.discard(DropReason::NoBuffer);
         }
         self.emit(side, frame, cx);

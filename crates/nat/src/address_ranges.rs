@@ -14,7 +14,8 @@ struct Range {
 }
 
 /// Disjoint ranges of addresses, each with its shard. A look-up is one bit of the upper halves of all addresses, which
-/// decides for nearly every stranger, and a binary search among the ranges that share a half.
+/// decides for nearly every stranger, the first range of that half, which is the right one when ranges are large, and a
+/// binary search among the ranges that share a half.
 #[derive(Clone, Debug)]
 pub struct AddressRanges {
     /// Bit by bit, the upper halves that any range has a part in: 8 KiB.
@@ -58,7 +59,14 @@ impl AddressRanges {
     #[inline(always)]
     pub fn shard_of(&self, address: u32) -> Option<ShardIndex> {
         let is_near = self.halves[(address >> 22) as usize] >> (address >> 16 & 63) & 1 != 0;
-        if is_near { self.search(address) } else { None }
+        if !is_near {
+            return None;
+        }
+        let first = self.ranges.get(self.starts[(address >> 16) as usize] as usize)?;
+        match first.first <= address && address <= first.last {
+            true => Some(first.shard),
+            false => self.search(address),
+        }
     }
 
     #[inline(never)]

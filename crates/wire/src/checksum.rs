@@ -68,6 +68,13 @@ impl Delta {
         Delta { sum: self.sum + !old as u64 + new as u64 }
     }
 
+    /// One less in the upper byte of a 16-bit field that is not below 256 in host order: ~m + m - 0x100, whatever m.
+    #[inline]
+    #[must_use]
+    pub const fn decrement_upper(self) -> Delta {
+        Delta { sum: self.sum + 0xfeff }
+    }
+
     /// Both sets of edits.
     #[inline]
     #[must_use]
@@ -152,6 +159,14 @@ mod tests {
                 (_, remainder) => remainder as u16,
             };
             assert_eq!(fold(sum), expected, "{sum:#x}");
+        }
+    }
+
+    #[test]
+    fn a_decrement_is_a_16_bit_edit() {
+        for upper in 1..=0xff_u16 {
+            let (old, new) = (upper << 8 | 6, (upper - 1) << 8 | 6);
+            assert_eq!(Delta::new().decrement_upper(), Delta::new().replace16(old, new));
         }
     }
 

@@ -134,8 +134,7 @@ impl Ipv4 {
     #[inline]
     pub fn decrement_ttl(&mut self) {
         debug_assert!(self.ttl > 0, "a packet with TTL 0 is not forwarded");
-        let delta = Delta::new()
-            .replace16(u16::from(self.ttl) << 8, u16::from(self.ttl.wrapping_sub(1)) << 8);
+        let delta = Delta::new().decrement_upper();
         self.ttl = self.ttl.wrapping_sub(1);
         self.checksum.set(delta.apply(self.checksum.get()));
     }
