@@ -44,7 +44,8 @@ pub(crate) struct Entry {
 }
 
 impl Bucket {
-    pub(crate) const EMPTY: Bucket = Bucket { tags: [0; SLOTS], ids: [0; SLOTS], counts: 0, away: 0 };
+    pub(crate) const EMPTY: Bucket =
+        Bucket { tags: [0; SLOTS], ids: [0; SLOTS], counts: 0, away: 0 };
 
     /// The slots with this tag whose home is this bucket.
     #[inline(always)]
@@ -93,11 +94,7 @@ impl Bucket {
     /// What a slot in use holds.
     #[inline]
     pub(crate) fn entry(&self, slot: usize) -> Entry {
-        Entry {
-            tag: Tag(self.tags[slot]),
-            id: self.ids[slot],
-            is_away: self.away & bit(slot) != 0,
-        }
+        Entry { tag: Tag(self.tags[slot]), id: self.ids[slot], is_away: self.away & bit(slot) != 0 }
     }
 
     #[inline]

@@ -14,16 +14,18 @@ struct Range {
 }
 
 /// Disjoint ranges of addresses, each with its shard. A look-up is one bit of the upper halves of all addresses, which
-/// decides for nearly every stranger, the first range of that half, which is the right one when ranges are large, and a
-/// binary search among the ranges that share a half.
+/// decides for nearly every stranger, then the first range that reaches into the address's /24, which is the right one
+/// unless ranges are smaller than that, then a binary search among those of that /24.
 #[derive(Clone, Debug)]
 pub struct AddressRanges {
     /// Bit by bit, the upper halves that any range has a part in: 8 KiB.
     halves: Box<[u64; 1024]>,
     /// Sorted, disjoint.
     ranges: Box<[Range]>,
-    /// For each upper half the position of the first range that does not end below it; one more at the end.
-    starts: Box<[u32]>,
+    /// For each upper half that has a page, where it begins in `firsts`.
+    pages: Box<[u32]>,
+    /// A page: for each /24 of a half, and for the end, the position of the first range that does not end below it.
+    firsts: Vec<u32>,
 }
 
 impl AddressRanges {
@@ -45,14 +47,49 @@ impl AddressRanges {
             }
             overlap
         });
-        let starts = (0..=1u64 << 16)
-            .map(|upper| ranges.partition_point(|range| u64::from(range.last) < upper << 16) as u32)
-            .collect();
-        let mut halves = Box::new([0; 1024]);
-        for half in ranges.iter().flat_map(|range| range.first >> 16..=range.last >> 16) {
-            halves[(half / 64) as usize] |= 1 << (half % 64);
+        let mut found = Self {
+            halves: Box::new([0; 1024]),
+            ranges: ranges.into(),
+            pages: vec![0; 1 << 16].into(),
+            firsts: Vec::new(),
+        };
+        for number in 0..found.ranges.len() {
+            found.add_pages(number);
         }
-        Self { halves, ranges: ranges.into_boxed_slice(), starts }
+        found
+    }
+
+    /// The pages of the halves that a range has a part in. Halves that it covers share one.
+    fn add_pages(&mut self, number: usize) {
+        let Range { first, last, .. } = self.ranges[number];
+        let mut shared = None;
+        for half in first >> 16..=last >> 16 {
+            let bit = 1 << (half % 64);
+            if self.halves[(half / 64) as usize] & bit != 0 {
+                continue;
+            }
+            self.halves[(half / 64) as usize] |= bit;
+            let is_covered = first <= half << 16 && last >= half << 16 | 0xffff;
+            self.pages[half as usize] = match shared.filter(|_| is_covered) {
+                Some(page) => page,
+                None => {
+                    let page = self.add_page(half);
+                    if is_covered {
+                        shared = Some(page);
+                    }
+                    page
+                }
+            };
+        }
+    }
+
+    fn add_page(&mut self, half: u32) -> u32 {
+        let page = self.firsts.len() as u32;
+        let starts = (0..=256).map(|third| (u64::from(half) << 16) + (third << 8));
+        self.firsts.extend(starts.map(|start| {
+            self.ranges.partition_point(|range| u64::from(range.last) < start) as u32
+        }));
+        page
     }
 
     /// The shard of an address that is in a range.
@@ -62,17 +99,17 @@ impl AddressRanges {
         if !is_near {
             return None;
         }
-        let first = self.ranges.get(self.starts[(address >> 16) as usize] as usize)?;
+        let place = (self.pages[(address >> 16) as usize] + (address >> 8 & 255)) as usize;
+        let first = self.ranges.get(self.firsts[place] as usize)?;
         match first.first <= address && address <= first.last {
             true => Some(first.shard),
-            false => self.search(address),
+            false => self.search(place, address),
         }
     }
 
     #[inline(never)]
-    fn search(&self, address: u32) -> Option<ShardIndex> {
-        let upper = (address >> 16) as usize;
-        let (start, end) = (self.starts[upper] as usize, self.starts[upper + 1] as usize);
+    fn search(&self, place: usize, address: u32) -> Option<ShardIndex> {
+        let (start, end) = (self.firsts[place] as usize, self.firsts[place + 1] as usize);
         let at = start + self.ranges[start..end].partition_point(|range| range.last < address);
         let range = self.ranges.get(at)?;
         (range.first <= address).then_some(range.shard)
@@ -120,7 +157,9 @@ mod tests {
         for outside in ["9.255.255.255", "11.0.0.0", "192.0.2.6", "192.0.2.8", "0.0.0.0"] {
             assert!(!set.contains(address(outside)), "{outside}");
         }
-        assert!(home_addresses(&["0.0.0.0/0".parse().unwrap()]).contains(u32::MAX));
+        let all = home_addresses(&["0.0.0.0/0".parse().unwrap()]);
+        assert!(all.contains(u32::MAX) && all.contains(0) && all.contains(address("192.0.2.1")));
+        assert_eq!(all.firsts.len(), 257, "what a range covers shares a page");
     }
 
     #[test]
@@ -144,8 +183,15 @@ mod tests {
     /// Against a plain search, at the edges of ranges and of upper halves.
     #[test]
     fn ranges_across_upper_halves_are_found_from_each_of_them() {
-        let nets =
-            ["10.0.0.0/15", "10.2.0.0/24", "10.2.255.0/24", "10.3.0.0/32", "255.255.255.255/32"];
+        let nets = [
+            "10.0.0.0/15",
+            "10.2.0.0/24",
+            "10.2.1.0/26",
+            "10.2.1.128/27",
+            "10.2.255.0/24",
+            "10.3.0.0/32",
+            "255.255.255.255/32",
+        ];
         let nets: Vec<Ipv4Net> = nets.iter().map(|net| net.parse().unwrap()).collect();
         let ranges = AddressRanges::new(nets.iter().zip(0..).map(|(&net, i)| (net, ShardIndex(i))));
         for edge in nets.iter().flat_map(|net| [net.network().to_bits(), net.broadcast().to_bits()])
