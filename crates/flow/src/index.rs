@@ -232,20 +232,31 @@ impl Index {
     ///
     /// # Errors
     /// [`Full`] if no place was found in a bounded search; nothing has changed then.
+    #[inline]
     pub fn insert(&mut self, hash: Hash, id: u32) -> Result<(), Full> {
         let (home, tag) = (self.geometry.home(hash), tag_of(hash));
+        let bucket = &mut self.buckets[home];
+        let Some(slot) = bucket.free_slot() else { return self.insert_into_full(hash, id) };
+        bucket.put(slot, Entry { tag, id, is_away: false });
+        self.len += 1;
+        Ok(())
+    }
+
+    /// The home bucket has no room.
+    #[inline(never)]
+    fn insert_into_full(&mut self, hash: Hash, id: u32) -> Result<(), Full> {
+        let (home, tag) = (self.geometry.home(hash), tag_of(hash));
         let other = self.geometry.other(home, tag);
-        let (bucket, slot) = if let Some(slot) = self.buckets[home].free_slot() {
-            (home, slot)
-        } else if let Some(slot) = displace::send_home(&mut self.buckets, self.geometry, home) {
-            (home, slot)
-        } else if !self.buckets[home].can_overflow(tag) {
-            return Err(Full);
-        } else if let Some(slot) = self.buckets[other].free_slot() {
-            (other, slot)
-        } else {
-            displace::make_room(&mut self.buckets, self.geometry, [home, other]).ok_or(Full)?
-        };
+        let (bucket, slot) =
+            if let Some(slot) = displace::send_home(&mut self.buckets, self.geometry, home) {
+                (home, slot)
+            } else if !self.buckets[home].can_overflow(tag) {
+                return Err(Full);
+            } else if let Some(slot) = self.buckets[other].free_slot() {
+                (other, slot)
+            } else {
+                displace::make_room(&mut self.buckets, self.geometry, [home, other]).ok_or(Full)?
+            };
         let is_away = bucket != home;
         self.buckets[bucket].put(slot, Entry { tag, id, is_away });
         if is_away {

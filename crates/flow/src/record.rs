@@ -23,7 +23,8 @@ pub trait Record: Copy {
     /// The link that [`set_next_free`](Record::set_next_free) stored.
     fn next_free(&self) -> u32;
 
-    /// Stores the link of the free list in a dead record, which stays dead.
+    /// Stores the link of the free list in a dead record, which stays dead. With the link of [`EMPTY`](Record::EMPTY)
+    /// an empty record is empty again.
     fn set_next_free(&mut self, next: u32);
 }
 

@@ -111,6 +111,7 @@ impl<R: Record> Slabs<R> {
     ///
     /// # Panics
     /// If `slab` is not below the number of slabs.
+    #[inline]
     pub fn alloc(&mut self, slab: SlabId) -> Option<RecordId> {
         if self.live == self.capacity {
             return None;
@@ -120,35 +121,33 @@ impl<R: Record> Slabs<R> {
             number => number,
         };
         let extent = self.extents.get_mut(number);
-        let base = number << OFFSET_BITS;
-        let (offset, version) = match extent.free_head {
-            END => {
-                let offset = extent.fresh;
-                extent.fresh += 1;
-                (offset, extent.base_version)
-            }
-            offset => {
-                let record = &self.records[(base | u32::from(offset)) as usize];
-                extent.free_head = record.next_free() as u16;
-                (offset, record.version())
-            }
+        let is_fresh = extent.free_head == END;
+        let offset = if is_fresh { extent.fresh } else { extent.free_head };
+        let id = number << OFFSET_BITS | u32::from(offset);
+        let record = &mut self.records[id as usize];
+        let version = if is_fresh {
+            extent.fresh += 1;
+            next_version(extent.base_version)
+        } else {
+            extent.free_head = record.next_free() as u16;
+            next_version(record.version())
         };
-        let version = next_version(version);
+        // A free record is EMPTY but for its version and its link: the rest is written once, by its owner.
+        record.set_next_free(R::EMPTY.next_free());
+        record.set_version(version);
         // No slot is ahead of high_version, so this is the one way it can grow, also past the wrap.
         if version == next_version(extent.high_version) {
             extent.high_version = version;
         }
         extent.live += 1;
-        if !extent.has_room() {
+        self.live += 1;
+        if extent.has_room() {
+            self.prefetch_room(number, self.extents.get(number));
+        } else {
             let head = &mut self.slabs[slab.0 as usize].room_head;
             self.extents.unlink(head, number);
+            self.prefetch_next(slab);
         }
-        self.prefetch_next(slab);
-        self.live += 1;
-        let id = base | u32::from(offset);
-        let record = &mut self.records[id as usize];
-        *record = R::EMPTY;
-        record.set_version(version);
         Some(RecordId(id))
     }
 
