@@ -37,9 +37,6 @@ impl<F: Frame> Engine<F> {
             let packet = &mut burst[elsewhere.trailing_zeros() as usize];
             elsewhere &= elsewhere - 1;
             packet.candidate = self.nat.prefetch_outbound_elsewhere(packet.hash);
-            if packet.candidate.is_none() {
-                self.nat.prefetch_home(&packet.home);
-            }
         }
         for (frame, packet) in frames.drain(..).zip(&*burst) {
             if packet.step == Step::Translate {

@@ -12,8 +12,9 @@ use crate::downstream::Downstream;
 use crate::ethernet_input::Link;
 use crate::fragment_cache::FragmentCache;
 use crate::ip_error::ErrorLimiter;
+use crate::new_flows::NewFlows;
 use crate::shards::Shards;
-use crate::upstream::{Upstream, Waiting};
+use crate::upstream::Upstream;
 use crate::{AccessMode, Counters, DropReason, MssClamp, Output, Side};
 
 /// Frames that one call of [`Engine::receive`] takes at most.
@@ -69,9 +70,7 @@ pub struct Engine<F: Frame> {
     /// Room for what is known of a burst's frames, one place each.
     pub(crate) upstream: Box<[Upstream]>,
     pub(crate) downstream: Box<[Downstream]>,
-    /// Packets whose mappings are being made, and the hashes of their flows.
-    pub(crate) waiting: Vec<Waiting<F>>,
-    pub(crate) waiting_hashes: Vec<u64>,
+    pub(crate) new_flows: NewFlows<F>,
     /// Bytes of a packet that fit the tunnel of any home, whatever its key.
     pub(crate) tunnel_mtu_least: usize,
     links: [Link; 2],
@@ -108,8 +107,7 @@ impl<F: Frame> Engine<F> {
             counters: Arc::default(),
             upstream: vec![Upstream::EMPTY; BURST_MAX].into_boxed_slice(),
             downstream: vec![Downstream::EMPTY; BURST_MAX].into_boxed_slice(),
-            waiting: Vec::with_capacity(BURST_MAX),
-            waiting_hashes: Vec::with_capacity(BURST_MAX),
+            new_flows: NewFlows::new(),
             swept_ms: 0,
             sweep_due: 0,
         })

@@ -41,6 +41,7 @@ mod ip_input;
 mod link_header;
 mod local;
 mod neighbor;
+mod new_flows;
 mod output;
 mod rewrite;
 mod shards;

@@ -1,6 +1,6 @@
 //! Hot. A home's packet on its way to the internet.
 
-use weir_nat::{Endpoint, Hash, Home, Opening, Outbound, RecordId, Refusal, ShardIndex};
+use weir_nat::{Endpoint, Hash, Home, Outbound, RecordId, Refusal, ShardIndex};
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4::{self, Ipv4};
@@ -71,7 +71,7 @@ impl Upstream {
     };
 
     #[inline]
-    fn outbound(&self) -> Outbound {
+    pub(crate) fn outbound(&self) -> Outbound {
         Outbound {
             home: self.home,
             inside: self.key.source,
@@ -80,15 +80,6 @@ impl Upstream {
             tcp_flags: self.key.tcp_flags,
         }
     }
-}
-
-/// A packet whose mapping is being made while the rest of its burst is dealt with.
-#[derive(Debug)]
-pub(crate) struct Waiting<F> {
-    frame: F,
-    packet: Upstream,
-    /// None: it follows another packet of its flow that also waits.
-    opening: Option<Opening>,
 }
 
 impl<F: Frame> Engine<F> {
@@ -109,7 +100,7 @@ impl<F: Frame> Engine<F> {
     }
 
     #[inline(always)]
-    fn send_straight_up<P: Pool<Frame = F>>(
+    pub(crate) fn send_straight_up<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
         packet: &Upstream,
@@ -133,13 +124,26 @@ impl<F: Frame> Engine<F> {
         packet: &Upstream,
         cx: &mut Context<'_, P>,
     ) {
-        let done = match packet.key.kind {
-            Kind::Session | Kind::FirstFragment => self.session_up(frame, packet, cx),
-            Kind::LaterFragment => self.later_fragment_up(frame, packet, cx),
-            Kind::IcmpError => self.icmp_error_up(frame, packet, cx),
+        let done = match packet.is_straight && packet.candidate.is_none() {
+            true => self.wait(frame, packet),
+            false => self.rare_up(frame, packet, cx),
         };
         if let Err(reason) = done {
             self.discard(reason);
+        }
+    }
+
+    #[inline(never)]
+    fn rare_up<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &Upstream,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        match packet.key.kind {
+            Kind::Session | Kind::FirstFragment => self.session_up(frame, packet, cx),
+            Kind::LaterFragment => self.later_fragment_up(frame, packet, cx),
+            Kind::IcmpError => self.icmp_error_up(frame, packet, cx),
         }
     }
 
@@ -160,57 +164,15 @@ impl<F: Frame> Engine<F> {
             None => Ok(None),
             Some(_) => self.nat.outbound_known(packet.hash, &packet.outbound(), cx.now.tick()),
         };
-        let opening = match known {
-            Ok(Some(public)) => return self.translated_up(frame, packet, public, cx),
-            // Packets of a flow stay in their order.
-            Ok(None) if self.waits(packet.hash) => Ok(None),
-            Ok(None) => self.nat.prepare_mapping(&packet.outbound()).map(Some),
-            Err(refusal) => Err(refusal),
-        };
-        match opening {
-            Ok(opening) => {
-                self.waiting_hashes.push(packet.hash.0);
-                self.waiting.push(Waiting { frame, packet: *packet, opening });
-                Ok(())
-            }
+        match known {
+            Ok(Some(public)) => self.translated_up(frame, packet, public, cx),
+            Ok(None) => self.wait(frame, packet),
             Err(refusal) => Err(self.refuse(refusal, &packet.home, frame.data(), cx)),
         }
     }
 
-    /// Does a packet of this flow wait for its mapping? Without a branch per packet that waits.
-    #[inline]
-    fn waits(&self, hash: Hash) -> bool {
-        self.waiting_hashes.iter().fold(false, |found, &waiting| found | (waiting == hash.0))
-    }
-
-    /// Makes the mappings that the packets of a burst wait for, and sends the packets on.
-    #[inline]
-    pub(crate) fn open_mappings<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        let mut waiting = std::mem::take(&mut self.waiting);
-        self.waiting_hashes.clear();
-        let now = cx.now.tick();
-        for Waiting { frame, packet, opening } in waiting.drain(..) {
-            let (hash, outbound) = (packet.hash, packet.outbound());
-            let opened = match opening {
-                Some(opening) => self.nat.open_mapping(hash, &outbound, opening, now),
-                None => self.nat.outbound(hash, &outbound, now),
-            };
-            let done = match opened {
-                Ok(public) => self.translated_up(frame, &packet, public, cx),
-                Err(refusal) => Err(self.refuse(refusal, &packet.home, frame.data(), cx)),
-            };
-            if let Err(reason) = done {
-                self.discard(reason);
-            }
-        }
-        self.waiting = waiting;
-    }
-
     /// A packet that has its public endpoint and may be a first fragment.
-    fn translated_up<P: Pool<Frame = F>>(
+    pub(crate) fn translated_up<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
         packet: &Upstream,
@@ -241,7 +203,7 @@ impl<F: Frame> Engine<F> {
     }
 
     /// RFC 5508 REQ-8, RFC 6888 REQ-11: a home that gets no session for want of room is told so.
-    fn refuse<P: Pool<Frame = F>>(
+    pub(crate) fn refuse<P: Pool<Frame = F>>(
         &mut self,
         refusal: Refusal,
         home: &Home,

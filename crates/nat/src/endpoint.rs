@@ -56,12 +56,10 @@ impl Protocol {
     }
 
     /// Position of the protocol's port space: 0, 1 or 2.
+    #[inline]
     pub(crate) const fn space(self) -> usize {
-        match self {
-            Self::Icmp => 0,
-            Self::Tcp => 1,
-            Self::Udp => 2,
-        }
+        // A sixth of 1, 6 and 17: a multiplication instead of comparisons.
+        self as usize / 6
     }
 }
 
@@ -130,5 +128,10 @@ mod tests {
             assert_eq!(Protocol::from_number(protocol as u8), Some(protocol));
         }
         assert_eq!(Protocol::from_number(47), None);
+    }
+
+    #[test]
+    fn each_protocol_has_a_port_space_of_its_own() {
+        assert_eq!(Protocol::ALL.map(Protocol::space), [0, 1, 2]);
     }
 }

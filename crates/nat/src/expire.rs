@@ -166,7 +166,7 @@ impl Nat {
             let seat = Seat {
                 subscriber: mapping.subscriber,
                 block: self.ports.block_of(mapping.address, mapping.public_port),
-                port: mapping.public_port,
+                public: mapping.public(),
             };
             self.give_port_back(&seat, mapping.protocol);
         }

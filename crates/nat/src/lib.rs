@@ -70,7 +70,7 @@ pub use endpoint::{Endpoint, Home, Protocol, ShardId, ShardIndex, Tick};
 pub use flush::Flush;
 pub use gauges::{Gauges, ShardGauges};
 pub use nat::Nat;
-pub use outbound::Opening;
+pub use outbound::{Opening, SubscriberSlot};
 pub use packet::{Delivery, Inbound, Outbound, Refusal};
 pub use seats::{Seats, seats};
 pub use session_view::{BlockView, PageCursor, SessionFilter, SessionView, SubscriberView};

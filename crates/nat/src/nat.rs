@@ -187,11 +187,6 @@ impl Nat {
         self.prefetch_record(self.inbound_index.candidate_elsewhere(hash))
     }
 
-    /// Asks for what is known of a home, for a packet that no step has a candidate for.
-    pub fn prefetch_home(&self, home: &Home) {
-        self.subscribers.prefetch_home(home);
-    }
-
     #[inline(always)]
     fn prefetch_record(&self, candidate: Option<u32>) -> Option<RecordId> {
         let id = RecordId(candidate?);

@@ -13,12 +13,34 @@ fn flow(home: Home, n: u16) -> Outbound {
     Outbound { home, inside, remote, protocol: Protocol::Udp, tcp_flags: 0 }
 }
 
-/// Prepares all, then opens what could be prepared.
+/// Steps 1 to 3.
+fn look_up_home(world: &World, packet: &Outbound) -> Option<SubscriberSlot> {
+    let home = world.nat.prefetch_home(&packet.home);
+    let candidate = world.nat.prefetch_subscriber(home)?;
+    world.nat.prefetch_blocks(candidate, packet.protocol);
+    Some(candidate)
+}
+
+fn prepare(world: &mut World, packet: &Outbound) -> Result<Opening, Refusal> {
+    let candidate = look_up_home(world, packet);
+    world.nat.prepare_mapping(packet, candidate)
+}
+
+/// Looks up all homes, prepares all, then opens what could be prepared.
 fn burst(world: &mut World, packets: &[Outbound]) -> Vec<Result<Endpoint, Refusal>> {
-    let prepared: Vec<_> = packets.iter().map(|packet| world.nat.prepare_mapping(packet)).collect();
+    let candidates: Vec<_> = packets.iter().map(|packet| look_up_home(world, packet)).collect();
+    let prepared = packets.iter().zip(candidates);
+    let prepared: Vec<_> =
+        prepared.map(|(packet, candidate)| world.nat.prepare_mapping(packet, candidate)).collect();
+    for (packet, opening) in packets.iter().zip(&prepared) {
+        if let Ok(opening) = opening {
+            let hash = world.nat.outbound_hash(&packet.home, packet.inside, packet.protocol);
+            world.nat.prefetch_opening(hash, opening);
+        }
+    }
     let opened = packets.iter().zip(prepared).map(|(packet, opening)| {
         let hash = world.nat.outbound_hash(&packet.home, packet.inside, packet.protocol);
-        world.nat.open_mapping(hash, packet, opening?, world.now)
+        world.nat.open_mapping(hash, packet, &opening?, world.now)
     });
     opened.collect()
 }
@@ -83,6 +105,27 @@ fn flows_prepared_together_are_as_good_as_flows_one_by_one() {
     assert_eq!(events.len(), 3, "a home opens one block, all three protocols share it");
     assert!(events.iter().all(|event| event.kind == BlockEventKind::Allocated));
     assert_eq!(world.nat.gauges().flow_creates_total, packets.len() as u64);
+}
+
+/// What step 2 named is only a candidate: the subscriber may be another by then.
+#[test]
+fn a_slot_that_has_changed_hands_is_not_the_homes() {
+    let mut world = World::new(config());
+    let (old, new) = (flow(home(1), 0), flow(home(2), 0));
+    world.udp_out(home(1), inside(0), server(0)).unwrap();
+    let candidate = look_up_home(&world, &old);
+    assert!(candidate.is_some());
+    world.wait_and_collect(300);
+    world.wait_and_collect(120);
+    world.assert_empty();
+    burst(&mut world, &[new])[0].expect("there is room");
+    assert_eq!(look_up_home(&world, &new), candidate, "it lies where the other lay");
+    let opening = world.nat.prepare_mapping(&old, candidate).unwrap();
+    let hash = world.nat.outbound_hash(&old.home, old.inside, old.protocol);
+    let public = world.nat.open_mapping(hash, &old, &opening, world.now).unwrap();
+    assert_eq!(world.nat.gauges().subscribers, 2);
+    assert_eq!(world.udp_back(public, server(0)).unwrap().home, home(1));
+    audit(&world.nat);
 }
 
 #[test]
@@ -176,21 +219,20 @@ fn a_block_is_logged_with_the_first_mapping_that_stands() {
     let crowded = Hash(0x0123_4567_89ab_cdef);
     let refusal = (0..64).find_map(|n| {
         let packet = flow(home(1), n);
-        let opening = world.nat.prepare_mapping(&packet).unwrap();
-        world.nat.open_mapping(crowded, &packet, opening, world.now).err()
+        let opening = prepare(&mut world, &packet).unwrap();
+        world.nat.open_mapping(crowded, &packet, &opening, world.now).err()
     });
     assert_eq!(refusal, Some(Refusal::TableFull), "the buckets are full");
     audit(&world.nat);
     world.events();
 
     let (first, second) = (flow(home(2), 0), flow(home(2), 1));
-    let [opening, other] =
-        [first, second].map(|packet| world.nat.prepare_mapping(&packet).unwrap());
-    let refused = world.nat.open_mapping(crowded, &first, opening, world.now);
+    let [opening, other] = [first, second].map(|packet| prepare(&mut world, &packet).unwrap());
+    let refused = world.nat.open_mapping(crowded, &first, &opening, world.now);
     assert_eq!(refused, Err(Refusal::TableFull));
     assert_eq!(world.events(), [], "nobody uses the block yet");
     let hash = world.nat.outbound_hash(&second.home, second.inside, second.protocol);
-    let public = world.nat.open_mapping(hash, &second, other, world.now).unwrap();
+    let public = world.nat.open_mapping(hash, &second, &other, world.now).unwrap();
     audit(&world.nat);
     let events = world.events();
     assert_eq!(events.len(), 1, "{events:?}");

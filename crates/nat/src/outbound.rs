@@ -3,36 +3,35 @@
 use weir_flow::{Hash, RecordId, SlabId};
 
 use crate::block_event::BlockEventKind;
-use crate::endpoint::{Endpoint, Protocol, Tick};
+use crate::endpoint::{Endpoint, Home, Protocol, Tick};
 use crate::mapping::{Kind, Mapping, Remote};
 use crate::nat::Nat;
 use crate::packet::{Outbound, Refusal};
-use crate::port_block::LANES;
+use crate::port_block::{BlockId, LANES};
 use crate::port_choice::Seat;
 use crate::session_state::Sender;
 use crate::subscriber::NO_ADDRESS;
 use crate::tcp_state;
 use crate::timeouts::Timeouts;
 
-/// A mapping that is about to be made: its port is taken and counted.
+/// Where a subscriber lies, until anything is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubscriberSlot(u32);
+
+/// A mapping that is about to be made: its port is taken and counted. It is to be opened, once.
 #[derive(Debug)]
 #[must_use = "what was prepared must be opened, or its port is lost"]
 pub struct Opening {
-    subscriber: u32,
-    /// None without translation.
-    seat: Option<Seat>,
-    place: Place,
     inbound_hash: Hash,
+    /// Without translation its endpoint is the inside one, and there is no block.
+    seat: Seat,
+    /// Position of the public address in the pool; meaningless without translation.
+    address: u32,
+    slab: SlabId,
 }
 
-/// Where a mapping's public endpoint lies.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    lane: u32,
-    /// Position of the address in the pool.
-    address: u32,
-    public: Endpoint,
-}
+/// Blocks of a home that are asked for ahead.
+const BLOCKS_AHEAD: usize = 4;
 
 impl Nat {
     /// Step 4 of a burst, the straight case: `candidate`, the record of step 2 or 3, is this packet's mapping and the
@@ -95,8 +94,8 @@ impl Nat {
         if let Some(public) = self.outbound_known(hash, packet, now)? {
             return Ok(public);
         }
-        let opening = self.prepare_mapping(packet)?;
-        self.open_mapping(hash, packet, opening, now)
+        let opening = self.prepare_mapping(packet, None)?;
+        self.open_mapping(hash, packet, &opening, now)
     }
 
     /// A packet to a remote that is not, or no longer, the first session's.
@@ -118,7 +117,8 @@ impl Nat {
 
     /// May this packet open a flow? "TCP not SYN" keeps segments of forgotten connections, and the
     /// scans that look like them, out.
-    pub(crate) fn check_opening(&self, protocol: Protocol, tcp_flags: u8) -> Result<(), Refusal> {
+    #[inline]
+    pub fn check_opening(&self, protocol: Protocol, tcp_flags: u8) -> Result<(), Refusal> {
         if protocol == Protocol::Tcp && !tcp_state::is_opening(tcp_flags) {
             return Err(Refusal::TcpNotSyn);
         }
@@ -130,28 +130,64 @@ impl Nat {
         if self.flows >= self.policy.flows_max {
             return Err(Refusal::TableFull);
         }
-        // RFC 6888 REQ-5: "A CGN SHOULD support limiting the amount of state memory allocated per
-        // mapping and per subscriber."
+        self.check_share(subscriber)
+    }
+
+    /// RFC 6888 REQ-5: "A CGN SHOULD support limiting the amount of state memory allocated per
+    /// mapping and per subscriber."
+    #[inline]
+    fn check_share(&self, subscriber: u32) -> Result<(), Refusal> {
         if self.subscribers.get(subscriber).flows >= self.policy.flows_per_subscriber {
             return Err(Refusal::FlowsPerSubscriber);
         }
         Ok(())
     }
 
-    /// The first packet of an inside endpoint: takes its port and asks for the lines that
-    /// [`open_mapping`](Self::open_mapping) will write. To be called for all new flows of a burst before that, so
-    /// that their misses overlap.
+    /// Step 1 of the new flows of a burst: asks for what is known of a home and returns its hash. Each step is for all
+    /// new flows before the next, so that their misses overlap.
+    #[inline]
+    pub fn prefetch_home(&self, home: &Home) -> Hash {
+        let hash = self.subscribers.hash(home);
+        self.subscribers.prefetch_home(hash);
+        hash
+    }
+
+    /// Step 2: the subscriber that the home's hash leads to, asked for. It may be another home's.
+    #[inline]
+    pub fn prefetch_subscriber(&self, home: Hash) -> Option<SubscriberSlot> {
+        self.subscribers.candidate(home).map(SubscriberSlot)
+    }
+
+    /// Step 3: asks for the blocks that the port is probably chosen from, the newest.
+    #[inline]
+    pub fn prefetch_blocks(&self, subscriber: SubscriberSlot, protocol: Protocol) {
+        for &block in self.subscribers.blocks(subscriber.0).iter().rev().take(BLOCKS_AHEAD) {
+            self.ports.prefetch_take(block, protocol);
+        }
+    }
+
+    /// Step 4, the first packet of an inside endpoint: takes its port and asks for the lines that
+    /// [`open_mapping`](Self::open_mapping) will write. `candidate` is the subscriber of step 2, if there was one.
     ///
     /// # Errors
     /// A [`Refusal`]; the tables are then as before.
-    pub fn prepare_mapping(&mut self, packet: &Outbound) -> Result<Opening, Refusal> {
+    #[inline]
+    pub fn prepare_mapping(
+        &mut self,
+        packet: &Outbound,
+        candidate: Option<SubscriberSlot>,
+    ) -> Result<Opening, Refusal> {
         self.check_opening(packet.protocol, packet.tcp_flags)?;
         // RFC 6888 REQ-11: no existing mapping is deleted to make room. Quarantined records need
         // slots too.
         if self.flows >= self.policy.flows_max || self.mappings.live() >= self.mappings.capacity() {
             return Err(Refusal::TableFull);
         }
-        let subscriber = self.admit_home(&packet.home)?;
+        let subscriber = match candidate {
+            Some(SubscriberSlot(slot)) if self.subscribers.is_of(slot, &packet.home) => slot,
+            // What a function call is shown lies in memory: only a copy, and only here.
+            _ => self.admit_home(&{ packet.home })?,
+        };
         let prepared = self.prepare_for(subscriber, packet);
         if prepared.is_err() {
             self.dismiss_home(subscriber);
@@ -159,71 +195,89 @@ impl Nat {
         prepared
     }
 
+    #[inline]
     fn prepare_for(&mut self, subscriber: u32, packet: &Outbound) -> Result<Opening, Refusal> {
-        self.check_room(subscriber)?;
-        let (seat, place) = if self.policy.enabled {
+        self.check_share(subscriber)?;
+        let (seat, address, lane) = if self.policy.enabled {
             let seat = self.take_port(subscriber, packet.protocol)?;
-            let address = self.ports.address_of(seat.block);
-            let public = Endpoint::new(self.ports.public_address(address), seat.port);
-            (Some(seat), Place { lane: self.ports.lane(seat.block), address, public })
+            (seat, self.ports.address_of(seat.block), self.ports.lane(seat.block))
         } else {
-            (None, Place { lane: 0, address: NO_ADDRESS, public: packet.inside })
+            (Seat { subscriber, block: BlockId::NONE, public: packet.inside }, NO_ADDRESS, 0)
         };
         let home = self.subscribers.get_mut(subscriber);
         home.records += 1;
         home.flows += 1;
         self.flows += 1;
-        let inbound_hash = self.inbound_hash(place.public, packet.protocol);
+        let inbound_hash = self.inbound_hash(seat.public, packet.protocol);
         self.inbound_index.prefetch(inbound_hash);
-        self.mappings.prefetch_next(slab_of(packet, &place));
-        Ok(Opening { subscriber, seat, place, inbound_hash })
+        // A lane of a shard has its own records.
+        let slab = SlabId(u32::from(packet.home.shard.0) * LANES + lane);
+        self.mappings.prefetch_next(slab);
+        Ok(Opening { inbound_hash, seat, address, slab })
     }
 
-    /// Makes a prepared mapping and returns its public endpoint.
+    /// Is step 5 worth its instructions? In a table that is half empty few buckets are full.
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        2 * self.mappings.live() > self.mappings.capacity()
+    }
+
+    /// Step 5: asks for the lines that are read and written too where a bucket of an index is full. `hash` as in
+    /// [`open_mapping`](Self::open_mapping).
+    #[inline]
+    pub fn prefetch_opening(&self, hash: Hash, opening: &Opening) {
+        self.outbound_index.prefetch_insert(hash);
+        self.inbound_index.prefetch_insert(opening.inbound_hash);
+    }
+
+    /// Step 6: makes a prepared mapping and returns its public endpoint. `hash` is
+    /// [`outbound_hash`](Self::outbound_hash) of the packet.
     ///
     /// # Errors
     /// A [`Refusal`]; what was prepared is then undone.
+    #[inline]
     pub fn open_mapping(
         &mut self,
         hash: Hash,
         packet: &Outbound,
-        opening: Opening,
+        opening: &Opening,
         now: Tick,
     ) -> Result<Endpoint, Refusal> {
-        let written = match self.policy.enabled {
+        let is_free = match self.policy.enabled {
             true => Ok(()),
-            false => self.check_inside_is_free(packet, now),
+            false => self.check_inside_is_free(&{ *packet }, now),
+        };
+        let written = is_free.and_then(|()| {
+            self.write_mapping(hash, packet, opening, now).ok_or(Refusal::TableFull)
+        });
+        if let Err(refusal) = written {
+            self.undo(opening, packet.protocol);
+            return Err(refusal);
         }
-        .and_then(|()| self.write_mapping(hash, packet, &opening, now).ok_or(Refusal::TableFull));
-        match written {
-            Ok(()) => {
-                self.totals.flow_creates += 1;
-                if let Some(seat) = opening.seat.filter(|seat| self.ports.note_use(seat.block)) {
-                    self.push_block_event(BlockEventKind::Allocated, seat.subscriber, seat.block);
-                }
-                Ok(opening.place.public)
-            }
-            Err(refusal) => {
-                self.undo(&opening, packet.protocol);
-                Err(refusal)
-            }
+        self.totals.flow_creates += 1;
+        let Seat { subscriber, block, public } = opening.seat;
+        if self.policy.enabled && self.ports.note_use(block) {
+            self.push_block_event(BlockEventKind::Allocated, subscriber, block);
         }
+        Ok(public)
     }
 
     /// Takes back what was prepared for a mapping that did not come to be.
+    #[cold]
     fn undo(&mut self, opening: &Opening, protocol: Protocol) {
         self.flows -= 1;
-        let home = self.subscribers.get_mut(opening.subscriber);
+        let home = self.subscribers.get_mut(opening.seat.subscriber);
         home.records -= 1;
         home.flows -= 1;
-        if let Some(seat) = &opening.seat {
-            self.give_port_back(seat, protocol);
+        if self.policy.enabled {
+            self.give_port_back(&opening.seat, protocol);
         }
-        self.dismiss_home(opening.subscriber);
+        self.dismiss_home(opening.seat.subscriber);
     }
 
     /// Fills a record and enters it into both indexes; None, and nothing changed, if one of the
     /// three has no place.
+    #[inline]
     fn write_mapping(
         &mut self,
         hash: Hash,
@@ -231,7 +285,7 @@ impl Nat {
         opening: &Opening,
         now: Tick,
     ) -> Option<()> {
-        let id = self.mappings.alloc(slab_of(packet, &opening.place))?;
+        let id = self.mappings.alloc(opening.slab)?;
         if self.outbound_index.insert(hash, id.0).is_err() {
             self.mappings.free(id);
             return None;
@@ -242,9 +296,9 @@ impl Nat {
             return None;
         }
         let mapping = self.mappings.get_mut(id);
-        fill(mapping, packet, opening.place.public, now);
-        mapping.subscriber = opening.subscriber;
-        mapping.address = opening.place.address;
+        fill(mapping, packet, opening.seat.public, now);
+        mapping.subscriber = opening.seat.subscriber;
+        mapping.address = opening.address;
         Some(())
     }
 
@@ -265,11 +319,6 @@ impl Nat {
         self.end_mapping(holder, now);
         Ok(())
     }
-}
-
-/// A lane of a shard has its own records.
-fn slab_of(packet: &Outbound, place: &Place) -> SlabId {
-    SlabId(u32::from(packet.home.shard.0) * LANES + place.lane)
 }
 
 impl Mapping {
@@ -303,6 +352,7 @@ fn note_outbound(remote: &mut Remote, packet: &Outbound, now: Tick) {
 }
 
 /// Everything but version, subscriber and position of the address.
+#[inline]
 fn fill(mapping: &mut Mapping, packet: &Outbound, public: Endpoint, now: Tick) {
     mapping.outer = packet.home.outer;
     mapping.shard = packet.home.shard;

@@ -33,6 +33,11 @@ const WORD_BITS: u32 = u64::BITS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BlockId(pub(crate) u32);
 
+impl BlockId {
+    /// No block: without translation.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Block {
     /// Slot of the subscriber, or `NO_OWNER`.
@@ -220,6 +225,13 @@ impl PortBlocks {
         (block.0 as usize * SPACES + protocol.space()) * words
     }
 
+    /// Asks for what [`take`](Self::take) reads of a block, as far as it is known before.
+    #[inline]
+    pub(crate) fn prefetch_take(&self, block: BlockId, protocol: Protocol) {
+        self.blocks.prefetch(block.0 as usize);
+        self.ports.prefetch(self.space_start(block, protocol));
+    }
+
     /// Asks for the block and for the word of the port's bit.
     pub(crate) fn prefetch(&self, block: BlockId, protocol: Protocol, port: u16) {
         self.blocks.prefetch(block.0 as usize);
@@ -233,11 +245,11 @@ impl PortBlocks {
         if pool.blocks_free == 0 {
             return None;
         }
-        let start = random.below(pool.count);
-        (0..pool.count)
-            .map(|step| pool.first + (start + step) % pool.count)
-            .rev()
-            .max_by_key(|&address| self.addresses[address as usize].blocks_free)
+        let start = pool.first + random.below(pool.count);
+        let end = pool.first + pool.count;
+        // max_by_key takes the last of equal ones; going backwards, that is the first one from the start on.
+        let round = (start..end).chain(pool.first..start).rev();
+        round.max_by_key(|&address| self.addresses[address as usize].blocks_free)
     }
 
     /// Opens a random free block of the address for a subscriber. None if the address has none in
@@ -279,26 +291,27 @@ impl PortBlocks {
     }
 
     /// Takes a port of the block: a random one, or the next free one after it. None if the
-    /// protocol's space of the block is full.
+    /// protocol's space of the block is full; else the public endpoint.
     ///
     /// RFC 6056 section 3.3.2: random start, then the next ephemeral port that is free.
+    #[inline]
     pub(crate) fn take(
         &mut self,
         block: BlockId,
         protocol: Protocol,
         random: &mut Random,
-    ) -> Option<u16> {
+    ) -> Option<Endpoint> {
         let start = self.space_start(block, protocol);
         let words = (self.block_ports / WORD_BITS) as usize;
-        let bitmap = &mut self.ports[start..][..words];
+        let bitmap = &mut self.ports[start..start + words];
         let offset = first_set_from(bitmap, random.below(self.block_ports), |word| !word)?;
         bitmap[(offset / WORD_BITS) as usize] |= 1 << (offset % WORD_BITS);
         let record = &mut self.blocks[block.0 as usize];
         assert!(record.owner != NO_OWNER, "ports are taken from owned blocks only");
         record.used[protocol.space()] += 1;
-        let shard = self.shard_of(block);
+        let PublicAddress { address, shard, .. } = self.addresses[self.address_of(block) as usize];
         self.shards[usize::from(shard.0)].ports_used += 1;
-        Some((self.first_port(block) + offset) as u16)
+        Some(Endpoint::new(address, (self.first_port(block) + offset) as u16))
     }
 
     /// Gives a port back. True if it was the last one of the block: its owner must release the
@@ -392,22 +405,29 @@ impl PortBlocks {
 
 /// Position of the first set bit at or after `start`, going round. `view` turns a word of the
 /// bitmap into the one to search in.
+#[inline]
 fn first_set_from(bitmap: &[u64], start: u32, view: impl Fn(u64) -> u64) -> Option<u32> {
-    let first_word = (start / WORD_BITS) as usize;
+    let first = (start / WORD_BITS) as usize;
     let from_start = u64::MAX << (start % WORD_BITS);
-    for step in 0..=bitmap.len() {
-        let index = (first_word + step) % bitmap.len();
-        let mask = match step {
-            0 => from_start,
-            last if last == bitmap.len() => !from_start,
-            _ => u64::MAX,
-        };
-        let word = view(bitmap[index]) & mask;
-        if word != 0 {
-            return Some(index as u32 * WORD_BITS + word.trailing_zeros());
-        }
+    match view(bitmap[first]) & from_start {
+        0 => first_set_behind(bitmap, first, !from_start, view),
+        word => Some(first as u32 * WORD_BITS + word.trailing_zeros()),
     }
-    None
+}
+
+/// The same when no bit from the start on is set in word `first`; `below_start` masks the others of it.
+#[inline(never)]
+fn first_set_behind(
+    bitmap: &[u64],
+    first: usize,
+    below_start: u64,
+    view: impl Fn(u64) -> u64,
+) -> Option<u32> {
+    let others = (first + 1..bitmap.len()).chain(0..first).map(|index| (index, u64::MAX));
+    others.chain([(first, below_start)]).find_map(|(index, mask)| {
+        let word = view(bitmap[index]) & mask;
+        (word != 0).then(|| index as u32 * WORD_BITS + word.trailing_zeros())
+    })
 }
 
 #[cfg(test)]

@@ -31,7 +31,8 @@ fn a_block_gives_each_port_once_in_random_order() {
     let mut pool = pool("203.0.113.1/32", 256, ALL_LANES);
     let block = pool.open(0, 1, &mut random).unwrap();
     let ports: Vec<u16> =
-        std::iter::from_fn(|| pool.take(block, Protocol::Udp, &mut random)).collect();
+        std::iter::from_fn(|| pool.take(block, Protocol::Udp, &mut random).map(|at| at.port))
+            .collect();
     let (first, last) = pool.port_range(block);
     assert_eq!(ports.iter().copied().collect::<HashSet<_>>(), (first..=last).collect());
     assert_eq!(ports.len(), 256);
@@ -58,7 +59,7 @@ fn ports_below_port_min_are_never_given() {
         let mut given = HashSet::new();
         while let Some(block) = pool.open(0, 1, &mut random) {
             let before = given.len();
-            while let Some(port) = pool.take(block, Protocol::Tcp, &mut random) {
+            while let Some(Endpoint { port, .. }) = pool.take(block, Protocol::Tcp, &mut random) {
                 assert!(given.insert(port), "port {port} was given twice");
             }
             assert_eq!((given.len() - before) as u32, pool.capacity(block));
@@ -133,7 +134,10 @@ fn u3_the_allocator_never_gives_a_port_twice() {
                 1..=4 if !blocks.is_empty() => {
                     let block = blocks[random.below(blocks.len() as u32) as usize];
                     let protocol = Protocol::ALL[random.below(3) as usize];
-                    if let Some(port) = pool.take(block, protocol, &mut random) {
+                    if let Some(Endpoint { address, port }) =
+                        pool.take(block, protocol, &mut random)
+                    {
+                        assert_eq!(address, pool.public_address(pool.address_of(block)));
                         assert_eq!(pool.block_of(pool.address_of(block), port), block);
                         assert!(taken.insert((block, protocol, port)), "port given twice");
                     } else {
@@ -164,7 +168,7 @@ fn taken_ports_are_shown_as_public_endpoints() {
     let mut pool = pool("203.0.113.1/32", 64, ALL_LANES);
     let block = pool.open(0, 1, &mut random).unwrap();
     let mut taken: Vec<_> =
-        (0..5).map(|_| pool.take(block, Protocol::Udp, &mut random).unwrap()).collect();
+        (0..5).map(|_| pool.take(block, Protocol::Udp, &mut random).unwrap().port).collect();
     taken.sort_unstable();
     let mut shown = Vec::new();
     pool.each_taken(block, Protocol::Udp, |public| shown.push(public));

@@ -7,7 +7,7 @@
 
 use crate::block_event::BlockEventKind;
 use crate::config::Pooling;
-use crate::endpoint::{Home, Protocol};
+use crate::endpoint::{Endpoint, Home, Protocol};
 use crate::nat::Nat;
 use crate::packet::Refusal;
 use crate::port_block::BlockId;
@@ -17,11 +17,12 @@ use crate::port_block::BlockId;
 pub(crate) struct Seat {
     pub(crate) subscriber: u32,
     pub(crate) block: BlockId,
-    pub(crate) port: u16,
+    pub(crate) public: Endpoint,
 }
 
 impl Nat {
     /// The subscriber of a home, made one if it may be.
+    #[inline(never)]
     pub(crate) fn admit_home(&mut self, home: &Home) -> Result<u32, Refusal> {
         if let Some(slot) = self.subscribers.find(home) {
             return Ok(slot);
@@ -45,35 +46,37 @@ impl Nat {
     ///
     /// RFC 4787 REQ-3: "A NAT MUST NOT have a "Port assignment" behavior of "Port overloading"." A
     /// full quota refuses.
+    #[inline]
     pub(crate) fn take_port(
         &mut self,
         subscriber: u32,
         protocol: Protocol,
     ) -> Result<Seat, Refusal> {
-        let home = self.subscribers.get(subscriber);
+        let (home, blocks) = self.subscribers.with_blocks(subscriber);
         let has_room = home.ports_used[protocol.space()] < home.capacity;
-        let block = if has_room {
-            self.block_with_room(subscriber, protocol)
-        } else {
-            self.open_block(subscriber)?
+        let block = match *blocks {
+            [block] if has_room => block,
+            _ if has_room => self.block_with_room(subscriber, protocol),
+            _ => self.open_block(subscriber)?,
         };
-        let port = self
+        let public = self
             .ports
             .take(block, protocol, &mut self.random)
             .expect("a block with room has a free port");
         self.subscribers.get_mut(subscriber).ports_used[protocol.space()] += 1;
-        Ok(Seat { subscriber, block, port })
+        Ok(Seat { subscriber, block, public })
     }
 
     /// A random block of the subscriber with a free port. The home's own address comes first: with
     /// soft pooling other addresses serve only what does not fit there.
+    #[inline(never)]
     fn block_with_room(&mut self, subscriber: u32, protocol: Protocol) -> BlockId {
         let blocks = self.subscribers.blocks(subscriber);
         let seat = self.subscribers.get(subscriber).seat;
         let start = self.random.below(blocks.len() as u32) as usize;
+        let (before, from) = blocks.split_at(start);
         let mut elsewhere = None;
-        for step in 0..blocks.len() {
-            let block = blocks[(start + step) % blocks.len()];
+        for &block in from.iter().chain(before) {
             if self.ports.is_full(block, protocol) {
                 continue;
             }
@@ -85,6 +88,7 @@ impl Nat {
         elsewhere.expect("a subscriber with ports left has a block with room")
     }
 
+    #[inline(never)]
     fn open_block(&mut self, subscriber: u32) -> Result<BlockId, Refusal> {
         // RFC 6888 REQ-4: "A CGN MUST support limiting the number of external ports (or,
         // equivalently, "identifiers" for ICMP) that are assigned per subscriber."
@@ -110,7 +114,7 @@ impl Nat {
     /// Gives a port back; its block goes with its last port.
     pub(crate) fn give_port_back(&mut self, seat: &Seat, protocol: Protocol) {
         self.subscribers.get_mut(seat.subscriber).ports_used[protocol.space()] -= 1;
-        if !self.ports.put(seat.block, protocol, seat.port) {
+        if !self.ports.put(seat.block, protocol, seat.public.port) {
             return;
         }
         let capacity = self.ports.capacity(seat.block);

@@ -15,6 +15,7 @@ impl Random {
         Self { state: seed[0], secret: seed[1] ^ 0xe703_7ed1_a0b4_28db }
     }
 
+    #[inline]
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0xa076_1d64_78bd_642f);
         let product = u128::from(self.state) * u128::from(self.state ^ self.secret);
@@ -23,6 +24,7 @@ impl Random {
 
     /// A number below `bound`, which is not 0. The bias of the multiplication method is below 2^-32
     /// for our bounds.
+    #[inline]
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         debug_assert!(bound > 0, "a choice needs at least one possibility");
         (((self.next() >> 32) * u64::from(bound)) >> 32) as u32

@@ -55,6 +55,7 @@ impl Subscriber {
         flows: 0,
     };
 
+    #[inline]
     fn is(&self, home: &Home, by_key: bool) -> bool {
         self.outer == home.outer
             && self.shard == home.shard
@@ -105,7 +106,8 @@ impl Subscribers {
         })
     }
 
-    fn hash(&self, home: &Home) -> Hash {
+    #[inline]
+    pub(crate) fn hash(&self, home: &Home) -> Hash {
         let key = match home.gre_key {
             Some(key) if self.by_key => 1 << 32 | u64::from(key),
             _ => 0,
@@ -163,9 +165,27 @@ impl Subscribers {
         self.counts[usize::from(subscriber.shard.0)].0 -= 1;
     }
 
-    /// Asks for the index line of a home: step 1 of [`find`](Self::find) in a burst.
-    pub(crate) fn prefetch_home(&self, home: &Home) {
-        self.index.prefetch(self.hash(home));
+    /// Asks for the index line of the home with this hash: step 1 of [`find`](Self::find) in a burst.
+    #[inline]
+    pub(crate) fn prefetch_home(&self, hash: Hash) {
+        self.index.prefetch(hash);
+    }
+
+    /// Step 2: the slot that the index names, asked for with its list of blocks. It may be another home's.
+    #[inline]
+    pub(crate) fn candidate(&self, hash: Hash) -> Option<u32> {
+        let candidate = self.index.candidate(hash);
+        let slot = candidate.or_else(|| self.index.candidate_elsewhere(hash))?;
+        self.slots.prefetch(slot as usize);
+        self.block_lists.prefetch(slot as usize * self.quota_blocks as usize);
+        Some(slot)
+    }
+
+    /// Is the slot this home's?
+    #[inline]
+    pub(crate) fn is_of(&self, slot: u32, home: &Home) -> bool {
+        let subscriber = &self.slots[slot as usize];
+        subscriber.is_live && subscriber.is(home, self.by_key)
     }
 
     /// Asks for the slot.
@@ -173,17 +193,27 @@ impl Subscribers {
         self.slots.prefetch(slot as usize);
     }
 
+    #[inline]
     pub(crate) fn get(&self, slot: u32) -> &Subscriber {
         &self.slots[slot as usize]
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, slot: u32) -> &mut Subscriber {
         &mut self.slots[slot as usize]
     }
 
+    #[inline]
     pub(crate) fn blocks(&self, slot: u32) -> &[BlockId] {
+        self.with_blocks(slot).1
+    }
+
+    /// A subscriber and its blocks.
+    #[inline]
+    pub(crate) fn with_blocks(&self, slot: u32) -> (&Subscriber, &[BlockId]) {
         let start = slot as usize * self.quota_blocks as usize;
-        &self.block_lists[start..][..self.slots[slot as usize].blocks as usize]
+        let subscriber = &self.slots[slot as usize];
+        (subscriber, &self.block_lists[start..start + subscriber.blocks as usize])
     }
 
     pub(crate) fn is_at_quota(&self, slot: u32) -> bool {

@@ -1,0 +1,154 @@
+//! Hot. The packets of a burst that have no mapping: they wait until the rest of their burst is dealt with, and then
+//! their mappings are made together, each step for all of them, so that the misses of a step overlap.
+//!
+//! Packets of a flow stay in their order: the second one waits behind the first. Nothing waits longer than its burst.
+
+use weir_nat::{Endpoint, Hash, Nat, Opening, Refusal, SubscriberSlot, Tick};
+use weir_wire::frame::{Frame, Pool};
+
+use crate::engine::{Context, Engine};
+use crate::upstream::Upstream;
+use crate::{BURST_MAX, DropReason};
+
+/// What is known of a packet that waits.
+#[derive(Debug)]
+struct Waiting {
+    packet: Upstream,
+    home: Hash,
+    /// Whose packet it probably is.
+    subscriber: Option<SubscriberSlot>,
+    /// Another packet of its flow waits before it.
+    is_behind: bool,
+    /// The mapping it gets, once that is prepared; never if it is behind another.
+    opening: Option<Result<Opening, Refusal>>,
+}
+
+/// The packets that wait, in their order. Their frames are apart, so that what is known of a packet stays where it was
+/// written.
+#[derive(Debug)]
+pub(crate) struct NewFlows<F> {
+    frames: Vec<F>,
+    packets: Vec<Waiting>,
+    /// Bits of the hashes of `packets`: nearly always tells without a search that no other packet of a flow waits.
+    seen: [u64; SEEN_WORDS],
+}
+
+/// 16 bits a packet of a full burst.
+const SEEN_WORDS: usize = BURST_MAX * 16 / 64;
+
+/// Word and bit of a hash in `seen`.
+#[inline]
+fn place(hash: Hash) -> (usize, u64) {
+    (hash.0 as usize / 64 % SEEN_WORDS, 1 << (hash.0 % 64))
+}
+
+impl<F: Frame> NewFlows<F> {
+    pub(crate) fn new() -> Self {
+        Self {
+            frames: Vec::with_capacity(BURST_MAX),
+            packets: Vec::with_capacity(BURST_MAX),
+            seen: [0; SEEN_WORDS],
+        }
+    }
+
+    /// Does a packet with this hash wait?
+    #[inline]
+    fn has(&self, hash: Hash) -> bool {
+        let (word, bit) = place(hash);
+        self.seen[word] & bit != 0 && self.packets.iter().any(|one| one.packet.hash == hash)
+    }
+
+    #[inline]
+    fn push(&mut self, frame: F, packet: &Upstream, home: Hash, is_behind: bool) {
+        let (word, bit) = place(packet.hash);
+        self.seen[word] |= bit;
+        self.frames.push(frame);
+        let (packet, subscriber, opening) = (*packet, None, None);
+        self.packets.push(Waiting { packet, home, subscriber, is_behind, opening });
+    }
+
+    /// Every step but the last.
+    #[inline]
+    fn prepare(&mut self, nat: &mut Nat) {
+        for waiting in &mut self.packets {
+            waiting.subscriber = nat.prefetch_subscriber(waiting.home);
+        }
+        for Waiting { packet, subscriber, .. } in &self.packets {
+            if let Some(subscriber) = *subscriber {
+                nat.prefetch_blocks(subscriber, packet.key.protocol);
+            }
+        }
+        for waiting in &mut self.packets {
+            if !waiting.is_behind {
+                let packet = waiting.packet.outbound();
+                waiting.opening = Some(nat.prepare_mapping(&packet, waiting.subscriber));
+            }
+        }
+        if nat.is_crowded() {
+            for Waiting { packet, opening, .. } in &self.packets {
+                if let Some(Ok(opening)) = opening {
+                    nat.prefetch_opening(packet.hash, opening);
+                }
+            }
+        }
+    }
+}
+
+impl<F: Frame> Engine<F> {
+    /// Keeps a packet without a mapping until [`open_mappings`](Self::open_mappings). Refused is only what opens no
+    /// flow, and nobody is told of that.
+    #[inline]
+    pub(crate) fn wait(&mut self, frame: F, packet: &Upstream) -> Result<(), DropReason> {
+        // A segment may be behind its own SYN.
+        let is_behind = self.new_flows.has(packet.hash);
+        if !is_behind {
+            self.nat.check_opening(packet.key.protocol, packet.key.tcp_flags)?;
+        }
+        let home = self.nat.prefetch_home(&packet.home);
+        self.new_flows.push(frame, packet, home, is_behind);
+        Ok(())
+    }
+
+    /// Makes the mappings that the packets of a burst wait for, and sends the packets on.
+    #[inline]
+    pub(crate) fn open_mappings<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
+        if !self.new_flows.frames.is_empty() {
+            self.open_waiting(cx);
+        }
+    }
+
+    #[inline(never)]
+    fn open_waiting<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
+        self.new_flows.prepare(&mut self.nat);
+        let NewFlows { frames, packets, .. } = &mut self.new_flows;
+        let (mut frames, mut packets) = (std::mem::take(frames), std::mem::take(packets));
+        for (frame, waiting) in frames.drain(..).zip(&packets) {
+            let packet = &waiting.packet;
+            let done = match self.open(waiting, cx.now.tick()) {
+                Ok(public) if packet.is_straight => {
+                    self.send_straight_up(frame, packet, public, cx);
+                    Ok(())
+                }
+                Ok(public) => self.translated_up(frame, packet, public, cx),
+                Err(refusal) => Err(self.refuse(refusal, &packet.home, frame.data(), cx)),
+            };
+            if let Err(reason) = done {
+                self.discard(reason);
+            }
+        }
+        packets.clear();
+        self.new_flows = NewFlows { frames, packets, seen: [0; SEEN_WORDS] };
+    }
+
+    #[inline(always)]
+    fn open(&mut self, waiting: &Waiting, now: Tick) -> Result<Endpoint, Refusal> {
+        let packet = &waiting.packet;
+        match &waiting.opening {
+            Some(Ok(opening)) => {
+                self.nat.open_mapping(packet.hash, &packet.outbound(), opening, now)
+            }
+            Some(Err(refusal)) => Err(*refusal),
+            None => self.nat.outbound(packet.hash, &packet.outbound(), now),
+        }
+    }
+}
