@@ -97,7 +97,7 @@ impl Ipv4 {
     #[inline]
     pub fn set_fragment(&mut self, dont_fragment: bool, more_fragments: bool, offset: usize) {
         debug_assert!(
-            offset % 8 == 0 && offset / 8 <= usize::from(OFFSET_MASK),
+            offset.is_multiple_of(8) && offset / 8 <= usize::from(OFFSET_MASK),
             "no fragment starts at {offset}"
         );
         let flags = if dont_fragment { DONT_FRAGMENT } else { 0 }

@@ -53,7 +53,7 @@ fn clamp_options(segment: &mut [u8], options_end: usize, max: u16) -> bool {
 
 /// A field at an odd offset lies across two words of the sum: its bytes count swapped (RFC 1071 section 2(B)).
 fn replace_at(delta: Delta, offset: usize, old: u16, new: u16) -> Delta {
-    if offset % 2 == 0 {
+    if offset.is_multiple_of(2) {
         delta.replace16(old, new)
     } else {
         delta.replace16(old.swap_bytes(), new.swap_bytes())
