@@ -291,7 +291,9 @@ fn large_expiry(_: Extent) -> Experiment {
     Experiment {
         name: "expiry-60m",
         title: "Expiry of 60 M flows",
-        about: "As in the tear-down by expiry. The longest turn is that of the worker's loop, from the full table to the empty one.",
+        about: "As in the tear-down by expiry. Turns are those of the worker's loop with work in them, ticks the housekeeping within, \
+                from the full table to the empty one; p99.99 is the upper bound of its bucket. A machine that takes the core away \
+                makes a turn long, too.",
         axis: None,
         rounds: 1,
         points: vec![at_flows(of_busy_homes(silent(60 * MILLION)), Probe::Expiry)],
