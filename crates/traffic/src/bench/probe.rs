@@ -230,11 +230,15 @@ impl Place<'_> {
     fn flush(&self, load: &Load, figures: &mut Figures) -> Result<(), BenchError> {
         let settings = Settings { idle_timeout_sec: Some(300), ..Settings::default() };
         let (Filled { weir, generators, .. }, full) = self.fill_and_read(load, settings)?;
-        let scenario = load.scenario()?;
+        let scenarios: Result<Vec<_>, _> =
+            (0..load.workers).map(|worker| load.scenario(worker)).collect();
+        let scenarios = scenarios?;
         let start = Instant::now();
-        for subscriber in 0..scenario.subscribers() {
-            self.plan.check_interrupted()?;
-            weir.flush(address_plan::home(&scenario, subscriber))?;
+        for scenario in &scenarios {
+            for subscriber in 0..scenario.subscribers() {
+                self.plan.check_interrupted()?;
+                weir.flush(address_plan::home(scenario, subscriber))?;
+            }
         }
         let elapsed = start.elapsed();
         let give_up = Instant::now() + GAUGE_PATIENCE;
