@@ -133,7 +133,7 @@ fn zero_loss(extent: Extent) -> Experiment {
     Experiment {
         name: "zero-loss",
         title: "Zero-loss rate",
-        about: "The highest paced rate at which no packet is lost (RFC 2544, RFC 9693 section 4.4), by halving, beside the rate of \
+        about: "The highest paced rate at which no packet is lost (RFC 2544; RFC 9693, test phase 2), by halving, beside the rate of \
                 weir's own flood. A rate passes if one of three trials loses nothing.",
         axis: None,
         rounds: 1,
@@ -247,7 +247,7 @@ fn tear_down(_: Extent) -> Experiment {
     Experiment {
         name: "tear-down",
         title: "Connection tear-down",
-        about: "RFC 9693 section 4.7: flows by the time from a full table to an empty one. Flush: one request a home on the admin \
+        about: "Connection tear-down rate (RFC 9693): flows by the time from a full table to an empty one. Flush: one request a home on the admin \
                 socket, one after the other. Expiry: all idle timers run out; they were started while filling, so that the \
                 sweep cannot be faster than the filling was.",
         axis: None,
@@ -260,7 +260,7 @@ fn capacity(_: Extent) -> Experiment {
     Experiment {
         name: "capacity",
         title: "Connection table capacity",
-        about: "RFC 9693 section 4.8: doubled from a quarter of flows_max while all flows can be established at 0.2 of the former rate \
+        about: "Connection tracking table capacity (RFC 9693): doubled from a quarter of flows_max while all flows can be established at 0.2 of the former rate \
                 at least, then halved to within 1 %.",
         axis: None,
         rounds: 1,
