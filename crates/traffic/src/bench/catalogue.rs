@@ -221,13 +221,14 @@ fn flows(extent: Extent) -> Experiment {
 
 fn workers(extent: Extent) -> Experiment {
     let points = [1, 2].into_iter().map(|workers| {
-        let load = Load { workers, ..Load::new(MILLION, extent.measured) };
+        let load = Load { workers, is_zero_copy: false, ..Load::new(MILLION, extent.measured) };
         point(workers.to_string(), workers as f64, load, Probe::Flood)
     });
     Experiment {
         name: "workers",
         title: "Workers",
-        about: "1 M established flows for each worker. Every worker has a pair of memif ports and a generator on a core of its own.",
+        about: "1 M established flows for each worker. Every worker has a pair of memif ports and a generator on a core of its own. \
+                Packets are copied by the device, unlike in the other experiments.",
         axis: None,
         rounds: extent.sweep_rounds,
         points: points.collect(),
@@ -322,6 +323,16 @@ mod tests {
         let total = |is_short| experiments(is_short).iter().map(Experiment::seconds).sum::<f64>();
         assert!(total(true) < 300.0, "{}", total(true));
         assert!(total(false) < 3600.0, "{}", total(false));
+    }
+
+    #[test]
+    fn several_workers_do_without_zero_copy_and_so_does_what_they_are_compared_with() {
+        let all = experiments(false);
+        for experiment in &all {
+            let has_several = experiment.points.iter().any(|point| point.load.workers > 1);
+            let copies = experiment.points.iter().all(|point| !point.load.is_zero_copy);
+            assert!(!has_several || copies, "{}", experiment.name);
+        }
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Place<'_> {
 
     fn raw_flood(&self, load: &Load) -> Result<(Raw, Flooded), BenchError> {
         let mut generators = self.generators(load, Device::PassesThrough)?;
-        let mut testpmd = Testpmd::start(self, load.workers)?;
+        let mut testpmd = Testpmd::start(self, load)?;
         let finished: Result<Vec<_>, _> = generators.iter_mut().map(Generator::finished).collect();
         // testpmd forgets its counters when a generator disconnects, and prints them when it ends: it ends first.
         let flooded = Flooded::of(&finished?);

@@ -83,8 +83,8 @@ impl Place<'_> {
             self.plan.generator_core,
         );
         for worker in 0..load.workers {
-            let side = |side, index, network, mtu| {
-                let device = self.device_port(worker, side, 2 * worker + index);
+            let side = |side, network, mtu| {
+                let device = self.device_port(load, worker, side);
                 format!(
                     "{side} = {{ device = \"{device}\", address = \"10.{network}.{worker}.1/24\", \
                      gateway = \"10.{network}.{worker}.2\", mtu = {mtu} }}\n"
@@ -94,8 +94,8 @@ impl Place<'_> {
                 text,
                 "\n[[worker]]\ncore = {}\n{}{}",
                 self.plan.device_core_of(worker),
-                side("access", 0, 1, access_mtu(load)),
-                side("internet", 1, 2, 1500),
+                side("access", 1, access_mtu(load)),
+                side("internet", 2, 1500),
             );
         }
         let _ = writeln!(
