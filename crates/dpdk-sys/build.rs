@@ -1,7 +1,8 @@
 //! Compiles the C shim against the installed DPDK and binds to the shim's own header.
 //!
 //! DPDK's compiler flags (`-include rte_config.h`, `-march=...`) come from pkg-config and apply to the shim alone. The
-//! libraries are DPDK's shared ones; drivers are plugins that DPDK loads from its own folder.
+//! libraries are DPDK's shared ones; drivers are plugins that DPDK loads from its own folder. Packages that depend on this one
+//! and have C of their own find the flags in the environment of their build scripts, as `DEP_WEIR_DPDK_SHIM_CFLAGS`.
 
 use std::env;
 use std::path::PathBuf;
@@ -43,7 +44,9 @@ fn main() {
         .opt_level(3)
         .std("gnu11");
     // The sources are compared with DPDK's inline functions at DPDK's own warning level, not at ours.
-    for flag in pkg_config(&["--cflags"]) {
+    let flags = pkg_config(&["--cflags"]);
+    println!("cargo::metadata=CFLAGS={}", flags.join(" "));
+    for flag in flags {
         match flag.strip_prefix("-I") {
             Some(folder) => shim.flag("-isystem").flag(folder),
             None => shim.flag(flag),

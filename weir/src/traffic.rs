@@ -77,6 +77,11 @@ struct TrafficArgs {
     #[arg(long, value_name = "N", default_value_t = SUBSCRIBERS_PER_SHARD)]
     subscribers_per_shard: u32,
 
+    /// Where in the address plan the shards begin: generators beside each other have no home, tunnel endpoint or
+    /// public prefix in common when each begins behind the shards of the one before.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    first_shard: u32,
+
     /// Size of the plain Ethernet frame with its 4 bytes of FCS, 64 to 1518, or `imix`: 64, 594 and 1518 as 7:4:1.
     /// Through a tunnel a packet has 24 bytes more.
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = size)]
@@ -133,6 +138,7 @@ impl TrafficArgs {
         };
         let scenario = Scenario::new(flows, self.flows_per_subscriber, SEED)?
             .with_subscribers_per_shard(self.subscribers_per_shard)?
+            .with_first_shard(self.first_shard)?
             .with_new_flows(new_flows)?
             .with_access(access)?;
         Ok(scenario)

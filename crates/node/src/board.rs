@@ -5,8 +5,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use weir_engine::{Counter, Counters};
+
+use crate::duration_histogram::DurationHistogram;
+
+/// Housekeeping that takes less found nothing to do: most turns of a loop that polls without rest.
+const TICK_LEAST: Duration = Duration::from_micros(1);
 
 /// A value with one writer.
 #[derive(Debug, Default)]
@@ -37,7 +43,11 @@ pub(crate) struct Board {
     pub busy_packets: Counter,
     /// Share of the last second spent on packets, in millionths.
     pub busy_ppm: Gauge,
-    /// The longest busy turn of the loop within the last minute, nanoseconds.
+    /// Turns of the loop that had work.
+    pub turns: DurationHistogram,
+    /// Of those, the housekeeping alone.
+    pub ticks: DurationHistogram,
+    /// The longest turn with work within the last minute, nanoseconds.
     pub turn_max_ns: Gauge,
     /// Frames the device did not take, by side.
     pub tx_dropped: [Gauge; 2],
@@ -68,13 +78,16 @@ pub(crate) struct ShardBoard {
 }
 
 impl Board {
-    pub(crate) fn new(engine: Arc<Counters>, shards: usize) -> Self {
+    /// `tsc_hz`: cycles per second of the timestamp counter.
+    pub(crate) fn new(engine: Arc<Counters>, shards: usize, tsc_hz: u64) -> Self {
         Self {
             engine,
             seen_ms: Gauge::default(),
             busy_cycles: Counter::default(),
             busy_packets: Counter::default(),
             busy_ppm: Gauge::default(),
+            turns: DurationHistogram::new(tsc_hz, Duration::ZERO),
+            ticks: DurationHistogram::new(tsc_hz, TICK_LEAST),
             turn_max_ns: Gauge::default(),
             tx_dropped: Default::default(),
             capture_dropped: Counter::default(),

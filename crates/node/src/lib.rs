@@ -28,6 +28,7 @@ mod clock;
 mod control;
 mod cores;
 mod desk;
+mod duration_histogram;
 mod engine_config;
 mod failure;
 mod life_cycle;

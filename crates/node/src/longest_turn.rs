@@ -1,8 +1,7 @@
 //! The longest turn of a worker's loop: packets that arrived meanwhile waited that long.
 //!
-//! A turn lasts from its begin to the begin of the next one, so everything counts that can delay packets: a burst, a
-//! request, the log, and the kernel when it gave the core to somebody else. A turn after which the worker may rest does
-//! not count.
+//! A turn lasts from its begin to the begin of the next one or of a rest, so everything counts that can delay packets: a burst,
+//! expiry, a request, the log, and the kernel when it gave the core to somebody else. A turn without work does not count.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ const SPAN: Duration = Duration::from_secs(30);
 /// In cycles of the timestamp counter.
 #[derive(Debug, Default)]
 pub(crate) struct LongestTurn {
-    /// When the last turn began, if it was a busy one.
+    /// When the last turn began, if it had work and has not ended.
     began: Option<u64>,
     span_began: Duration,
     longest: u64,
@@ -20,13 +19,21 @@ pub(crate) struct LongestTurn {
 }
 
 impl LongestTurn {
-    /// A turn began at `cycles`; `is_busy`: the next one follows at once.
+    /// A turn began at `cycles`, which ended the one before; `has_work`: it counts. Returns how long the ended one took, if it
+    /// counts.
     #[inline]
-    pub(crate) fn turn(&mut self, cycles: u64, is_busy: bool) {
-        if let Some(began) = self.began {
-            self.longest = self.longest.max(cycles.wrapping_sub(began));
-        }
-        self.began = is_busy.then_some(cycles);
+    pub(crate) fn turn(&mut self, cycles: u64, has_work: bool) -> Option<u64> {
+        let ended = self.end(cycles);
+        self.began = has_work.then_some(cycles);
+        ended
+    }
+
+    /// The last turn ends at `cycles`, before another one begins. Returns how long it took, if it counts.
+    #[inline]
+    pub(crate) fn end(&mut self, cycles: u64) -> Option<u64> {
+        let took = cycles.wrapping_sub(self.began.take()?);
+        self.longest = self.longest.max(took);
+        Some(took)
     }
 
     /// The longest turn of the last 30 to 60 seconds. Call about once a second or more often.
@@ -44,16 +51,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_busy_turns_count() {
+    fn only_turns_with_work_count() {
         let mut turns = LongestTurn::default();
         let now = Duration::from_secs(1);
-        for (cycles, is_busy) in [(1_000, false), (50_000, true), (50_700, true), (50_900, false)] {
-            turns.turn(cycles, is_busy);
-        }
-        turns.turn(90_000, true);
+        let turn =
+            [(1_000, false), (50_000, true), (50_700, true), (50_900, false), (90_000, true)];
+        let ended = turn.map(|(cycles, has_work)| turns.turn(cycles, has_work));
+        assert_eq!(ended, [None, None, Some(700), Some(200), None]);
         assert_eq!(turns.within_last_minute(now), 700);
-        turns.turn(91_000, false);
+        assert_eq!(turns.turn(91_000, false), Some(1_000));
         assert_eq!(turns.within_last_minute(now), 1_000);
+    }
+
+    #[test]
+    fn a_rest_is_no_part_of_a_turn() {
+        let mut turns = LongestTurn::default();
+        turns.turn(1_000, true);
+        assert_eq!(turns.end(1_300), Some(300));
+        assert_eq!(turns.end(1_400), None);
+        assert_eq!(turns.turn(90_000, true), None);
     }
 
     #[test]

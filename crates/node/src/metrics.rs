@@ -6,7 +6,7 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabelSet, EncodeMetric, LabelSetEncoder,
+    DescriptorEncoder, EncodeLabelSet, EncodeMetric, LabelSetEncoder, MetricEncoder, NoLabelSet,
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -16,6 +16,7 @@ use weir_engine::{Direction, DropReason, Side};
 use weir_nat::TableBytes;
 
 use crate::board::{Board, ShardBoard};
+use crate::duration_histogram::Durations;
 use crate::node::{Node, WorkerHandle};
 
 /// What the text is, for the HTTP header.
@@ -45,6 +46,17 @@ impl EncodeLabelSet for Labels<'_> {
         self.0.iter().filter(|(name, _)| !name.is_empty()).try_for_each(|label| {
             prometheus_client::encoding::EncodeLabel::encode(label, encoder.encode_label())
         })
+    }
+}
+
+impl EncodeMetric for Durations {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), Error> {
+        // The count is that of the buckets read, also while the worker counts on.
+        encoder.encode_histogram::<NoLabelSet>(self.sum_sec, self.count(), &self.buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
     }
 }
 
@@ -202,11 +214,21 @@ fn load(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Err
     family.counter("weir_busy_cycles", help, cycles)?;
     let packets = per_worker(workers, |board| board.busy_packets.get());
     family.counter("weir_busy_packets", "Packets received in those loops.", packets)?;
-    let turn = per_worker(workers, |board| board.turn_max_ns.get() as f64 / 1e9);
-    let help = "The longest turn of a busy worker's loop within the last 30 to 60 seconds.";
-    family.gauge("weir_turn_seconds_max", help, turn)?;
+    turns(family, workers)?;
     let capture = per_worker(workers, |board| board.capture_dropped.get());
     family.counter("weir_capture_dropped", "Frames a capture had no room for.", capture)
+}
+
+fn turns(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
+    let turns = per_worker(workers, |board| board.turns.read());
+    let help = "Turns of a worker's loop with work in them: packets, requests, housekeeping.";
+    family.write("weir_turn_seconds", help, MetricType::Histogram, turns)?;
+    let ticks = per_worker(workers, |board| board.ticks.read());
+    let help = "Housekeeping within a turn, expiry above all, of one microsecond or longer.";
+    family.write("weir_tick_seconds", help, MetricType::Histogram, ticks)?;
+    let longest = per_worker(workers, |board| board.turn_max_ns.get() as f64 / 1e9);
+    let help = "The longest turn with work within the last 30 to 60 seconds.";
+    family.gauge("weir_turn_seconds_max", help, longest)
 }
 
 fn per_port<'a, V>(
@@ -308,6 +330,14 @@ mod tests {
             "weir_memory_bytes{worker=\"0\",table=\"subscribers\"} 0.0",
             "weir_bytes_per_flow{worker=\"0\"} 64.0",
             "weir_turn_seconds_max{worker=\"0\"} 0.00025",
+            "weir_turn_seconds_bucket{le=\"0.0001\",worker=\"0\"} 0",
+            "weir_turn_seconds_bucket{le=\"0.0003\",worker=\"0\"} 1",
+            "weir_turn_seconds_bucket{le=\"+Inf\",worker=\"0\"} 1",
+            "weir_turn_seconds_count{worker=\"0\"} 1",
+            "weir_turn_seconds_sum{worker=\"0\"} 0.00025",
+            "weir_tick_seconds_bucket{le=\"0.001\",worker=\"0\"} 0",
+            "weir_tick_seconds_bucket{le=\"0.003\",worker=\"0\"} 1",
+            "weir_tick_seconds_count{worker=\"0\"} 1",
         ];
         for line in expected {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");

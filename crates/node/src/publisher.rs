@@ -28,19 +28,21 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Call once per turn. `cycles`: the timestamp counter at the turn's begin; `is_busy`: the next turn follows at once.
+    /// Call once per turn. `cycles`: the timestamp counter at the turn's begin; `has_work`: the turn counts.
     #[inline]
     pub(crate) fn publish<F: Frame>(
         &mut self,
         now: Duration,
         cycles: u64,
-        is_busy: bool,
+        has_work: bool,
         engine: &Engine<F>,
         board: &Board,
     ) {
         let now_ms = now.as_secs() * 1000 + u64::from(now.subsec_millis());
         board.seen_ms.set(now_ms);
-        self.longest_turn.turn(cycles, is_busy);
+        if let Some(took) = self.longest_turn.turn(cycles, has_work) {
+            board.turns.enter(took);
+        }
         if self.shard < board.shards.len() {
             publish_shard(self.shard, engine, board);
             self.shard += 1;
@@ -51,6 +53,13 @@ impl Publisher {
             publish_worker(engine, board);
             self.publish_ratio(now, cycles, board);
             board.turn_max_ns.set(nanoseconds(self.longest_turn.within_last_minute(now), tsc_hz()));
+        }
+    }
+
+    /// The worker rests from `cycles` on: the rest is no part of the turn.
+    pub(crate) fn rest(&mut self, cycles: u64, board: &Board) {
+        if let Some(took) = self.longest_turn.end(cycles) {
+            board.turns.enter(took);
         }
     }
 

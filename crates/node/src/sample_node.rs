@@ -12,18 +12,22 @@ use crate::log::LogLimit;
 use crate::node::{Node, PortHandle, PortSample, ShardHandle, WorkerHandle};
 use crate::request::{Mailbox, mailbox};
 
+const TSC_HZ: u64 = 2_000_000_000;
+
 /// One worker, one shard, some traffic; the mailbox is for the test.
 pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
     let clock = Clock::start();
     let counters = Arc::new(Counters::default());
     counters.count(Side::Access, Direction::Receive, 5, 500);
-    let board = Board::new(counters, 1);
+    let board = Board::new(counters, 1, TSC_HZ);
     board.seen_ms.set(u64::try_from(clock.now().as_millis()).unwrap());
     board.flows.set(3);
     board.flows_max.set(1000);
     board.memory_bytes.set(64_000);
     board.table_bytes[0].set(64_000);
     board.turn_max_ns.set(250_000);
+    board.turns.enter(TSC_HZ / 4_000);
+    board.ticks.enter(TSC_HZ / 500);
     board.shards[0].ports_used.set(4);
     board.shards[0].blocks_free.set(60);
     board.shards[0].blocks_total.set(64);

@@ -4,7 +4,7 @@
 //!   now -> rx internet -> engine -> rx access -> engine -> tick -> tx both -> request -> events -> board -> rest
 //! ```
 //!
-//! The clock is read once per turn. Everything besides packets has a budget per turn.
+//! The clock is read once per turn, the timestamp counter also around the tick. Everything besides packets has a budget per turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -72,6 +72,7 @@ impl Worker {
                 idle_polls = 0;
                 continue;
             }
+            self.publisher.rest(tsc(), &self.board);
             idle_polls = idle_polls.saturating_add(1);
             match rest(idle_polls) {
                 Rest::None => {}
@@ -89,7 +90,9 @@ impl Worker {
         // The internet first: in a replay of capture files its gateway's ARP reply is there before the homes' packets.
         let mut packets = self.receive(Side::Internet, now, frames, out);
         packets += self.receive(Side::Access, now, frames, out);
+        let tick_began = tsc();
         self.engine.tick(engine_now(now), &mut self.pool, out);
+        let has_ticked = self.board.ticks.enter(tsc().wrapping_sub(tick_began));
         self.send(now, out);
         if packets > 0 {
             self.board.busy_packets.add(packets as u64);
@@ -97,8 +100,8 @@ impl Worker {
         }
         let is_busy_elsewhere = self.desk.serve(self.engine.nat_mut(), now);
         self.log_blocks(EVENTS_PER_TURN);
-        let is_busy = packets > 0 || is_busy_elsewhere;
-        self.publisher.publish(now, cycles, is_busy, &self.engine, &self.board);
+        let has_work = packets > 0 || is_busy_elsewhere || has_ticked;
+        self.publisher.publish(now, cycles, has_work, &self.engine, &self.board);
         Turn { packets, is_busy_elsewhere }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use allocation_counter::measure;
 use pcap_file::pcap::{PcapPacket, PcapWriter};
-use weir_dpdk::{Eal, EalConfig, HugePages, Port, PortConfig};
+use weir_dpdk::{Eal, EalConfig, HugePages, Port, PortConfig, tsc_hz};
 use weir_engine::{
     AccessMode, DropReason, EngineConfig, FragmentLimits, MssClamp, ShardConfig, SideConfig,
 };
@@ -112,7 +112,7 @@ fn the_loop_allocates_nothing_per_packet() {
     let (_access_port, access) = attach(Side::Access);
     let (_internet_port, internet) = attach(Side::Internet);
     let engine = engine();
-    let board = Arc::new(Board::new(engine.counters(), 1));
+    let board = Arc::new(Board::new(engine.counters(), 1, tsc_hz()));
     let (_requester, mailbox) = mailbox();
     let mut worker = Worker {
         engine,
@@ -138,6 +138,7 @@ fn the_loop_allocates_nothing_per_packet() {
         }
     });
     assert_eq!(allocations.count_total, 0);
+    assert!(board.turns.read().count() > PACKETS / (2 * BURST_MAX as u64));
     let sent = board.engine.packets(Side::Internet, Direction::Transmit) - sent;
     assert!(sent > PACKETS / 4, "only {sent} packets were translated");
     assert_eq!(board.engine.dropped(DropReason::NoBuffer), 0);

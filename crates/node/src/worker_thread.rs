@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::mpsc::UnboundedSender;
 use weir_config::Poll;
-use weir_dpdk::{Mbuf, MbufPool, pin_current_thread, register_worker_thread};
+use weir_dpdk::{Mbuf, MbufPool, pin_current_thread, register_worker_thread, tsc_hz};
 use weir_engine::{Engine, EngineConfig, EngineError, Side};
 use weir_nat::NatError;
 use weir_records::BlockLogSender;
@@ -155,7 +155,7 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
         Err(error) => return send(&built, Err(engine_failure(worker, &error))),
     };
     log_tables(worker, parts.core, &engine);
-    let board = Arc::new(Board::new(engine.counters(), shards));
+    let board = Arc::new(Board::new(engine.counters(), shards, tsc_hz()));
     let mut publisher = Publisher::default();
     publisher.publish_all(&engine, &board);
     board.seen_ms.set(u64::try_from(parts.clock.now().as_millis()).unwrap_or(u64::MAX));

@@ -19,6 +19,7 @@
 mod address_plan;
 mod capacity;
 mod catalogue;
+mod durations;
 mod error;
 mod experiment;
 mod figure;
@@ -39,6 +40,7 @@ mod rate_search;
 mod report;
 mod rounds;
 mod testpmd;
+mod turns;
 mod weir;
 
 use std::path::PathBuf;

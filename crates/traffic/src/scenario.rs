@@ -72,6 +72,7 @@ pub struct Scenario {
     new_flows: u32,
     flows_per_subscriber: u32,
     subscribers_per_shard: u32,
+    first_shard: u32,
     access: Access,
     seed: u64,
 }
@@ -100,6 +101,7 @@ impl Scenario {
             new_flows: 0,
             flows_per_subscriber,
             subscribers_per_shard: SUBSCRIBERS_PER_SHARD,
+            first_shard: 0,
             access: Access::Gre,
             seed,
         }
@@ -109,6 +111,12 @@ impl Scenario {
     /// The same with shards of another size.
     pub fn with_subscribers_per_shard(self, subscribers: u32) -> Result<Self, ScenarioError> {
         Scenario { subscribers_per_shard: subscribers, ..self }.checked()
+    }
+
+    /// The same with the shards from the `first_shard`-th of the address plan on, and so with other homes, tunnel endpoints and
+    /// public prefixes: generators beside each other share none.
+    pub fn with_first_shard(self, first_shard: u32) -> Result<Self, ScenarioError> {
+        Scenario { first_shard, ..self }.checked()
     }
 
     /// The same with flows that are opened during the flood, on top of those established before it.
@@ -131,7 +139,7 @@ impl Scenario {
         if !(1..=65_536).contains(&self.subscribers_per_shard) {
             return Err(ScenarioError::Shard);
         }
-        let shards = u64::from(self.shards());
+        let shards = u64::from(self.first_shard) + u64::from(self.shards());
         let homes = shards * u64::from(self.homes_per_shard());
         if homes > u64::from(HOMES_MAX) {
             return Err(ScenarioError::Homes { homes });
@@ -166,6 +174,11 @@ impl Scenario {
         self.subscribers_per_shard
     }
 
+    /// Where in the address plan the shards begin, counted from 0.
+    pub fn first_shard(&self) -> u32 {
+        self.first_shard
+    }
+
     pub fn access(&self) -> Access {
         self.access
     }
@@ -178,21 +191,24 @@ impl Scenario {
         self.subscribers().div_ceil(self.subscribers_per_shard)
     }
 
-    /// The tunnel endpoint of a shard, counted from 0.
+    /// The tunnel endpoint of a shard, counted from 0 at the first one of the scenario.
     pub fn tunnel_endpoint(&self, shard: u32) -> Ipv4Addr {
-        Ipv4Addr::from_bits(ENDPOINTS + shard)
+        Ipv4Addr::from_bits(ENDPOINTS + self.first_shard + shard)
     }
 
-    /// The homes of a shard, counted from 0: network address and prefix length.
+    /// The homes of a shard, counted likewise: network address and prefix length.
     pub fn source_prefix(&self, shard: u32) -> (Ipv4Addr, u8) {
         let homes = self.homes_per_shard();
-        (Ipv4Addr::from_bits(HOMES + shard * homes), prefix_len(homes))
+        (Ipv4Addr::from_bits(HOMES + (self.first_shard + shard) * homes), prefix_len(homes))
     }
 
-    /// The public prefix of a shard, counted from 0: network address and prefix length.
+    /// The public prefix of a shard, counted likewise: network address and prefix length.
     pub fn public_prefix(&self, shard: u32) -> (Ipv4Addr, u8) {
         let addresses = self.public_per_shard();
-        (Ipv4Addr::from_bits(PUBLIC + shard * addresses), prefix_len(addresses))
+        (
+            Ipv4Addr::from_bits(PUBLIC + (self.first_shard + shard) * addresses),
+            prefix_len(addresses),
+        )
     }
 
     /// Ports a home may hold: a translator that draws them at random from whole blocks needs twice what is used.
@@ -210,7 +226,7 @@ impl Scenario {
     pub fn flow(&self, created: u32) -> FlowPlan {
         let subscriber = created / self.flows_per_subscriber;
         let within = created % self.flows_per_subscriber;
-        let shard = subscriber / self.subscribers_per_shard;
+        let shard = self.first_shard + subscriber / self.subscribers_per_shard;
         let home = HOMES + shard * self.homes_per_shard() + subscriber % self.subscribers_per_shard;
         let inside = match self.access {
             Access::Gre => HOSTS + within % HOSTS_PER_HOME,
@@ -232,7 +248,7 @@ impl Scenario {
     /// within one home.
     pub fn assumed_public(&self, created: u32) -> Endpoint {
         let subscriber = created / self.flows_per_subscriber;
-        let shard = subscriber / self.subscribers_per_shard;
+        let shard = self.first_shard + subscriber / self.subscribers_per_shard;
         let addresses = self.public_per_shard();
         Endpoint {
             address: PUBLIC + shard * addresses + subscriber % addresses,
@@ -310,6 +326,30 @@ mod tests {
     }
 
     #[test]
+    fn scenarios_beside_each_other_share_no_address() {
+        let of = |first_shard| {
+            let scenario = Scenario::new(10_000, 10, 1).unwrap();
+            let scenario = scenario.with_subscribers_per_shard(100).unwrap();
+            scenario.with_first_shard(first_shard).unwrap()
+        };
+        let (all, second) = (of(0).with_new_flows(20_000).unwrap(), of(10));
+        assert_eq!((second.first_shard(), second.shards()), (10, 10));
+        for shard in 0..10 {
+            assert_eq!(second.tunnel_endpoint(shard), all.tunnel_endpoint(10 + shard));
+            assert_eq!(second.source_prefix(shard), all.source_prefix(10 + shard));
+            assert_eq!(second.public_prefix(shard), all.public_prefix(10 + shard));
+        }
+        for created in 0..10_000 {
+            let (flow, same) = (second.flow(created), all.flow(10_000 + created));
+            assert_eq!(
+                (flow.home, flow.tunnel, flow.inside),
+                (same.home, same.tunnel, same.inside)
+            );
+            assert_eq!(second.assumed_public(created), all.assumed_public(10_000 + created));
+        }
+    }
+
+    #[test]
     fn sixty_million_flows_fit() {
         let scenario = Scenario::new(60_000_000, 64, 1).unwrap();
         assert_eq!(scenario.subscribers(), 937_500);
@@ -336,5 +376,9 @@ mod tests {
         assert!(matches!(small, Err(ScenarioError::PublicAddresses { .. })));
         let empty = Scenario::new(1, 1, 1).unwrap().with_subscribers_per_shard(0);
         assert_eq!(empty, Err(ScenarioError::Shard));
+        let far = Scenario::new(64, 64, 1).unwrap().with_first_shard(1 << 13);
+        assert!(matches!(far, Err(ScenarioError::PublicAddresses { .. })));
+        let farther = Scenario::new(64, 64, 1).unwrap().with_first_shard(u32::MAX);
+        assert!(matches!(farther, Err(ScenarioError::Homes { .. })));
     }
 }

@@ -1,5 +1,5 @@
-//! Rates found by binary search: RFC 9693 section 4.4 (maximum connection establishment rate) and RFC 2544 section 26.1 with the
-//! two phases of RFC 9693 (throughput without loss).
+//! Rates found by binary search: the maximum connection establishment rate of RFC 9693, and RFC 2544 section 26.1 with the two
+//! phases of RFC 9693 (throughput without loss).
 
 pub mod bisection;
 

@@ -15,7 +15,7 @@ use super::{TrafficArgs, percent, rate, seconds};
 /// internet side. First every flow is opened from its home, and what comes out tells its public
 /// endpoint; then both directions are flooded, or loaded at a rate, which also measures latency.
 /// The device must serve the homes 10.128.0.0/9; in gre mode through the tunnel endpoints
-/// 10.64.0.1, 10.64.0.2, ... (--subscribers-per-shard homes each). It is waited for two minutes, ten seconds with --pass-through.
+/// 10.64.0.1, 10.64.0.2, ... (--subscribers-per-shard homes each, from --first-shard on). It is waited for two minutes, ten seconds with --pass-through.
 ///
 ///   weir traffic flood --access 0000:01:00.0 --internet 0000:02:00.0 --flows 100000 --seconds 10
 ///   weir traffic flood ... --rate 5e6 --size imix

@@ -13,19 +13,25 @@ pub(super) const HOMES: &str = "10.128.0.0/9";
 const SEED: u64 = 1;
 
 impl Load {
-    /// Who talks to whom, all workers' flows together.
-    pub(super) fn scenario(&self) -> Result<Scenario, BenchError> {
+    /// Who talks to whom through a worker, counted from 0. The shards of a worker follow those of the one before.
+    pub(super) fn scenario(&self, worker: usize) -> Result<Scenario, BenchError> {
         let access = match self.access {
             Access::Gre => scenario::Access::Gre,
             Access::Plain => scenario::Access::Plain,
         };
         let new = || {
-            Scenario::new(self.flows * self.workers as u32, self.flows_per_subscriber, SEED)?
+            Scenario::new(self.flows, self.flows_per_subscriber, SEED)?
                 .with_subscribers_per_shard(self.subscribers_per_shard)?
+                .with_first_shard(self.first_shard(worker))?
                 .with_new_flows(self.new_flows)?
                 .with_access(access)
         };
         new().map_err(|error| BenchError::Scenario { error })
+    }
+
+    /// Where the shards of a worker begin in the address plan.
+    pub(super) fn first_shard(&self, worker: usize) -> u32 {
+        worker as u32 * self.shards()
     }
 }
 
@@ -35,27 +41,29 @@ pub(super) fn home(scenario: &Scenario, subscriber: u32) -> Ipv4Addr {
 }
 
 /// The `[[shard]]` sections that serve a load: the first worker's shards, the second's, ...
-pub(super) fn shards(scenario: &Scenario, load: &Load, core_of: impl Fn(usize) -> usize) -> String {
-    let of_one = scenario.shards().div_ceil(load.workers as u32);
+pub(super) fn shards(load: &Load, core_of: impl Fn(usize) -> usize) -> Result<String, BenchError> {
     let mut text = String::new();
-    for shard in 0..scenario.shards() {
-        let (public, length) = scenario.public_prefix(shard);
-        let _ = writeln!(
-            text,
-            "\n[[shard]]\nid = {}\nworker = {}\npublic = [\"{public}/{length}\"]\nsubscribers_max = {}",
-            shard + 1,
-            core_of((shard / of_one) as usize),
-            load.subscribers_per_shard,
-        );
-        let _ = match load.access {
-            Access::Gre => writeln!(text, "endpoint = \"{}\"", scenario.tunnel_endpoint(shard)),
-            Access::Plain => {
-                let (homes, length) = scenario.source_prefix(shard);
-                writeln!(text, "subscribers = [\"{homes}/{length}\"]")
-            }
-        };
+    for worker in 0..load.workers {
+        let scenario = load.scenario(worker)?;
+        for shard in 0..scenario.shards() {
+            let (public, length) = scenario.public_prefix(shard);
+            let _ = writeln!(
+                text,
+                "\n[[shard]]\nid = {}\nworker = {}\npublic = [\"{public}/{length}\"]\nsubscribers_max = {}",
+                scenario.first_shard() + shard + 1,
+                core_of(worker),
+                load.subscribers_per_shard,
+            );
+            let _ = match load.access {
+                Access::Gre => writeln!(text, "endpoint = \"{}\"", scenario.tunnel_endpoint(shard)),
+                Access::Plain => {
+                    let (homes, length) = scenario.source_prefix(shard);
+                    writeln!(text, "subscribers = [\"{homes}/{length}\"]")
+                }
+            };
+        }
     }
-    text
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -65,7 +73,7 @@ mod tests {
     use super::*;
 
     fn text(load: &Load) -> String {
-        shards(&load.scenario().unwrap(), load, |worker| 1 + 2 * worker)
+        shards(load, |worker| 1 + 2 * worker).unwrap()
     }
 
     #[test]
@@ -75,15 +83,30 @@ mod tests {
         assert_eq!(text.matches("[[shard]]").count(), 3);
         assert!(text.contains("subscribers = [\"10.128.2.0/24\"]"), "{text}");
         assert!(!text.contains("endpoint"));
-        assert_eq!(home(&load.scenario().unwrap(), 512).to_string(), "10.128.2.0");
+        assert_eq!(home(&load.scenario(0).unwrap(), 512).to_string(), "10.128.2.0");
     }
 
+    /// As many homes as fill shards only in part: the next worker's begin with a shard of their own.
     #[test]
-    fn each_worker_has_shards_of_its_own() {
-        let text = text(&Load { workers: 2, ..Load::new(64 * 512, Duration::ZERO) });
+    fn each_worker_has_shards_of_its_own_and_all_that_its_generator_needs() {
+        let load = Load { workers: 2, ..Load::new(64 * 300, Duration::ZERO) };
+        let text = text(&load);
         let workers: Vec<&str> = text.lines().filter(|line| line.starts_with("worker")).collect();
         assert_eq!(workers, ["worker = 1", "worker = 1", "worker = 3", "worker = 3"]);
-        assert!(text.contains("endpoint = \"10.64.0.4\""));
+        let sections: Vec<&str> = text.split("[[shard]]").skip(1).collect();
+        for (worker, core) in [(0, 1), (1, 3)] {
+            let scenario = load.scenario(worker).unwrap();
+            assert_eq!(scenario.first_shard(), load.first_shard(worker));
+            for created in (0..scenario.flows()).step_by(64) {
+                let endpoint = Ipv4Addr::from_bits(scenario.flow(created).tunnel);
+                let endpoint = format!("endpoint = \"{endpoint}\"\n");
+                let section = sections.iter().find(|section| section.contains(&endpoint)).unwrap();
+                assert!(section.contains(&format!("worker = {core}\n")), "{section}");
+            }
+        }
+        for id in ["id = 1\n", "id = 2\n", "id = 3\n", "id = 4\n"] {
+            assert_eq!(text.matches(id).count(), 1, "{id}");
+        }
     }
 
     #[test]
@@ -96,6 +119,6 @@ mod tests {
     #[test]
     fn what_does_not_fit_the_address_plan_is_an_error() {
         let load = Load { flows_per_subscriber: 1, ..Load::new(60_000_000, Duration::ZERO) };
-        assert!(load.scenario().is_err());
+        assert!(load.scenario(0).is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! The search for the number of flows that a table holds: exponential, then binary (RFC 9693 section 4.8). Pure.
+//! The search for the number of flows that a table holds: exponential, then binary (RFC 9693, connection tracking table
+//! capacity). Pure.
 
 /// A step counts as held while its establishment rate is at least this share of the last held step's (beta of the RFC).
 const RATE_SHARE_MIN: f64 = 0.2;

@@ -27,11 +27,11 @@ pub(super) enum Probe {
     HalfLoad,
     /// The highest rate without a single loss, beside weir's own flood.
     ZeroLoss,
-    /// From full to empty when all timers run out (RFC 9693 section 4.7, mechanism: expiry sweep).
+    /// From full to empty when all timers run out (RFC 9693, connection tear-down rate, by the expiry sweep).
     Expiry,
-    /// From full to empty by a flush of every home, one request each (the same, mechanism: flush).
+    /// From full to empty by a flush of every home, one request each (the same rate, by flush).
     Flush,
-    /// How many flows fit the tables (RFC 9693 section 4.8).
+    /// How many flows fit the tables (RFC 9693, connection tracking table capacity).
     Capacity,
 }
 

@@ -32,6 +32,10 @@ pub enum Figure {
     TearDownMega,
     TearDownSeconds,
     LongestTurnMs,
+    TurnsBoundMs,
+    LongTurnsPercent,
+    TicksBoundMs,
+    LongTicksPercent,
     CapacityFlows,
     CapacityConfigured,
 }
@@ -64,6 +68,10 @@ impl Figure {
             Figure::TearDownMega => ("M flows/s torn down", 2),
             Figure::TearDownSeconds => ("tear-down s", 2),
             Figure::LongestTurnMs => ("longest turn ms", 3),
+            Figure::TurnsBoundMs => ("p99.99 of turns, at most ms", 3),
+            Figure::LongTurnsPercent => ("turns > 1 ms, %", 4),
+            Figure::TicksBoundMs => ("p99.99 of ticks, at most ms", 3),
+            Figure::LongTicksPercent => ("ticks > 1 ms, %", 4),
             Figure::CapacityFlows => ("flows held", 0),
             Figure::CapacityConfigured => ("flows_max", 0),
         }

@@ -194,7 +194,7 @@ fn command(place: &Place<'_>, load: &Load, device: Device, worker: usize) -> Com
     }
     command.args(load.arguments());
     if worker > 0 {
-        command.args(["--first-shard", &(worker as u32 * load.shards()).to_string()]);
+        command.args(["--first-shard", &load.first_shard(worker).to_string()]);
         for (side, network) in [("access", 1), ("internet", 2)] {
             command.args([format!("--{side}-address"), format!("10.{network}.{worker}.1")]);
             command.args([format!("--{side}-gateway"), format!("10.{network}.{worker}.2")]);

@@ -54,6 +54,9 @@ pub(super) struct Load {
     pub(super) measured: Duration,
     /// Workers of weir, each with a generator and a pair of memif ports of its own.
     pub(super) workers: usize,
+    /// Whether the device gives its packet memory to the generator. Not with several workers: DPDK's memif driver closes the file
+    /// of that memory once a port has connected, and ports that connect later offer a file that is no longer there.
+    pub(super) is_zero_copy: bool,
 }
 
 impl Load {
@@ -71,6 +74,7 @@ impl Load {
             warm_up: Duration::from_millis(500),
             measured,
             workers: 1,
+            is_zero_copy: true,
         }
     }
 
@@ -81,7 +85,7 @@ impl Load {
     /// Whether raw forwarding moves the same packets for both: then one raw round serves both.
     pub(super) fn has_raw_packets_of(&self, other: &Load) -> bool {
         let raw = |load: &Load| (load.flows, load.access, load.size, load.workers, load.measured);
-        raw(self) == raw(other)
+        raw(self) == raw(other) && self.is_zero_copy == other.is_zero_copy
     }
 
     /// Flows weir holds at the end.
@@ -184,6 +188,7 @@ mod tests {
         let opening = Load { new_share: 50.0, new_flows: 99, subscribers_per_shard: 16, ..load };
         assert!(load.has_raw_packets_of(&opening));
         assert!(!load.has_raw_packets_of(&Load { size: Size::Imix, ..load }));
+        assert!(!load.has_raw_packets_of(&Load { is_zero_copy: false, ..load }));
         assert!(!load.has_raw_packets_of(&Load::new(1001, SECOND)));
     }
 

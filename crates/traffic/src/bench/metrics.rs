@@ -5,12 +5,14 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use super::durations::Durations;
+
 const PATIENCE: Duration = Duration::from_secs(10);
 /// From this share on tables are called full.
 const FULL_SHARE: f64 = 0.75;
 
 /// weir at one moment, all workers together.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Reading {
     /// TSC cycles spent since start in polls that brought packets, and those packets.
     busy_cycles: f64,
@@ -19,8 +21,11 @@ pub(super) struct Reading {
     flows_max: f64,
     /// Of the tables.
     pub(super) memory_bytes: f64,
-    /// The longest turn of a worker's loop, s, where weir says it.
+    /// The longest turn of a worker's loop within the last minute, s, where weir says it.
     pub(super) longest_turn: Option<f64>,
+    /// Turns with work since start, and the housekeeping in them.
+    pub(super) turns: Durations,
+    pub(super) ticks: Durations,
 }
 
 impl Reading {
@@ -34,16 +39,18 @@ impl Reading {
             flows_max: sum("weir_flows_max")?,
             memory_bytes: sum("weir_memory_bytes")?,
             longest_turn: values(metrics, "weir_turn_seconds_max").reduce(f64::max),
+            turns: Durations::parse(metrics, "weir_turn_seconds"),
+            ticks: Durations::parse(metrics, "weir_tick_seconds"),
         })
     }
 
     /// All memory of the tables by the flows in them; `None` while the tables are far from full.
-    pub(super) fn bytes_per_flow(self) -> Option<f64> {
+    pub(super) fn bytes_per_flow(&self) -> Option<f64> {
         (self.flows >= FULL_SHARE * self.flows_max).then(|| self.memory_bytes / self.flows)
     }
 
     /// Busy cycles per packet since `earlier`.
-    pub(super) fn cycles_since(self, earlier: Reading) -> f64 {
+    pub(super) fn cycles_since(&self, earlier: &Reading) -> f64 {
         (self.busy_cycles - earlier.busy_cycles)
             / (self.busy_packets - earlier.busy_packets).max(1.0)
     }
@@ -100,6 +107,7 @@ mod tests {
         weir_memory_bytes{worker=\"0\",table=\"index\"} 18.0\n\
         weir_turn_seconds_max{worker=\"0\"} 0.001\n\
         weir_turn_seconds_max{worker=\"1\"} 0.002\n\
+        weir_turn_seconds_bucket{le=\"+Inf\",worker=\"0\"} 4\n\
         # EOF\n";
 
     #[test]
@@ -108,6 +116,8 @@ mod tests {
         assert_eq!((reading.busy_cycles, reading.busy_packets), (1500.0, 10.0));
         assert_eq!((reading.flows, reading.memory_bytes), (3.0, 82.0));
         assert_eq!(reading.longest_turn, Some(0.002));
+        assert_eq!(reading.turns.bound_of(1.0), Some(f64::INFINITY));
+        assert_eq!(reading.ticks, Durations::default());
     }
 
     #[test]
@@ -133,7 +143,7 @@ mod tests {
         let at =
             |busy_cycles, busy_packets| Reading { busy_cycles, busy_packets, ..Reading::default() };
         let (before, after) = (at(1000.0, 10.0), at(3000.0, 20.0));
-        assert!((after.cycles_since(before) - 200.0).abs() < 1e-9);
-        assert!(before.cycles_since(before).abs() < 1e-9);
+        assert!((after.cycles_since(&before) - 200.0).abs() < 1e-9);
+        assert!(before.cycles_since(&before).abs() < 1e-9);
     }
 }

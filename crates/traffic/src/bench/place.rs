@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::BenchPlan;
+use super::load::Load;
 
 /// What all rounds of a benchmark share.
 #[derive(Debug)]
@@ -34,12 +35,14 @@ impl Place<'_> {
         format!("net_memif{index},role=server,socket-abstract=no,socket={}", socket.display())
     }
 
-    /// Device arguments of the end that connects. Without a copy: the packets lie in its memory, and the generator reads
-    /// and writes them there, as a NIC would.
-    pub(super) fn device_port(&self, worker: usize, side: &str, index: usize) -> String {
+    /// Device arguments of the end that connects. Without a copy, where the load asks for it: the packets lie in its memory, and
+    /// the generator reads and writes them there, as a NIC would.
+    pub(super) fn device_port(&self, load: &Load, worker: usize, side: &str) -> String {
+        let index = 2 * worker + usize::from(side == "internet");
+        let zero_copy = if load.is_zero_copy { "yes" } else { "no" };
         let socket = self.socket(worker, side);
         format!(
-            "net_memif{index},role=client,zero-copy=yes,socket-abstract=no,socket={}",
+            "net_memif{index},role=client,zero-copy={zero_copy},socket-abstract=no,socket={}",
             socket.display()
         )
     }

@@ -14,6 +14,7 @@ use super::place::Place;
 use super::rate_search::RateSearch;
 use super::rounds::{Raw, Round};
 use super::testpmd::Testpmd;
+use super::turns::{enter_turns, longest_turn};
 use super::weir::{Settings, Weir};
 use super::{BenchError, address_plan};
 use crate::table::Device;
@@ -67,7 +68,7 @@ impl Place<'_> {
 
     fn raw_flood(&self, load: &Load) -> Result<(Raw, Flooded), BenchError> {
         let mut generators = self.generators(load, Device::PassesThrough)?;
-        let mut testpmd = Testpmd::start(self, load.workers)?;
+        let mut testpmd = Testpmd::start(self, load)?;
         let finished: Result<Vec<_>, _> = generators.iter_mut().map(Generator::finished).collect();
         // testpmd forgets its counters when a generator disconnects, and prints them when it ends: it ends first.
         let flooded = Flooded::of(&finished?);
@@ -142,12 +143,13 @@ impl Place<'_> {
         close(generators)?;
         let mut figures = Figures::default();
         figures.set(Figure::WeirMpps, flooded.mpps);
-        figures.set(Figure::WeirCycles, after.cycles_since(before));
+        figures.set(Figure::WeirCycles, after.cycles_since(&before));
         figures.set(Figure::LossPercent, flooded.loss_percent());
         figures.set(Figure::EstablishedMega, rate.map(|rate| rate / 1e6));
         figures.set(Figure::OpenedMega, opened(load, &flooded));
         figures.set(Figure::BytesPerFlow, after.bytes_per_flow());
-        figures.set(Figure::LongestTurnMs, after.longest_turn.map(|seconds| 1e3 * seconds));
+        let longest = longest_turn(&before, &after, after.longest_turn);
+        figures.set(Figure::LongestTurnMs, longest.map(|seconds| 1e3 * seconds));
         Ok(WeirRun { flooded, figures })
     }
 
@@ -203,7 +205,7 @@ impl Place<'_> {
         let settings = Settings { idle_timeout_sec: Some(idle_sec), ..Settings::default() };
         let (Filled { weir, generators, rate }, full) = self.fill_and_read(load, settings)?;
         let give_up = Instant::now() + Duration::from_secs(idle_sec) + EXPIRY_PATIENCE;
-        let (mut last_full, mut reading) = (Instant::now(), full);
+        let (mut last_full, mut reading) = (Instant::now(), full.clone());
         let mut longest: Option<f64> = None;
         while reading.flows > 0.0 && Instant::now() < give_up {
             self.plan.check_interrupted()?;
@@ -218,9 +220,9 @@ impl Place<'_> {
         if reading.flows > 0.0 {
             return Err(BenchError::NotEmptied { flows: reading.flows as u64 });
         }
-        enter_tear_down(full, last_full.elapsed(), figures);
+        enter_tear_down(&full, last_full.elapsed(), figures);
+        enter_turns(&full, &reading, longest, figures);
         figures.set(Figure::EstablishedMega, rate.map(|rate| rate / 1e6));
-        figures.set(Figure::LongestTurnMs, longest.map(|seconds| 1e3 * seconds));
         close(generators)
     }
 
@@ -228,11 +230,15 @@ impl Place<'_> {
     fn flush(&self, load: &Load, figures: &mut Figures) -> Result<(), BenchError> {
         let settings = Settings { idle_timeout_sec: Some(300), ..Settings::default() };
         let (Filled { weir, generators, .. }, full) = self.fill_and_read(load, settings)?;
-        let scenario = load.scenario()?;
+        let scenarios: Result<Vec<_>, _> =
+            (0..load.workers).map(|worker| load.scenario(worker)).collect();
+        let scenarios = scenarios?;
         let start = Instant::now();
-        for subscriber in 0..scenario.subscribers() {
-            self.plan.check_interrupted()?;
-            weir.flush(address_plan::home(&scenario, subscriber))?;
+        for scenario in &scenarios {
+            for subscriber in 0..scenario.subscribers() {
+                self.plan.check_interrupted()?;
+                weir.flush(address_plan::home(scenario, subscriber))?;
+            }
         }
         let elapsed = start.elapsed();
         let give_up = Instant::now() + GAUGE_PATIENCE;
@@ -244,7 +250,8 @@ impl Place<'_> {
         if reading.flows > 0.0 {
             return Err(BenchError::NotEmptied { flows: reading.flows as u64 });
         }
-        enter_tear_down(full, elapsed, figures);
+        enter_tear_down(&full, elapsed, figures);
+        enter_turns(&full, &reading, reading.longest_turn, figures);
         close(generators)
     }
 
@@ -287,7 +294,7 @@ fn opened(load: &Load, flooded: &Flooded) -> Option<f64> {
     flooded.opened_per_second.filter(|_| load.new_share > 0.0).map(|rate| rate / 1e6)
 }
 
-fn enter_tear_down(full: Reading, elapsed: Duration, figures: &mut Figures) {
+fn enter_tear_down(full: &Reading, elapsed: Duration, figures: &mut Figures) {
     figures.set(Figure::TearDownSeconds, elapsed.as_secs_f64());
     figures.set(Figure::TearDownMega, full.flows / elapsed.as_secs_f64() / 1e6);
     figures.set(Figure::BytesPerFlow, full.bytes_per_flow());

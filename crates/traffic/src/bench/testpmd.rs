@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::BenchError;
+use super::load::Load;
 use super::place::{EAL_OF_DEVICE, Place};
 use super::process::{Process, tail};
 
@@ -29,8 +30,9 @@ pub(super) fn check_installed() -> Result<(), BenchError> {
 }
 
 impl Testpmd {
-    /// Forwards between the ports of as many generators as there are `workers`, with a core for each pair.
-    pub(super) fn start(place: &Place<'_>, workers: usize) -> Result<Self, BenchError> {
+    /// Forwards between the ports of as many generators as the load has workers, with a core for each pair.
+    pub(super) fn start(place: &Place<'_>, load: &Load) -> Result<Self, BenchError> {
+        let workers = load.workers;
         let main = place.plan.generator_core;
         let devices: Vec<String> =
             (0..workers).map(|worker| place.plan.device_core_of(worker).to_string()).collect();
@@ -55,8 +57,8 @@ impl Testpmd {
         }
         command.arg(EAL_OF_DEVICE);
         for worker in 0..workers {
-            for (side, index) in [("access", 0), ("internet", 1)] {
-                command.args(["--vdev", &place.device_port(worker, side, 2 * worker + index)]);
+            for side in ["access", "internet"] {
+                command.args(["--vdev", &place.device_port(load, worker, side)]);
             }
         }
         // Without a terminal testpmd ends at once, unless it has statistics to print.

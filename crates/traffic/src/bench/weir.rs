@@ -76,7 +76,6 @@ impl Weir {
 impl Place<'_> {
     /// The configuration that serves the homes of the load.
     fn weir_config(&self, load: &Load, settings: Settings) -> Result<String, BenchError> {
-        let scenario = load.scenario()?;
         let folder = self.folder.display();
         let mut text = format!(
             "[node]\nname = \"bench\"\npoll = \"busy\"\ncontrol_cores = [{}]\nadmin_socket = \"{folder}/admin.sock\"\n\
@@ -84,8 +83,8 @@ impl Place<'_> {
             self.plan.generator_core,
         );
         for worker in 0..load.workers {
-            let side = |side, index, network, mtu| {
-                let device = self.device_port(worker, side, 2 * worker + index);
+            let side = |side, network, mtu| {
+                let device = self.device_port(load, worker, side);
                 format!(
                     "{side} = {{ device = \"{device}\", address = \"10.{network}.{worker}.1/24\", \
                      gateway = \"10.{network}.{worker}.2\", mtu = {mtu} }}\n"
@@ -95,8 +94,8 @@ impl Place<'_> {
                 text,
                 "\n[[worker]]\ncore = {}\n{}{}",
                 self.plan.device_core_of(worker),
-                side("access", 0, 1, access_mtu(load)),
-                side("internet", 1, 2, 1500),
+                side("access", 1, access_mtu(load)),
+                side("internet", 2, 1500),
             );
         }
         let _ = writeln!(
@@ -107,7 +106,7 @@ impl Place<'_> {
                 Access::Plain => "plain",
             },
             address_plan::HOMES,
-            scenario.ports_per_subscriber(),
+            load.scenario(0)?.ports_per_subscriber(),
             settings.flows_max.unwrap_or(load.flows_max()),
         );
         if let Some(seconds) = settings.idle_timeout_sec {
@@ -116,7 +115,7 @@ impl Place<'_> {
                 "quarantine_sec = 0\n\n[timeouts]\nudp_sec = {seconds}\nudp_stream_sec = {seconds}"
             );
         }
-        Ok(text + &address_plan::shards(&scenario, load, |worker| self.plan.device_core_of(worker)))
+        Ok(text + &address_plan::shards(load, |worker| self.plan.device_core_of(worker))?)
     }
 }
 

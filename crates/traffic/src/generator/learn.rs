@@ -109,8 +109,8 @@ impl Generator {
         }
     }
 
-    /// Opens the flows at some places of the order of creation at `rate` flows per second, each with one attempt: the preliminary
-    /// phase of RFC 9693 section 4.4.
+    /// Opens the flows at some places of the order of creation at `rate` flows per second, each with one attempt: test phase
+    /// 1 of RFC 9693.
     pub fn establish(&mut self, places: Range<usize>, rate: f64) -> Learned {
         let start = tsc();
         let mut lessons = Lessons::new(places, Some(Pace::new(rate, tsc_hz(), start)));

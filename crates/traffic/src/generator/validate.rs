@@ -1,4 +1,4 @@
-//! The validation of RFC 9693 section 4.4: one packet downstream for each flow established, every one of them delivered.
+//! RFC 9693's validation of connection establishment: one packet downstream for each flow established, every one of them delivered.
 
 use std::ops::Range;
 use std::time::Duration;
