@@ -42,7 +42,29 @@ impl BenchError {
         text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned()
     }
 
+    /// Whether the generator ended because a port got no link: what [`GeneratorError::NoLink`] says.
+    ///
+    /// [`GeneratorError::NoLink`]: crate::generator::GeneratorError::NoLink
+    pub(crate) fn is_no_link(&self) -> bool {
+        matches!(self, BenchError::Generator { tail, .. } if tail.contains("port has no link"))
+    }
+
     pub(crate) fn io(what: impl Into<String>, source: io::Error) -> Self {
         BenchError::Io { what: what.into(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::GeneratorError;
+
+    #[test]
+    fn a_lost_link_is_recognised_in_the_generators_last_words() {
+        let ended = |tail: String| BenchError::Generator { status: "exit status: 1".into(), tail };
+        let no_link = GeneratorError::NoLink { side: "access" };
+        assert!(ended(format!("weir: {no_link}")).is_no_link());
+        let missing = GeneratorError::NotLearned { missing: 1, flows: 2, attempts: 8, wrong: 0 };
+        assert!(!ended(format!("weir: {missing}")).is_no_link());
     }
 }

@@ -152,7 +152,7 @@ impl Load {
     /// weir's `flows_max`: more than is used, so that the table is full but not at its limit.
     pub(super) fn flows_max(&self) -> u32 {
         let flows = self.flows_at_end();
-        let spare = if flows > 8_000_000 { flows / 50 } else { flows / 4 };
+        let spare = if flows > 8_000_000 { flows / 200 } else { flows / 4 };
         (flows + spare).max(65_536)
     }
 

@@ -150,8 +150,8 @@ impl fmt::Display for Size {
 pub(super) fn count(number: u64) -> String {
     match number {
         0..1_000 => number.to_string(),
-        _ if number % 1_000_000 == 0 => format!("{} M", number / 1_000_000),
-        _ if number % 1_000 == 0 && number < 1_000_000 => format!("{} k", number / 1_000),
+        _ if number.is_multiple_of(1_000_000) => format!("{} M", number / 1_000_000),
+        _ if number.is_multiple_of(1_000) && number < 1_000_000 => format!("{} k", number / 1_000),
         _ => {
             let digits = number.to_string();
             let groups: Vec<&str> = digits

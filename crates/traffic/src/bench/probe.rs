@@ -34,8 +34,8 @@ const EXPIRY_PATIENCE: Duration = Duration::from_secs(120);
 const EXPIRY_SEC: u64 = 5;
 const EXPIRY_FLOWS_PER_SEC: u64 = 1_000_000;
 
-/// Rounds that raw forwarding may fail to begin, and one more.
-const RAW_ATTEMPTS: usize = 3;
+/// A memif client asks once, and on a busy core the answer is lost now and then: such a round starts over, so often.
+const LINK_ATTEMPTS: usize = 3;
 
 /// A round of weir.
 #[derive(Debug)]
@@ -56,14 +56,17 @@ struct Filled {
 impl Place<'_> {
     /// testpmd under this load.
     pub(super) fn raw_round(&self, load: &Load) -> Result<Raw, BenchError> {
-        // A memif client asks once, and on a busy core the answer is lost now and then: such a round starts over.
-        for _ in 1..RAW_ATTEMPTS {
-            match self.raw_flood(load) {
-                Err(BenchError::Generator { .. }) => self.plan.check_interrupted()?,
-                done => return done.map(|(raw, _)| raw),
+        self.until_linked(|| self.raw_flood(load)).map(|(raw, _)| raw)
+    }
+
+    fn until_linked<T>(&self, run: impl Fn() -> Result<T, BenchError>) -> Result<T, BenchError> {
+        for _ in 1..LINK_ATTEMPTS {
+            match run() {
+                Err(error) if error.is_no_link() => self.plan.check_interrupted()?,
+                done => return done,
             }
         }
-        self.raw_flood(load).map(|(raw, _)| raw)
+        run()
     }
 
     fn raw_flood(&self, load: &Load) -> Result<(Raw, Flooded), BenchError> {
@@ -125,6 +128,10 @@ impl Place<'_> {
     }
 
     fn fill(&self, load: &Load, settings: Settings) -> Result<Filled, BenchError> {
+        self.until_linked(|| self.fill_once(load, settings))
+    }
+
+    fn fill_once(&self, load: &Load, settings: Settings) -> Result<Filled, BenchError> {
         let mut generators = self.generators(load, Device::Translates)?;
         let mut weir = Weir::start(self, load, settings)?;
         let learned: Result<Vec<_>, _> = generators.iter_mut().map(Generator::learned).collect();
