@@ -8,6 +8,7 @@ build=(
     libclang-dev            # bindgen
     libdpdk-dev             # packet I/O
     libpcap-dev             # capture filters
+    protobuf-compiler libprotobuf-dev   # the messages of etcd
 )
 run=(
     dpdk-dev                # testpmd, the baseline of the benchmark
@@ -17,6 +18,7 @@ run=(
     nginx-light dnsmasq-base bind9-dnsutils iperf3
     coturn                  # a STUN server and turnutils_natdiscovery (RFC 5780)
     valgrind                # counts instructions per packet
+    etcd-server etcd-client openssl     # the cluster's store, and certificates for it
     tcpdump                 # reads what `weir capture` wrote
 )
 

@@ -1,0 +1,100 @@
+//! The thread that talks to etcd, and what it offers.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::counters::Counts;
+use crate::election::{Election, LeaderRecord};
+use crate::error::Error;
+use crate::keys::{NodeName, Range};
+use crate::link::{Link, read_tls};
+use crate::mirror::Mirror;
+use crate::options::{Options, OptionsError};
+use crate::revision::Place;
+use crate::session::{NodeRecord, Session};
+use crate::store::Store;
+
+/// Access to one cluster's keys, on a thread of its own. Sessions, elections and mirrors end with it.
+#[derive(Debug)]
+pub struct Cluster {
+    link: Arc<Link>,
+    /// Taken when dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Cluster {
+    /// Starts the thread; does not wait for etcd. `on_thread_start` runs first on each thread made here, to keep it off
+    /// the cores of workers.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the options, or that a file of TLS cannot be read.
+    pub fn start(
+        options: Options,
+        on_thread_start: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, Vec<OptionsError>> {
+        options.check()?;
+        if let Some(files) = &options.tls {
+            read_tls(files).map_err(|error| vec![error])?;
+        }
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            // Looking names up.
+            .max_blocking_threads(1)
+            .thread_name("etcd")
+            .on_thread_start(on_thread_start)
+            .enable_all()
+            .build()
+            .map_err(|error| vec![OptionsError::Thread(error.to_string())])?;
+        let link = Arc::new(Link::new(options, Instant::now()));
+        Ok(Self { link, runtime: Some(runtime) })
+    }
+
+    /// Registers a node.
+    pub fn session(&self, name: NodeName, record: &NodeRecord) -> Session {
+        let _inside = self.handle().enter();
+        Session::open(Arc::clone(&self.link), name, record)
+    }
+
+    /// Stands for election.
+    pub fn election(&self, record: &LeaderRecord) -> Election {
+        let _inside = self.handle().enter();
+        Election::open(Arc::clone(&self.link), record)
+    }
+
+    /// Mirrors a range. `seen` is the last place that an earlier process kept: an etcd restored since is noticed.
+    pub fn mirror(&self, range: Range, seen: Option<Place>) -> Mirror {
+        let _inside = self.handle().enter();
+        Mirror::open(Arc::clone(&self.link), range, seen)
+    }
+
+    /// Reads and writes single keys.
+    pub fn store(&self) -> Store {
+        Store::new(Arc::clone(&self.link))
+    }
+
+    /// The counters now.
+    pub fn counts(&self) -> Counts {
+        self.link.counters.read(Instant::now())
+    }
+
+    /// The last failure, if nothing has worked since.
+    pub fn last_error(&self) -> Option<Error> {
+        self.link.last_error()
+    }
+
+    /// For tasks of the owner on this thread.
+    pub fn handle(&self) -> &Handle {
+        self.runtime.as_ref().expect("taken only when dropped").handle()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Works inside another runtime too, where waiting would panic.
+            runtime.shutdown_background();
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! What went wrong between this process and etcd: where, at what, why, and what to do about it.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use etcd_client::Error as ClientError;
+
+/// A request that failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("etcd {endpoint}: {operation}: {cause}: {detail}; {}", cause.advice())]
+pub struct Error {
+    /// The member that was asked, or all of them if none could be reached.
+    pub endpoint: String,
+    /// What was asked.
+    pub operation: String,
+    pub cause: Cause,
+    /// The words of the layer that noticed.
+    pub detail: String,
+    /// Whether etcd may have carried the request out all the same.
+    pub may_have_happened: bool,
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// No connection, or it broke.
+    Unreachable,
+    /// No answer in time.
+    Timeout,
+    /// A file of the TLS connection cannot be used, or one side does not believe the other.
+    Tls,
+    /// User or password are wrong, or etcd wants some.
+    NotAuthenticated,
+    /// The role does not allow it.
+    PermissionDenied,
+    /// The member has no leader, or etcd no quorum.
+    NoQuorum,
+    /// The database has reached its quota.
+    NoSpace,
+    /// etcd has too much to do.
+    Overloaded,
+    /// The revision asked for is gone.
+    Compacted,
+    /// The request is larger than etcd or this crate accepts.
+    TooLarge,
+    /// The request contradicts itself.
+    Invalid,
+    /// Anything else.
+    Other,
+}
+
+impl Cause {
+    /// What the operator can do.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::Unreachable => "check that etcd runs there and that no firewall is between",
+            Self::Timeout => "check the load and the disk of etcd, and the network to it",
+            Self::Tls => "check the certificates of both sides, their names and their dates",
+            Self::NotAuthenticated => "check the user and the password",
+            Self::PermissionDenied => {
+                "grant the user's role readwrite on the prefix of the cluster"
+            }
+            Self::NoQuorum => "check that most members of etcd run and reach each other",
+            Self::NoSpace => {
+                "compact and defragment etcd, then clear its alarm (etcdctl alarm disarm)"
+            }
+            Self::Overloaded => "check what else writes to this etcd",
+            Self::Compacted => "nothing to do, the keys are listed again",
+            Self::TooLarge => "split it",
+            Self::Invalid => "report it, this is an error in weir",
+            Self::Other => "see the log of etcd",
+        }
+    }
+
+    /// Whether another connection, perhaps to another member, may help.
+    pub(crate) fn wants_another_connection(self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable | Self::Timeout | Self::Tls | Self::NotAuthenticated | Self::NoQuorum
+        )
+    }
+
+    /// Whether etcd gave no real answer.
+    pub(crate) fn is_silence(self) -> bool {
+        matches!(self, Self::Unreachable | Self::Timeout | Self::Tls | Self::NoQuorum)
+    }
+
+    /// Whether etcd itself said no: the request did not happen.
+    fn is_refusal(self) -> bool {
+        !matches!(self, Self::Unreachable | Self::Timeout | Self::NoQuorum | Self::Other)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Unreachable => "not reachable",
+            Self::Timeout => "no answer in time",
+            Self::Tls => "no trust (TLS)",
+            Self::NotAuthenticated => "not authenticated",
+            Self::PermissionDenied => "not permitted",
+            Self::NoQuorum => "no quorum",
+            Self::NoSpace => "no space",
+            Self::Overloaded => "overloaded",
+            Self::Compacted => "compacted",
+            Self::TooLarge => "too large",
+            Self::Invalid => "not valid",
+            Self::Other => "failed",
+        })
+    }
+}
+
+impl Error {
+    /// A request that was never sent.
+    pub(crate) fn unsent(endpoint: &str, operation: &str, cause: Cause, detail: String) -> Self {
+        Self {
+            endpoint: endpoint.to_owned(),
+            operation: operation.to_owned(),
+            cause,
+            detail,
+            may_have_happened: false,
+        }
+    }
+
+    /// A request without an answer in time.
+    pub(crate) fn timeout(endpoint: &str, operation: &str, after: std::time::Duration) -> Self {
+        let detail = format!("none within {after:?}");
+        Self {
+            may_have_happened: true,
+            ..Self::unsent(endpoint, operation, Cause::Timeout, detail)
+        }
+    }
+
+    /// A request that the client library reports as failed.
+    pub(crate) fn of_client(endpoint: &str, operation: &str, error: &ClientError) -> Self {
+        let (cause, detail) = classify(error);
+        Self {
+            may_have_happened: !cause.is_refusal(),
+            ..Self::unsent(endpoint, operation, cause, detail)
+        }
+    }
+}
+
+fn classify(error: &ClientError) -> (Cause, String) {
+    match error {
+        ClientError::GRpcStatus(status) => {
+            // What broke the connection says more than the status that reports it.
+            let detail = status.source().map_or_else(|| status.message().to_owned(), chain);
+            // `Code` belongs to a crate that is not ours to name; its `Debug` is the name in the gRPC specification.
+            (cause_of(&format!("{:?}", status.code()), &detail), detail)
+        }
+        ClientError::TransportError(error) => {
+            let detail = chain(error);
+            (if is_about_trust(&detail) { Cause::Tls } else { Cause::Unreachable }, detail)
+        }
+        ClientError::IoError(error) => (Cause::Unreachable, error.to_string()),
+        other => (Cause::Other, other.to_string()),
+    }
+}
+
+/// From the words of etcd (`api/v3rpc/rpctypes/error.go`) first, since several causes share a code.
+fn cause_of(code: &str, words: &str) -> Cause {
+    let says = |text: &str| words.contains(text);
+    if says("database space exceeded") {
+        Cause::NoSpace
+    } else if says("required revision has been compacted") {
+        Cause::Compacted
+    } else if says("permission denied") || code == "PermissionDenied" {
+        Cause::PermissionDenied
+    } else if says("invalid auth token")
+        || says("user name is empty")
+        || says("authentication failed")
+        || says("authentication is not enabled")
+        || code == "Unauthenticated"
+    {
+        Cause::NotAuthenticated
+    } else if says("no leader") || says("leader changed") || says("request timed out") {
+        Cause::NoQuorum
+    } else if says("too many requests") {
+        Cause::Overloaded
+    } else if says("is too large") || says("too many operations") || code == "OutOfRange" {
+        Cause::TooLarge
+    } else if says("duplicate key given") {
+        Cause::Invalid
+    } else if is_about_trust(words) {
+        Cause::Tls
+    } else if says("Timeout expired") || code == "DeadlineExceeded" {
+        Cause::Timeout
+    } else if code == "Unavailable" || says("transport error") || says("h2 protocol error") {
+        Cause::Unreachable
+    } else {
+        Cause::Other
+    }
+}
+
+fn is_about_trust(words: &str) -> bool {
+    let words = words.to_ascii_lowercase();
+    ["certificate", "tls", "fatal alert"].iter().any(|word| words.contains(word))
+}
+
+/// An error and what it came from.
+fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let words = source.to_string();
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        next = source.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_follow_the_words_of_etcd() {
+        let cases = [
+            ("ResourceExhausted", "etcdserver: mvcc: database space exceeded", Cause::NoSpace),
+            ("ResourceExhausted", "etcdserver: too many requests", Cause::Overloaded),
+            ("Unavailable", "etcdserver: no leader", Cause::NoQuorum),
+            ("Unavailable", "etcdserver: request timed out", Cause::NoQuorum),
+            ("Unavailable", "tcp connect error: Connection refused", Cause::Unreachable),
+            (
+                "OutOfRange",
+                "etcdserver: mvcc: required revision has been compacted",
+                Cause::Compacted,
+            ),
+            ("PermissionDenied", "etcdserver: permission denied", Cause::PermissionDenied),
+            ("Unauthenticated", "etcdserver: invalid auth token", Cause::NotAuthenticated),
+            ("InvalidArgument", "etcdserver: user name is empty", Cause::NotAuthenticated),
+            ("InvalidArgument", "etcdserver: request is too large", Cause::TooLarge),
+            ("Unavailable", "invalid peer certificate: UnknownIssuer", Cause::Tls),
+            ("Unavailable", "received fatal alert: BadCertificate", Cause::Tls),
+            ("Internal", "what", Cause::Other),
+        ];
+        for (code, words, cause) in cases {
+            assert_eq!(cause_of(code, words), cause, "{code} {words}");
+        }
+    }
+
+    #[test]
+    fn only_a_refusal_is_sure_not_to_have_happened() {
+        assert!(Error::timeout("a", "put", std::time::Duration::from_secs(1)).may_have_happened);
+        assert!(Cause::NoSpace.is_refusal() && Cause::PermissionDenied.is_refusal());
+        assert!(!Cause::NoQuorum.is_refusal() && !Cause::Other.is_refusal());
+    }
+
+    #[test]
+    fn an_error_says_where_what_why_and_what_to_do() {
+        let error =
+            Error::unsent("http://a", "put /weir/n/meta", Cause::NoSpace, "full".to_owned());
+        assert_eq!(
+            error.to_string(),
+            "etcd http://a: put /weir/n/meta: no space: full; \
+             compact and defragment etcd, then clear its alarm (etcdctl alarm disarm)"
+        );
+    }
+}

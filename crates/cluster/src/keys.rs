@@ -1,0 +1,239 @@
+//! The keys of one cluster in etcd.
+//!
+//! ```text
+//!   /weir/<cluster>/meta            what the cluster is
+//!   /weir/<cluster>/desired         what the operator wants
+//!   /weir/<cluster>/nodes/<node>    a live node; goes with its lease
+//!   /weir/<cluster>/shards/<id>     who serves a shard
+//!   /weir/<cluster>/intents/<node>  what the operator wants of a node
+//!   /weir/<cluster>/leader/elected  the controller that acts; goes with its lease
+//! ```
+//!
+//! A key has one spelling: `parse` refuses what `path` would not have written. Names are checked once, here, so that no
+//! name can leave its folder.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Longest name of a cluster or a node, in bytes.
+const NAME_BYTES_MAX: usize = 63;
+const LEADER: &str = "leader/elected";
+
+/// A name that is no cluster's or node's name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "\"{0}\" is not a name: 1 to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
+)]
+pub struct NameError(String);
+
+fn check_name(text: &str) -> Result<(), NameError> {
+    let is_inside = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_name = text.len() <= NAME_BYTES_MAX
+        && text.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric)
+        && text.bytes().all(is_inside);
+    if is_name { Ok(()) } else { Err(NameError(text.chars().take(NAME_BYTES_MAX).collect())) }
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                check_name(text).map(|()| Self(text.to_owned()))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name! {
+    /// Name of a cluster: one etcd may serve several.
+    ClusterName
+}
+name! {
+    /// Name of a node, unique in its cluster.
+    NodeName
+}
+
+/// A key, without the cluster it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    Meta,
+    Desired,
+    Node(NodeName),
+    Shard(u32),
+    Intent(NodeName),
+    Leader,
+}
+
+/// A part of the keys that can be listed and watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// Every key of the cluster.
+    All,
+    Nodes,
+    Shards,
+    Intents,
+}
+
+/// Why a path is no [`Key`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// It lies outside `/weir/<cluster>/`.
+    #[error("{0} is not a key of cluster {1}")]
+    Foreign(String, ClusterName),
+    /// It lies inside, but this version knows no such key.
+    #[error("{0} is not a key that this version of weir knows")]
+    Unknown(String),
+}
+
+/// Writes and reads the paths of one cluster's keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys {
+    cluster: ClusterName,
+    prefix: String,
+}
+
+impl Keys {
+    pub fn new(cluster: ClusterName) -> Self {
+        let prefix = format!("/weir/{cluster}/");
+        Self { cluster, prefix }
+    }
+
+    /// The cluster whose keys these are.
+    pub fn cluster(&self) -> &ClusterName {
+        &self.cluster
+    }
+
+    /// `/weir/<cluster>/`: what a role of etcd must be allowed to read and write.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The prefix that the paths of `range`, and no others, share.
+    pub fn range(&self, range: Range) -> String {
+        let folder = match range {
+            Range::All => "",
+            Range::Nodes => "nodes/",
+            Range::Shards => "shards/",
+            Range::Intents => "intents/",
+        };
+        format!("{}{folder}", self.prefix)
+    }
+
+    /// The path of a key in etcd.
+    pub fn path(&self, key: &Key) -> String {
+        let prefix = &self.prefix;
+        match key {
+            Key::Meta => format!("{prefix}meta"),
+            Key::Desired => format!("{prefix}desired"),
+            Key::Node(name) => format!("{prefix}nodes/{name}"),
+            Key::Shard(id) => format!("{prefix}shards/{id}"),
+            Key::Intent(name) => format!("{prefix}intents/{name}"),
+            Key::Leader => format!("{prefix}{LEADER}"),
+        }
+    }
+
+    /// The key of a path.
+    ///
+    /// # Errors
+    /// When the path is not one that [`path`](Self::path) writes.
+    pub fn parse(&self, path: &[u8]) -> Result<Key, KeyError> {
+        let text = String::from_utf8_lossy(path);
+        let Some(rest) = text.strip_prefix(self.prefix.as_str()) else {
+            return Err(KeyError::Foreign(text.into_owned(), self.cluster.clone()));
+        };
+        let key = match rest.split_once('/') {
+            None if rest == "meta" => Some(Key::Meta),
+            None if rest == "desired" => Some(Key::Desired),
+            Some(("nodes", name)) => name.parse().ok().map(Key::Node),
+            Some(("intents", name)) => name.parse().ok().map(Key::Intent),
+            Some(("shards", id)) => parse_shard(id).map(Key::Shard),
+            Some(_) if rest == LEADER => Some(Key::Leader),
+            _ => None,
+        };
+        key.ok_or_else(|| KeyError::Unknown(text.into_owned()))
+    }
+}
+
+/// A number as [`Keys::path`] writes it: neither sign nor leading zero.
+fn parse_shard(text: &str) -> Option<u32> {
+    let id: u32 = text.parse().ok()?;
+    (id.to_string() == text).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use bolero::check;
+
+    use super::*;
+
+    fn keys() -> Keys {
+        Keys::new("north".parse().unwrap())
+    }
+
+    #[test]
+    fn keys_are_read_as_they_are_written() {
+        let node: NodeName = "rack1.node-7".parse().unwrap();
+        let all = [
+            Key::Meta,
+            Key::Desired,
+            Key::Node(node.clone()),
+            Key::Shard(0),
+            Key::Shard(u32::MAX),
+            Key::Intent(node),
+            Key::Leader,
+        ];
+        for key in all {
+            assert_eq!(keys().parse(keys().path(&key).as_bytes()), Ok(key));
+        }
+        assert_eq!(keys().path(&Key::Shard(12)), "/weir/north/shards/12");
+    }
+
+    #[test]
+    fn other_clusters_and_other_spellings_are_refused() {
+        for path in ["/weir/north2/meta", "/weir/north", "meta", "", "/weir/NORTH/meta"] {
+            assert!(matches!(keys().parse(path.as_bytes()), Err(KeyError::Foreign(..))), "{path}");
+        }
+        for rest in [
+            "shards/07",
+            "shards/+7",
+            "shards/4294967296",
+            "nodes/",
+            "nodes/a/b",
+            "leader/",
+            "metas",
+        ] {
+            let path = format!("/weir/north/{rest}");
+            assert_eq!(keys().parse(path.as_bytes()), Err(KeyError::Unknown(path)));
+        }
+    }
+
+    #[test]
+    fn names_cannot_leave_their_folder() {
+        for name in ["", ".", "..", "a/b", "-a", "a b", "é", &"x".repeat(64)] {
+            assert!(name.parse::<NodeName>().is_err(), "{name}");
+        }
+        assert!("x".repeat(63).parse::<ClusterName>().is_ok());
+    }
+
+    #[test]
+    fn any_path_that_parses_is_written_the_same() {
+        check!().with_iterations(20_000).for_each(|tail: &[u8]| {
+            let path = [b"/weir/north/shards/", tail].concat();
+            if let Ok(key) = keys().parse(&path) {
+                assert_eq!(keys().path(&key).as_bytes(), path);
+            }
+        });
+    }
+}

@@ -1,0 +1,46 @@
+//! etcd for the nodes and the controller: who is there, who leads, what the map says.
+//!
+//! ```text
+//!   node, controller                    thread "etcd" (tokio)
+//!   ----------------                    ---------------------
+//!   Session  <-- events ----- task <--> ClaimState --+
+//!   Election <-- events ----- task <--> ClaimState --+--> Link: one connection, --> etcd member
+//!   Mirror   <-- events ----- task <--> MirrorState -+    the next member after
+//!   Store    --- requests ---------------------------+    a failure
+//! ```
+//!
+//! The states decide and know no I/O; the tasks do the I/O and decide nothing. Everything is bounded: queues, lists,
+//! the time of a request, and the pace of attempts.
+//!
+//! Values are bytes (JSON) to this crate: it knows where things are, not what the map means. It knows no shard, no
+//! data path and no packet, and nothing that is urgent waits for it: when etcd is gone, the data path goes on.
+
+#![forbid(unsafe_code)]
+
+mod back_off;
+mod claim;
+mod cluster;
+mod counters;
+mod election;
+mod error;
+mod keys;
+mod link;
+mod list;
+mod mirror;
+mod options;
+mod revision;
+mod session;
+mod store;
+
+pub use claim::state::ClaimEvent;
+pub use cluster::Cluster;
+pub use counters::Counts;
+pub use election::{Election, LeaderRecord, Leadership};
+pub use error::{Cause, Error};
+pub use keys::{ClusterName, Key, KeyError, Keys, NameError, NodeName, Range};
+pub use mirror::Mirror;
+pub use mirror::event::{MirrorEvent, RestoreReason};
+pub use options::{Options, OptionsError, TlsFiles, User};
+pub use revision::{LeaseId, Place, Revision, Versioned};
+pub use session::{NodeRecord, Session};
+pub use store::{Change, Outcome, Store, Swap, TRANSACTION_BYTES_MAX, TRANSACTION_KEYS_MAX};

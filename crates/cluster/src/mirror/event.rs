@@ -1,0 +1,104 @@
+//! What a mirror is told by etcd and the clock, what it wants done, and what it tells its owner.
+
+use crate::keys::Key;
+use crate::revision::{Place, Revision};
+
+/// What a mirror tells its owner, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MirrorEvent {
+    /// The key has this value now.
+    Put { key: Key, value: Vec<u8>, mod_revision: Revision },
+    /// The key is gone.
+    Delete { key: Key },
+    /// Everything reported until now is the state at this place, complete.
+    SnapshotComplete { place: Place },
+    /// etcd tells another history than before, as after a restore from a backup. All that was reported is void; every key
+    /// follows anew, then `SnapshotComplete`.
+    Restored { reason: RestoreReason, place: Place },
+    /// etcd gives no news: what was reported may be old. A `SnapshotComplete` follows when it does again.
+    Stale,
+}
+
+/// How another history was noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoreReason {
+    /// It is another etcd.
+    ClusterId { before: u64, now: u64 },
+    /// The store is at an earlier revision than it was.
+    Revision { before: Revision, now: Revision },
+    /// etcd's elections are counted anew.
+    RaftTerm { before: u64, now: u64 },
+    /// A key has an older value than before, or another one of the same revision.
+    Key { before: Revision, now: Revision },
+}
+
+/// A key of a list or of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) key: Key,
+    pub(crate) value: Vec<u8>,
+    pub(crate) mod_revision: Revision,
+}
+
+/// What a watch reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Put(Entry),
+    Delete { key: Key, revision: Revision },
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub(crate) enum Input {
+    /// Nothing but time.
+    Tick,
+    Listed {
+        place: Place,
+        entries: Vec<Entry>,
+    },
+    ListFailed,
+    WatchOpened,
+    /// Events, or none: an answer to a progress request.
+    Watched(Vec<Change>),
+    /// etcd ended the watch since it has compacted what it would need.
+    Compacted,
+    /// The watch could not be opened, or ended.
+    WatchFailed,
+}
+
+/// What to do. A new `List` or `OpenWatch` replaces one that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    List,
+    /// Open a watch on everything after this revision.
+    OpenWatch(Revision),
+    RequestProgress,
+    /// Drop the watch and any list under way.
+    Close,
+    /// The connection of the watch is not to be trusted: use another one from now on. Comes before `Close`.
+    Distrust,
+}
+
+/// What to do and what to tell, in order, and what to count.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    pub(crate) actions: Vec<Action>,
+    pub(crate) events: Vec<MirrorEvent>,
+    pub(crate) list_differences: u64,
+    pub(crate) is_stalled: bool,
+}
+
+impl Entry {
+    pub(super) fn into_put(self) -> MirrorEvent {
+        MirrorEvent::Put { key: self.key, value: self.value, mod_revision: self.mod_revision }
+    }
+}
+
+impl Change {
+    pub(super) fn what(&self) -> (&Key, Revision) {
+        match self {
+            Self::Put(entry) => (&entry.key, entry.mod_revision),
+            Self::Delete { key, revision } => (key, *revision),
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! What a mirror does next: a pure state machine, told what happened and when.
+//!
+//! ```text
+//!              wait over            listed               created
+//!   resting ------------> listing --------> opening ------------> watching --+
+//!      ^                     |                 |                   | full list: the same, or the watch
+//!      +---------------------+-----------------+-------------------+ delivers what differs
+//!        failed, compacted, stalled, another history, or a difference that the watch did not deliver
+//! ```
+//!
+//! A watch is a hint. Every connection begins with a list, so nothing that happened meanwhile is missed and another
+//! history is noticed. The progress of a watch shows that it lives, never that it is complete: etcd 3.4.23, as
+//! Debian has it, may answer a progress request ahead of events that are still to come. The full list shows completeness.
+//!
+//! Invariants: events follow each other as in etcd, no value is reported twice, and what was reported before a
+//! `SnapshotComplete` is exactly the list of its revision. Knows no etcd, no task and no clock.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::back_off::BackOff;
+use crate::keys::Key;
+use crate::mirror::check::{Check, Known, differences};
+use crate::mirror::event::{Action, Change, Entry, Input, MirrorEvent, Output, RestoreReason};
+use crate::revision::{Place, Revision};
+
+/// Times of a mirror; see [`Options`](crate::Options).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) progress_interval: Duration,
+    pub(crate) answer_timeout: Duration,
+    pub(crate) list_interval: Duration,
+    pub(crate) list_grace: Duration,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Resting { until: Instant },
+    Listing,
+    Opening,
+    Watching(Watching),
+}
+
+#[derive(Debug)]
+struct Watching {
+    /// When the watch last said something.
+    heard_at: Instant,
+    /// When it was asked for its progress, until it says something.
+    asked_at: Option<Instant>,
+    check: Check,
+}
+
+#[derive(Debug)]
+pub(crate) struct MirrorState {
+    times: Times,
+    back_off: BackOff,
+    /// What the owner has been told.
+    known: BTreeMap<Key, Known>,
+    /// The newest place seen.
+    seen: Option<Place>,
+    /// What was seen when the list under way was asked for: it cannot be older.
+    floor: Option<Place>,
+    /// Whether the owner may rely on what it was told.
+    is_fresh: bool,
+    phase: Phase,
+}
+
+impl MirrorState {
+    /// A mirror that has told nothing yet. `seen` is the place that an earlier process kept.
+    pub(crate) fn new(times: Times, back_off: BackOff, seen: Option<Place>, now: Instant) -> Self {
+        Self {
+            times,
+            back_off,
+            known: BTreeMap::new(),
+            seen,
+            floor: seen,
+            is_fresh: false,
+            phase: Phase::Resting { until: now },
+        }
+    }
+
+    /// When a `Tick` is due, if nothing else happens.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Resting { until } => Some(*until),
+            Phase::Listing | Phase::Opening => None,
+            Phase::Watching(watching) => {
+                let progress = match watching.asked_at {
+                    Some(asked_at) => asked_at + self.times.answer_timeout,
+                    None => watching.heard_at + self.times.progress_interval,
+                };
+                Some(match watching.check {
+                    Check::Due { at } | Check::Doubt { until: at, .. } => progress.min(at),
+                    Check::Listing { .. } => progress,
+                })
+            }
+        }
+    }
+
+    pub(crate) fn handle(&mut self, input: Input, now: Instant) -> Output {
+        let mut output = Output::default();
+        match input {
+            Input::Tick => self.tick(now, &mut output),
+            Input::Listed { place, entries } => self.listed(place, entries, now, &mut output),
+            Input::ListFailed => match &mut self.phase {
+                // The watch may be well; its progress will tell.
+                Phase::Watching(watching) => {
+                    watching.check = Check::Due { at: now + self.times.list_grace };
+                }
+                _ => self.rest(now, &mut output),
+            },
+            Input::WatchOpened => {
+                self.phase = Phase::Watching(Watching {
+                    heard_at: now,
+                    asked_at: None,
+                    check: Check::Due { at: now + self.back_off.jitter(self.times.list_interval) },
+                });
+            }
+            Input::Watched(changes) => self.watched(changes, now, &mut output),
+            Input::Compacted | Input::WatchFailed => self.rest(now, &mut output),
+        }
+        output
+    }
+
+    fn tick(&mut self, now: Instant, output: &mut Output) {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        let watching = match &mut self.phase {
+            Phase::Watching(watching) => watching,
+            Phase::Resting { .. } => return self.list(output),
+            Phase::Listing | Phase::Opening => return,
+        };
+        match watching.asked_at {
+            Some(asked_at) if now >= asked_at + self.times.answer_timeout => {
+                output.is_stalled = true;
+                output.actions.push(Action::Distrust);
+                return self.rest(now, output);
+            }
+            None if now >= watching.heard_at + self.times.progress_interval => {
+                watching.asked_at = Some(now);
+                output.actions.push(Action::RequestProgress);
+            }
+            _ => {}
+        }
+        match &watching.check {
+            Check::Due { at } if now >= *at => {
+                watching.check = Check::Listing { deleted: BTreeMap::new() };
+                self.floor = self.seen;
+                output.actions.push(Action::List);
+            }
+            Check::Doubt { until, differing } if now >= *until => {
+                // The watch had its time: it is not complete, whatever it says about its progress.
+                output.list_differences = differing.len() as u64;
+                output.actions.extend([Action::Distrust, Action::Close]);
+                self.list(output);
+            }
+            _ => {}
+        }
+    }
+
+    fn list(&mut self, output: &mut Output) {
+        self.phase = Phase::Listing;
+        self.floor = self.seen;
+        output.actions.push(Action::List);
+    }
+
+    fn rest(&mut self, now: Instant, output: &mut Output) {
+        self.phase = Phase::Resting { until: now + self.back_off.next_wait() };
+        output.actions.push(Action::Close);
+        if self.is_fresh {
+            self.is_fresh = false;
+            output.events.push(MirrorEvent::Stale);
+        }
+    }
+
+    fn listed(&mut self, place: Place, entries: Vec<Entry>, now: Instant, output: &mut Output) {
+        let restored = self.restored(place, &entries);
+        match &mut self.phase {
+            Phase::Resting { .. } | Phase::Opening => return,
+            Phase::Watching(watching) if restored.is_none() => {
+                let Check::Listing { deleted } = &watching.check else { return };
+                let differing = differences(&self.known, deleted, place.revision, &entries);
+                watching.check = if differing.is_empty() {
+                    Check::Due { at: now + self.back_off.jitter(self.times.list_interval) }
+                } else {
+                    Check::Doubt { until: now + self.times.list_grace, differing }
+                };
+                return;
+            }
+            Phase::Watching(_) | Phase::Listing => {}
+        }
+        if let Some(reason) = restored {
+            output.events.push(MirrorEvent::Restored { reason, place });
+            output.actions.push(Action::Close);
+        }
+        self.adopt(place, entries, restored.is_some(), output);
+    }
+
+    /// Makes the list what the owner knows, and watches from there.
+    fn adopt(&mut self, place: Place, entries: Vec<Entry>, is_anew: bool, output: &mut Output) {
+        let mut before = std::mem::take(&mut self.known);
+        if is_anew {
+            before.clear();
+        }
+        for entry in entries {
+            let known = Known::of(&entry);
+            let told = before.remove(&entry.key);
+            if told != Some(known) {
+                output.events.push(entry.clone().into_put());
+            }
+            self.known.insert(entry.key, known);
+        }
+        output.events.extend(before.into_keys().map(|key| MirrorEvent::Delete { key }));
+        output.events.push(MirrorEvent::SnapshotComplete { place });
+        output.actions.push(Action::OpenWatch(place.revision));
+        self.is_fresh = true;
+        self.seen = Some(place);
+        self.phase = Phase::Opening;
+    }
+
+    /// Why a list cannot come after what was seen, if it cannot.
+    fn restored(&self, now: Place, entries: &[Entry]) -> Option<RestoreReason> {
+        let before = self.floor?;
+        if now.cluster_id != before.cluster_id {
+            return Some(RestoreReason::ClusterId {
+                before: before.cluster_id,
+                now: now.cluster_id,
+            });
+        }
+        if now.revision < before.revision {
+            return Some(RestoreReason::Revision { before: before.revision, now: now.revision });
+        }
+        if now.raft_term < before.raft_term {
+            return Some(RestoreReason::RaftTerm { before: before.raft_term, now: now.raft_term });
+        }
+        entries.iter().find_map(|entry| {
+            let known = self.known.get(&entry.key)?;
+            // A watch may be ahead of the list; what is known from before the list cannot be.
+            let is_older =
+                entry.mod_revision < known.mod_revision && known.mod_revision <= now.revision;
+            let is_other = entry.mod_revision == known.mod_revision && Known::of(entry) != *known;
+            (is_older || is_other).then_some(RestoreReason::Key {
+                before: known.mod_revision,
+                now: entry.mod_revision,
+            })
+        })
+    }
+
+    fn watched(&mut self, changes: Vec<Change>, now: Instant, output: &mut Output) {
+        let Phase::Watching(watching) = &mut self.phase else { return };
+        watching.heard_at = now;
+        watching.asked_at = None;
+        self.back_off.reset();
+        for change in changes {
+            let (key, revision) = change.what();
+            self.seen = self.seen.map(|seen| later(seen, revision));
+            watching.check.change(key, revision, matches!(change, Change::Delete { .. }));
+            let told = self.known.get(key).map(|known| known.mod_revision);
+            match change {
+                Change::Put(entry) if told.is_none_or(|told| told < revision) => {
+                    self.known.insert(entry.key.clone(), Known::of(&entry));
+                    output.events.push(entry.into_put());
+                }
+                Change::Delete { key, .. } if told.is_some_and(|told| told < revision) => {
+                    self.known.remove(&key);
+                    output.events.push(MirrorEvent::Delete { key });
+                }
+                _ => {}
+            }
+        }
+        if matches!(&watching.check, Check::Doubt { differing, .. } if differing.is_empty()) {
+            let at = now + self.back_off.jitter(self.times.list_interval);
+            watching.check = Check::Due { at };
+        }
+    }
+}
+
+fn later(place: Place, revision: Revision) -> Place {
+    Place { revision: place.revision.max(revision), ..place }
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

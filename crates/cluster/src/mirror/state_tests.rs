@@ -1,0 +1,379 @@
+use bolero::check;
+
+use super::*;
+
+const TIMES: Times = Times {
+    progress_interval: Duration::from_secs(5),
+    answer_timeout: Duration::from_secs(2),
+    list_interval: Duration::from_secs(60),
+    list_grace: Duration::from_secs(5),
+};
+const SECOND: Duration = Duration::from_secs(1);
+
+fn back_off() -> BackOff {
+    BackOff::new(Duration::from_millis(100), SECOND * 5, 1)
+}
+
+fn place(revision: i64) -> Place {
+    Place { cluster_id: 1, revision: Revision(revision), raft_term: 2 }
+}
+
+fn entry(shard: u32, value: &str, revision: i64) -> Entry {
+    Entry { key: Key::Shard(shard), value: value.into(), mod_revision: Revision(revision) }
+}
+
+fn put(shard: u32, value: &str, revision: i64) -> Change {
+    Change::Put(entry(shard, value, revision))
+}
+
+fn told(shard: u32, value: &str, revision: i64) -> MirrorEvent {
+    entry(shard, value, revision).into_put()
+}
+
+fn deleted(shard: u32) -> MirrorEvent {
+    MirrorEvent::Delete { key: Key::Shard(shard) }
+}
+
+fn listed(revision: i64, entries: &[Entry]) -> Input {
+    Input::Listed { place: place(revision), entries: entries.to_vec() }
+}
+
+/// A mirror that watches shard 1 = "a" of revision 3, listed at 10.
+fn watching(now: Instant) -> MirrorState {
+    let mut state = MirrorState::new(TIMES, back_off(), None, now);
+    assert_eq!(state.handle(Input::Tick, now).actions, [Action::List]);
+    let output = state.handle(listed(10, &[entry(1, "a", 3)]), now);
+    assert_eq!(output.actions, [Action::OpenWatch(Revision(10))]);
+    assert_eq!(
+        output.events,
+        [told(1, "a", 3), MirrorEvent::SnapshotComplete { place: place(10) }]
+    );
+    state.handle(Input::WatchOpened, now);
+    state
+}
+
+/// Lets a watching mirror ask for its full list.
+fn check_due(state: &mut MirrorState) -> Instant {
+    loop {
+        let now = state.deadline().expect("a time to act");
+        let actions = state.handle(Input::Tick, now).actions;
+        if actions.contains(&Action::RequestProgress) {
+            state.handle(Input::Watched(Vec::new()), now);
+        }
+        if actions.contains(&Action::List) {
+            return now;
+        }
+    }
+}
+
+#[test]
+fn a_watch_that_says_nothing_is_asked_and_then_given_up() {
+    let start = Instant::now();
+    let mut state = watching(start);
+    let asked = start + TIMES.progress_interval;
+    assert_eq!(state.handle(Input::Tick, asked).actions, [Action::RequestProgress]);
+    // An answer without events is enough.
+    state.handle(Input::Watched(Vec::new()), asked + SECOND);
+    assert_eq!(state.deadline(), Some(asked + SECOND + TIMES.progress_interval));
+    let asked = asked + SECOND + TIMES.progress_interval;
+    state.handle(Input::Tick, asked);
+    let output = state.handle(Input::Tick, asked + TIMES.answer_timeout);
+    assert!(output.is_stalled);
+    assert_eq!(output.actions, [Action::Distrust, Action::Close]);
+    assert_eq!(output.events, [MirrorEvent::Stale]);
+    let now = state.deadline().unwrap();
+    assert_eq!(state.handle(Input::Tick, now).actions, [Action::List]);
+}
+
+#[test]
+fn after_a_compaction_only_what_changed_is_told() {
+    let start = Instant::now();
+    let mut state = watching(start);
+    assert_eq!(state.handle(Input::Compacted, start).actions, [Action::Close]);
+    let now = state.deadline().unwrap();
+    state.handle(Input::Tick, now);
+    let output = state.handle(listed(20, &[entry(2, "b", 15)]), now);
+    assert_eq!(
+        output.events,
+        [told(2, "b", 15), deleted(1), MirrorEvent::SnapshotComplete { place: place(20) }]
+    );
+}
+
+#[test]
+fn nothing_is_told_twice() {
+    let start = Instant::now();
+    let mut state = watching(start);
+    let changes = vec![put(1, "a", 3), put(1, "b", 11), put(1, "b", 11)];
+    assert_eq!(state.handle(Input::Watched(changes), start).events, [told(1, "b", 11)]);
+    let gone = Change::Delete { key: Key::Shard(1), revision: Revision(12) };
+    let changes = vec![gone.clone(), gone, put(1, "b", 11)];
+    assert_eq!(state.handle(Input::Watched(changes), start).events[0], deleted(1));
+}
+
+#[test]
+fn a_full_list_that_the_watch_catches_up_with_is_no_difference() {
+    let start = Instant::now();
+    let mut state = watching(start);
+    let now = check_due(&mut state);
+    // Ahead of the list: 2 was written and deleted. Behind it: 1 and 3.
+    let gone = Change::Delete { key: Key::Shard(2), revision: Revision(14) };
+    state.handle(Input::Watched(vec![put(2, "x", 12), gone]), now);
+    let list = [entry(2, "x", 12), entry(3, "c", 13)];
+    assert_eq!(state.handle(listed(13, &list), now).actions, []);
+    let gone = Change::Delete { key: Key::Shard(1), revision: Revision(13) };
+    state.handle(Input::Watched(vec![gone, put(3, "c", 13)]), now + SECOND);
+    let output = state.handle(Input::Tick, now + TIMES.list_grace + SECOND);
+    assert_eq!(output.list_differences, 0);
+    assert!(!output.actions.contains(&Action::List));
+}
+
+#[test]
+fn a_watch_that_does_not_deliver_what_is_listed_is_replaced_and_counted() {
+    let start = Instant::now();
+    let mut state = watching(start);
+    let now = check_due(&mut state);
+    let list = [entry(2, "b", 12)];
+    state.handle(listed(13, &list), now);
+    // It answers, but does not deliver.
+    let late = now + TIMES.list_grace;
+    state.handle(Input::Watched(Vec::new()), late - SECOND);
+    let output = state.handle(Input::Tick, late);
+    assert_eq!(output.list_differences, 2);
+    assert_eq!(output.actions, [Action::Distrust, Action::Close, Action::List]);
+    let output = state.handle(listed(13, &list), late);
+    assert_eq!(output.events[..2], [told(2, "b", 12), deleted(1)]);
+}
+
+#[test]
+fn a_list_that_fails_beside_a_watch_leaves_the_watch_alone() {
+    let start = Instant::now();
+    let mut state = watching(start);
+    let now = check_due(&mut state);
+    assert_eq!(state.handle(Input::ListFailed, now).actions, []);
+    assert_eq!(state.handle(Input::Watched(vec![put(1, "b", 11)]), now).events.len(), 1);
+}
+
+#[test]
+fn another_history_is_told_before_everything_anew() {
+    let cases: [(Place, &str, i64, RestoreReason); 5] = [
+        (
+            Place { cluster_id: 9, ..place(30) },
+            "a",
+            3,
+            RestoreReason::ClusterId { before: 1, now: 9 },
+        ),
+        (place(9), "a", 3, RestoreReason::Revision { before: Revision(10), now: Revision(9) }),
+        (
+            Place { raft_term: 1, ..place(30) },
+            "a",
+            3,
+            RestoreReason::RaftTerm { before: 2, now: 1 },
+        ),
+        (place(30), "a", 2, RestoreReason::Key { before: Revision(3), now: Revision(2) }),
+        (place(30), "z", 3, RestoreReason::Key { before: Revision(3), now: Revision(3) }),
+    ];
+    for (place, value, revision, reason) in cases {
+        let start = Instant::now();
+        let mut state = watching(start);
+        state.handle(Input::WatchFailed, start);
+        let now = state.deadline().unwrap();
+        state.handle(Input::Tick, now);
+        let entries = vec![entry(1, value, revision)];
+        let output = state.handle(Input::Listed { place, entries }, now);
+        assert_eq!(
+            output.events,
+            [
+                MirrorEvent::Restored { reason, place },
+                told(1, value, revision),
+                MirrorEvent::SnapshotComplete { place }
+            ]
+        );
+    }
+}
+
+#[test]
+fn a_place_kept_over_a_restart_shows_a_restore_meanwhile() {
+    let start = Instant::now();
+    let mut state = MirrorState::new(TIMES, back_off(), Some(place(100)), start);
+    state.handle(Input::Tick, start);
+    let output = state.handle(listed(10, &[]), start);
+    assert!(matches!(output.events[0], MirrorEvent::Restored { .. }));
+}
+
+#[test]
+fn a_list_asked_for_before_the_watch_went_on_is_no_restore() {
+    let start = Instant::now();
+    let mut state = watching(start);
+    let now = check_due(&mut state);
+    state.handle(Input::Watched(vec![put(1, "b", 50)]), now);
+    assert_eq!(state.handle(listed(40, &[entry(1, "a", 3)]), now).events, []);
+}
+
+/// An etcd with its whole history, a watch that may lose events, and an owner that keeps what it is told.
+struct Simulation {
+    now: Instant,
+    mirror: MirrorState,
+    /// Each write: key and value, none when deleted. The revision is the index + 1.
+    history: Vec<(u32, Option<u8>)>,
+    cluster_id: u64,
+    compacted: usize,
+    /// Index of the next write that the watch delivers.
+    watch: Option<usize>,
+    opening: Option<usize>,
+    list: Option<(Place, Vec<Entry>)>,
+    owner: BTreeMap<Key, (Vec<u8>, Revision)>,
+    is_complete: bool,
+}
+
+impl Simulation {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            now,
+            mirror: MirrorState::new(TIMES, back_off(), None, now),
+            history: Vec::new(),
+            cluster_id: 1,
+            compacted: 0,
+            watch: None,
+            opening: None,
+            list: None,
+            owner: BTreeMap::new(),
+            is_complete: false,
+        }
+    }
+
+    fn store(&self) -> BTreeMap<Key, (Vec<u8>, Revision)> {
+        let mut store = BTreeMap::new();
+        for (index, (shard, value)) in self.history.iter().enumerate() {
+            match value {
+                Some(value) => {
+                    store.insert(Key::Shard(*shard), (vec![*value], Revision(index as i64 + 1)));
+                }
+                None => drop(store.remove(&Key::Shard(*shard))),
+            }
+        }
+        store
+    }
+
+    fn tell(&mut self, input: Input) {
+        let output = self.mirror.handle(input, self.now);
+        for event in output.events {
+            match event {
+                MirrorEvent::Put { key, value, mod_revision } => {
+                    let before = self.owner.insert(key, (value, mod_revision));
+                    assert!(before.is_none_or(|(_, before)| before < mod_revision));
+                }
+                MirrorEvent::Delete { key } => assert!(self.owner.remove(&key).is_some()),
+                MirrorEvent::SnapshotComplete { .. } => self.is_complete = true,
+                MirrorEvent::Restored { .. } => self.owner.clear(),
+                MirrorEvent::Stale => self.is_complete = false,
+            }
+        }
+        for action in output.actions {
+            match action {
+                Action::List => {
+                    let revision = Revision(self.history.len() as i64);
+                    let place = Place { cluster_id: self.cluster_id, revision, raft_term: 1 };
+                    let entries = self
+                        .store()
+                        .into_iter()
+                        .map(|(key, (value, mod_revision))| Entry { key, value, mod_revision });
+                    self.list = Some((place, entries.collect()));
+                }
+                Action::OpenWatch(after) => {
+                    self.watch = None;
+                    self.list = None;
+                    self.opening = Some(after.0 as usize);
+                }
+                Action::RequestProgress => {}
+                Action::Close => (self.watch, self.opening, self.list) = (None, None, None),
+                Action::Distrust => {}
+            }
+        }
+    }
+
+    /// etcd answers what it was asked, in the order of `first_watch`.
+    fn serve(&mut self) {
+        if let Some((place, entries)) = self.list.take() {
+            self.tell(Input::Listed { place, entries });
+        } else if let Some(from) = self.opening.take() {
+            if from < self.compacted {
+                self.tell(Input::Compacted);
+            } else {
+                self.watch = Some(from);
+                self.tell(Input::WatchOpened);
+            }
+        }
+    }
+
+    fn deliver(&mut self) {
+        let Some(next) = self.watch else { return };
+        if next < self.compacted {
+            self.watch = None;
+            return self.tell(Input::Compacted);
+        }
+        let change = self.history.get(next).map(|(shard, value)| {
+            let (key, revision) = (Key::Shard(*shard), Revision(next as i64 + 1));
+            match value {
+                Some(value) => {
+                    Change::Put(Entry { key, value: vec![*value], mod_revision: revision })
+                }
+                None => Change::Delete { key, revision },
+            }
+        });
+        self.watch = Some(next + usize::from(change.is_some()));
+        self.tell(Input::Watched(change.into_iter().collect()));
+    }
+
+    fn act(&mut self, byte: u8) {
+        let shard = u32::from(byte >> 4) % 4;
+        match byte % 16 {
+            0..=3 => self.history.push((shard, Some(byte))),
+            4 if self.store().contains_key(&Key::Shard(shard)) => self.history.push((shard, None)),
+            5 | 6 => self.serve(),
+            7..=9 => self.deliver(),
+            // The watch loses an event and does not know.
+            10 => self.watch = self.watch.map(|next| (next + 1).min(self.history.len())),
+            11 => self.compacted = self.history.len().saturating_sub(1),
+            12 if self.watch.take().is_some() => self.tell(Input::WatchFailed),
+            13 if self.list.take().is_some() => self.tell(Input::ListFailed),
+            14 if byte > 200 => self.restore(),
+            _ => {
+                self.now += SECOND;
+                self.tell(Input::Tick);
+            }
+        }
+    }
+
+    /// An older backup: connections end, and other writes follow.
+    fn restore(&mut self) {
+        self.history.truncate(self.history.len() / 2);
+        self.compacted = self.compacted.min(self.history.len());
+        self.cluster_id += 1;
+        (self.opening, self.list) = (None, None);
+        if self.watch.take().is_some() {
+            self.tell(Input::WatchFailed);
+        } else {
+            self.tell(Input::ListFailed);
+        }
+    }
+}
+
+#[test]
+fn whatever_happens_the_owner_ends_with_what_etcd_has() {
+    check!().with_iterations(3000).for_each(|bytes: &[u8]| {
+        let mut simulation = Simulation::new();
+        for byte in bytes {
+            simulation.act(*byte);
+        }
+        // Quiet and well for longer than a full list and its grace take.
+        for _ in 0..200 {
+            simulation.serve();
+            simulation.deliver();
+            simulation.now += SECOND / 2;
+            simulation.tell(Input::Tick);
+        }
+        assert!(simulation.is_complete);
+        assert_eq!(simulation.owner, simulation.store());
+    });
+}

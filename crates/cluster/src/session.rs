@@ -1,0 +1,76 @@
+//! A node's membership: its key under `/nodes/`, which lives as long as its lease.
+//!
+//! A second process of the same name is refused while the first one's lease lives ([`ClaimEvent::HeldByOther`]) and
+//! takes over by itself when it has ended. A node that lost its lease registers again by itself.
+//! Does not decide what an expired lease means: the data path goes on without etcd.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::claim::state::ClaimEvent;
+use crate::claim::{Claim, Wanted};
+use crate::error::Error;
+use crate::keys::{Key, NodeName};
+use crate::link::Link;
+use crate::revision::Revision;
+
+/// The value of a node's key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Different each time that the process starts.
+    pub boot_id: String,
+    /// Version of weir.
+    pub version: String,
+    /// What fails together with the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+    /// How much the node can serve, in the operator's own unit.
+    pub capacity: u32,
+}
+
+/// A node's registration; ends when dropped, at once when closed.
+#[derive(Debug)]
+pub struct Session {
+    claim: Claim,
+}
+
+impl Session {
+    pub(crate) fn open(link: Arc<Link>, name: NodeName, record: &NodeRecord) -> Self {
+        let wanted = Wanted {
+            key: Key::Node(name),
+            boot_id: record.boot_id.clone(),
+            margin: Duration::ZERO,
+        };
+        Self { claim: Claim::open(link, wanted, json(record)) }
+    }
+
+    /// What happened next. Cancel safe. Never none: the session tries for as long as it lives.
+    pub async fn next_event(&mut self) -> Option<ClaimEvent> {
+        self.claim.events.recv().await
+    }
+
+    /// The create revision of our key, if we are registered as far as we can know.
+    pub fn registered(&self) -> Option<Revision> {
+        let held = self.claim.held()?;
+        (Instant::now() < held.valid_until).then_some(held.create_revision)
+    }
+
+    /// Writes another record, with the same boot id.
+    pub fn update(&self, record: &NodeRecord) {
+        self.claim.replace(json(record));
+    }
+
+    /// Leaves the cluster at once.
+    ///
+    /// # Errors
+    /// When etcd could not be told; the key then goes when the lease ends.
+    pub async fn close(self) -> Result<(), Error> {
+        self.claim.close().await
+    }
+}
+
+pub(crate) fn json(record: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(record).expect("a record of texts and numbers is JSON")
+}
