@@ -1,0 +1,46 @@
+//! The map: what is held for each shard, and the only ways to change it.
+//!
+//! An entry names the members of a shard in rank order and, for each of its eight lanes, the
+//! **owner** and, while the lane moves, **from** whom. Entries are replaced by compare and swap on
+//! the epoch, so they form one history; workers see it late, with gaps, and never go back.
+//!
+//! # Why a lane never has two writers
+//!
+//! Whoever may write a lane is its owner or `from` in the *newest* entry, however old the entry is
+//! that it holds itself:
+//!
+//! 1. *A move begins* (owner B, from A) only where A owned a lane at rest. A writes until it sees
+//!    that entry, and then never again. B writes only after A's grant **of this move**: a grant
+//!    names the epoch that the move began at, so that one of an earlier move is worth nothing.
+//! 2. *A move ends* (owner B) when B itself writes so, having taken the grant. It cannot turn to a
+//!    third: until then the lane has this owner and this `from`, and either may be the writer.
+//! 3. *A fence* is the certainty that an incarnation has ended. Its lanes go to a survivor at once;
+//!    where it was `from`, the owner stays alone; where it was the owner of a moving lane, the lane
+//!    goes back to `from`, the only other possible writer. Without a fence the lanes of a silent
+//!    owner are **frozen**: hits are translated, nothing is created.
+//! 4. *The lease rule*, optional: who has not been confirmed by the store for T stops writing outside
+//!    its reserve lane; after 2T its other lanes move as if it were fenced. Its reserve lane is told
+//!    by its **seat**, which never changes while it is a member, so the rule holds for whoever lags.
+//! 5. A new incarnation of a worker has no seat until an entry names its boot id, and a member
+//!    leaves the entry only when it is neither owner nor `from` of any lane.
+//!
+//! # Who should own a lane
+//!
+//! The primary owns every lane, except that a synced replica owns the lane of its seat. Every
+//! transition only changes members; then each lane *at rest* whose owner is not the rightful one
+//! begins to move. A lane that comes to rest with an owner who was rightful once moves on.
+//!
+//! This module does not know who is alive: that is `allocate`'s.
+
+mod check;
+mod entry;
+mod json;
+mod transition;
+
+pub use check::Violation;
+pub use entry::{Lane, MEMBERS_MAX, Member, MemberState, Move, ShardEntry};
+pub use json::EntryError;
+pub use transition::{Refused, Transition};
+
+#[cfg(test)]
+mod transition_tests;

@@ -1,0 +1,95 @@
+//! What every entry keeps to. A violation is a broken store or a broken program: the entry is
+//! refused, and whoever holds the one before goes on with it.
+
+use thiserror::Error;
+
+use super::entry::{MEMBERS_MAX, MemberState, ShardEntry};
+use crate::identity::{Epoch, NodeId, Term};
+use crate::lane::{LANES, Seat};
+
+/// An invariant of an entry that does not hold.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Violation {
+    #[error("a shard has 1 to {MEMBERS_MAX} members, this one {0}")]
+    Members(usize),
+    #[error("two members are on node {0}: its loss would take both")]
+    NodeTwice(NodeId),
+    #[error("seat {0} does not exist: seats are 0 to 7")]
+    NoSuchSeat(Seat),
+    #[error("two members have seat {0}: each replica has a reserve lane of its own")]
+    SeatTwice(Seat),
+    #[error("the primary is not synced, or is leaving")]
+    Primary,
+    #[error(
+        "term {term} at epoch {epoch}: terms begin at 1, end at 2^28 - 2, and each takes an epoch"
+    )]
+    Term { term: Term, epoch: Epoch },
+    #[error("lane {lane} names seat {seat}, where nobody sits")]
+    NobodyThere { lane: usize, seat: Seat },
+    #[error("lane {0} moves from its owner to its owner")]
+    MoveToItself(usize),
+    #[error("lane {0} moves since an epoch that has not been")]
+    MoveFromFuture(usize),
+    #[error("lane {lane} rests with seat {owner}, but belongs to seat {rightful}")]
+    WrongOwner { lane: usize, owner: Seat, rightful: Seat },
+}
+
+impl ShardEntry {
+    /// Refuses an entry that breaks an invariant. One owner per lane holds by the entry's shape.
+    pub fn check(&self) -> Result<(), Violation> {
+        self.check_members()?;
+        if self.term.0 == 0 || self.term > Term::MAX || u64::from(self.term.0) > self.epoch.0 {
+            return Err(Violation::Term { term: self.term, epoch: self.epoch });
+        }
+        (0..LANES).try_for_each(|lane| self.check_lane(lane))
+    }
+
+    fn check_members(&self) -> Result<(), Violation> {
+        if self.members.is_empty() || self.members.len() > MEMBERS_MAX {
+            return Err(Violation::Members(self.members.len()));
+        }
+        for (rank, member) in self.members.iter().enumerate() {
+            if member.seat.lane() >= LANES {
+                return Err(Violation::NoSuchSeat(member.seat));
+            }
+            let node = &member.incarnation.worker.node;
+            for other in &self.members[..rank] {
+                if other.seat == member.seat {
+                    return Err(Violation::SeatTwice(member.seat));
+                }
+                if other.incarnation.worker.node == *node {
+                    return Err(Violation::NodeTwice(node.clone()));
+                }
+            }
+        }
+        let primary = self.primary();
+        if primary.state != MemberState::Synced || primary.is_leaving {
+            return Err(Violation::Primary);
+        }
+        Ok(())
+    }
+
+    fn check_lane(&self, index: usize) -> Result<(), Violation> {
+        let lane = self.lanes[index];
+        let is_seated = |seat| match self.at_seat(seat) {
+            Some(_) => Ok(()),
+            None => Err(Violation::NobodyThere { lane: index, seat }),
+        };
+        is_seated(lane.owner)?;
+        if let Some(moving) = lane.moving {
+            is_seated(moving.from)?;
+            if moving.from == lane.owner {
+                return Err(Violation::MoveToItself(index));
+            }
+            if moving.since > self.epoch {
+                return Err(Violation::MoveFromFuture(index));
+            }
+            return Ok(());
+        }
+        let rightful = self.rightful_owner(index);
+        if lane.owner != rightful {
+            return Err(Violation::WrongOwner { lane: index, owner: lane.owner, rightful });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! The entry of one shard. It is valid by construction: made by a transition or read and checked.
+
+use serde::{Deserialize, Serialize};
+
+use crate::identity::{Epoch, Incarnation, Rank, Term};
+use crate::lane::{LANES, LaneSet, Seat};
+
+/// A primary and at most four replicas.
+pub const MEMBERS_MAX: usize = 5;
+
+/// How complete a member's copy is. The primary counts as synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemberState {
+    /// The initial copy is under way.
+    Syncing,
+    /// Has a full copy and follows the changes: may take over.
+    Synced,
+    /// Lost the stream of changes, or is silent: needs a new copy.
+    OutOfSync,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    pub incarnation: Incarnation,
+    pub seat: Seat,
+    pub state: MemberState,
+    /// To leave once those that stay are synced: another was added in its place.
+    pub is_yielding: bool,
+    /// Gives its lane back and will be removed.
+    pub is_leaving: bool,
+}
+
+impl Member {
+    pub(super) fn new(incarnation: Incarnation, seat: Seat, state: MemberState) -> Self {
+        Self { incarnation, seat, state, is_yielding: false, is_leaving: false }
+    }
+}
+
+/// Who may write a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lane {
+    pub owner: Seat,
+    /// None: the lane is at rest, and its owner writes.
+    pub moving: Option<Move>,
+}
+
+/// A lane on its way to a new owner, who writes only when `from` has granted this move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Move {
+    pub from: Seat,
+    /// Epoch of the entry that began the move: the name of the move.
+    pub since: Epoch,
+}
+
+/// What is held for a shard.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ShardEntry {
+    pub(super) term: Term,
+    pub(super) epoch: Epoch,
+    /// In rank order: the primary first.
+    pub(super) members: Vec<Member>,
+    pub(super) lanes: [Lane; LANES],
+}
+
+impl ShardEntry {
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// In rank order.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    pub fn primary(&self) -> &Member {
+        &self.members[0]
+    }
+
+    pub fn lanes(&self) -> &[Lane; LANES] {
+        &self.lanes
+    }
+
+    /// Rank and record of a member.
+    pub fn member(&self, incarnation: &Incarnation) -> Option<(Rank, &Member)> {
+        let rank = self.members.iter().position(|member| member.incarnation == *incarnation)?;
+        Some((Rank(rank as u8), &self.members[rank]))
+    }
+
+    pub fn at_seat(&self, seat: Seat) -> Option<&Member> {
+        self.members.iter().find(|member| member.seat == seat)
+    }
+
+    /// Lanes that a seat owns or gives.
+    pub fn lanes_of(&self, seat: Seat) -> LaneSet {
+        LaneSet::of(|index| self.lanes[index].concerns(seat))
+    }
+
+    pub fn is_moving(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.moving.is_some())
+    }
+
+    /// Who should own a lane: the replica of that seat once it is synced, else the primary. A
+    /// replica that falls out of sync keeps its lane: it is the lane's writer, so of this lane
+    /// it knows all. Who leaves gives it back.
+    pub(super) fn rightful_owner(&self, lane: usize) -> Seat {
+        let primary = self.primary().seat;
+        let replica = self.members[1..].iter().find(|member| member.seat.lane() == lane);
+        match replica {
+            Some(replica) if replica.is_leaving => primary,
+            Some(replica) if replica.state == MemberState::Synced => replica.seat,
+            Some(replica) if self.lanes[lane].owner == replica.seat => replica.seat,
+            _ => primary,
+        }
+    }
+}
+
+impl Lane {
+    pub(super) fn at_rest(owner: Seat) -> Self {
+        Self { owner, moving: None }
+    }
+
+    /// Is it of the seat, or on its way from it?
+    pub fn concerns(&self, seat: Seat) -> bool {
+        self.owner == seat || self.moving.is_some_and(|moving| moving.from == seat)
+    }
+}

@@ -1,0 +1,107 @@
+//! The JSON form of an entry: the value of one small key of the store.
+//!
+//! ```json
+//! {"term":2,"epoch":9,
+//!  "members":[{"worker":"n2/1","boot_id":"5e0c…","seat":1,"state":"synced"},
+//!             {"worker":"n1/0","boot_id":"77ab…","seat":0,"state":"synced"}],
+//!  "owners":[0,1,1,1,1,1,1,1],
+//!  "moves":[{"lane":2,"from":0,"since":8}]}
+//! ```
+//!
+//! `owners` has a seat for each lane. Fields that are unknown are skipped, so that a newer version
+//! may add some; an entry that breaks an invariant is refused.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::check::Violation;
+use super::entry::{Lane, Member, MemberState, Move, ShardEntry};
+use crate::identity::{BootId, Epoch, Incarnation, Term, WorkerId};
+use crate::lane::{LANES, Seat};
+
+/// Why the value of a key is not an entry.
+#[derive(Debug, Error)]
+pub enum EntryError {
+    #[error("the entry is no valid JSON of a shard: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("the entry moves lane {0} twice, or there is no such lane")]
+    Lane(usize),
+    #[error("the entry breaks an invariant: {0}")]
+    Breaks(#[from] Violation),
+}
+
+#[derive(Serialize, Deserialize)]
+struct EntryJson {
+    term: Term,
+    epoch: Epoch,
+    members: Vec<MemberJson>,
+    owners: [Seat; LANES],
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    moves: Vec<MoveJson>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MemberJson {
+    worker: WorkerId,
+    boot_id: BootId,
+    seat: Seat,
+    state: MemberState,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    yielding: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    leaving: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MoveJson {
+    lane: usize,
+    from: Seat,
+    since: Epoch,
+}
+
+impl ShardEntry {
+    /// The entry as compact JSON.
+    pub fn to_json(&self) -> String {
+        let members = self.members.iter().map(|member| MemberJson {
+            worker: member.incarnation.worker.clone(),
+            boot_id: member.incarnation.boot_id,
+            seat: member.seat,
+            state: member.state,
+            yielding: member.is_yielding,
+            leaving: member.is_leaving,
+        });
+        let moves = self.lanes.iter().enumerate().filter_map(|(lane, state)| {
+            state.moving.map(|moving| MoveJson { lane, from: moving.from, since: moving.since })
+        });
+        let json = EntryJson {
+            term: self.term,
+            epoch: self.epoch,
+            members: members.collect(),
+            owners: self.lanes.map(|lane| lane.owner),
+            moves: moves.collect(),
+        };
+        serde_json::to_string(&json).expect("an entry has string keys only")
+    }
+
+    /// Reads and checks an entry.
+    pub fn from_json(text: &[u8]) -> Result<Self, EntryError> {
+        let json: EntryJson = serde_json::from_slice(text)?;
+        let members = json.members.into_iter().map(|member| Member {
+            incarnation: Incarnation { worker: member.worker, boot_id: member.boot_id },
+            seat: member.seat,
+            state: member.state,
+            is_yielding: member.yielding,
+            is_leaving: member.leaving,
+        });
+        let mut lanes = json.owners.map(Lane::at_rest);
+        for MoveJson { lane, from, since } in json.moves {
+            match lanes.get_mut(lane) {
+                Some(state) if state.moving.is_none() => state.moving = Some(Move { from, since }),
+                _ => return Err(EntryError::Lane(lane)),
+            }
+        }
+        let entry = Self { term: json.term, epoch: json.epoch, members: members.collect(), lanes };
+        entry.check()?;
+        Ok(entry)
+    }
+}

@@ -1,0 +1,319 @@
+//! How an entry changes: each transition is one compare and swap.
+
+use thiserror::Error;
+
+use super::check::Violation;
+use super::entry::{Lane, MEMBERS_MAX, Member, MemberState, Move, ShardEntry};
+use crate::identity::{BootId, Epoch, Incarnation, Term, WorkerId};
+use crate::lane::{LANES, LaneSet, Seat};
+
+/// One change of an entry. Who is named must still be a member, in that incarnation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Transition {
+    /// A new replica, of the last rank, begins to copy.
+    AddReplica(Incarnation),
+    /// As `AddReplica`; and a member is to leave once those that stay are synced. The entry keeps
+    /// that purpose, so that nobody has to guess it later.
+    Replace { member: Incarnation, by: Incarnation },
+    /// A replica out of sync has begun a new copy.
+    Resync(Incarnation),
+    /// A replica has a full copy and follows; its reserve lane moves to it.
+    Synced(Incarnation),
+    /// A replica has lost the stream, or nobody hears it.
+    OutOfSync(Incarnation),
+    /// The owner has taken the grants of these lanes.
+    Settle { by: Incarnation, lanes: LaneSet },
+    /// A synced replica becomes the primary and takes its rank; the lanes move from the former one,
+    /// which becomes a replica. If that one is silent, they stay frozen until it is fenced.
+    Promote(Incarnation),
+    /// A replica is to leave; its reserve lane moves to the primary.
+    Retire(Incarnation),
+    /// A leaving replica without lanes is no member any more.
+    Remove(Incarnation),
+    /// An incarnation has certainly ended. Survivors take its lanes; if it was the primary, the
+    /// best of them its rank.
+    Fence(Incarnation),
+    /// As `Fence`; and the worker that came back under a new boot id is a replica that begins to
+    /// copy. If nobody survives, it is the primary and begins empty.
+    Restart { ended: Incarnation, boot_id: BootId },
+    /// As `Fence` of the primary when no other member runs: another incarnation takes its seat and
+    /// rank, and begins empty. Lanes of members that are silent stay theirs.
+    Reseat { ended: Incarnation, to: Incarnation },
+    /// An incarnation has been without the store for 2T, and its node is not registered (a
+    /// condition of the same write): all its lanes but its reserve lane go to survivors.
+    EndLease(Incarnation),
+}
+
+/// Why a transition does not apply.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Refused {
+    #[error("the change was meant for epoch {at}, but the entry is at {now}")]
+    Stale { at: Epoch, now: Epoch },
+    #[error("{0} is no member")]
+    NoMember(Incarnation),
+    #[error("the shard has {MEMBERS_MAX} members already")]
+    Full,
+    #[error("{0} is not in a state for this change")]
+    WrongState(Incarnation),
+    #[error("{0} still owns or gives a lane")]
+    HasLanes(Incarnation),
+    #[error("lane {0} is not on its way to this owner")]
+    NotMoving(usize),
+    #[error("nobody else could take over from {0}")]
+    NoSurvivor(Incarnation),
+    #[error("the last term has been reached")]
+    LastTerm,
+    #[error("the new entry would break an invariant: {0}")]
+    Breaks(#[from] Violation),
+}
+
+impl ShardEntry {
+    /// The first entry of a shard: one primary with all lanes.
+    pub fn create(primary: Incarnation) -> Self {
+        let seat = Seat(0);
+        Self {
+            term: Term(1),
+            epoch: Epoch(1),
+            members: vec![Member::new(primary, seat, MemberState::Synced)],
+            lanes: [Lane::at_rest(seat); LANES],
+        }
+    }
+
+    /// The entry after a transition that was decided on the entry of epoch `at`.
+    pub fn after(&self, at: Epoch, transition: &Transition) -> Result<Self, Refused> {
+        if at != self.epoch {
+            return Err(Refused::Stale { at, now: self.epoch });
+        }
+        let mut next = self.clone();
+        next.epoch = Epoch(self.epoch.0 + 1);
+        next.change(transition)?;
+        next.direct_lanes();
+        next.check()?;
+        Ok(next)
+    }
+
+    fn change(&mut self, transition: &Transition) -> Result<(), Refused> {
+        match transition {
+            Transition::AddReplica(who) => self.add_replica(who.clone()),
+            Transition::Replace { member, by } => {
+                let rank = self.rank_of(member)?;
+                self.members[rank].is_yielding = true;
+                self.add_replica(by.clone())
+            }
+            Transition::Resync(who) => {
+                self.set_state(who, &[MemberState::OutOfSync], MemberState::Syncing)
+            }
+            Transition::Synced(who) => {
+                let before = [MemberState::Syncing, MemberState::OutOfSync];
+                self.set_state(who, &before, MemberState::Synced)
+            }
+            Transition::OutOfSync(who) => {
+                let before = [MemberState::Syncing, MemberState::Synced];
+                self.set_state(who, &before, MemberState::OutOfSync)
+            }
+            Transition::Settle { by, lanes } => self.settle(by, *lanes),
+            Transition::Promote(who) => self.promote(who),
+            Transition::Retire(who) => self.retire(who),
+            Transition::Remove(who) => self.remove(who),
+            Transition::Fence(who) => self.fence(who),
+            Transition::Restart { ended, boot_id } => self.restart(ended, *boot_id),
+            Transition::Reseat { ended, to } => self.reseat(ended, to.clone()),
+            Transition::EndLease(who) => self.end_lease(who),
+        }
+    }
+
+    fn rank_of(&self, who: &Incarnation) -> Result<usize, Refused> {
+        let rank = self.members.iter().position(|member| member.incarnation == *who);
+        rank.ok_or_else(|| Refused::NoMember(who.clone()))
+    }
+
+    /// Rank of a member that is not the primary.
+    fn replica_rank(&self, who: &Incarnation) -> Result<usize, Refused> {
+        match self.rank_of(who)? {
+            0 => Err(Refused::WrongState(who.clone())),
+            rank => Ok(rank),
+        }
+    }
+
+    fn add_replica(&mut self, who: Incarnation) -> Result<(), Refused> {
+        if self.members.len() == MEMBERS_MAX {
+            return Err(Refused::Full);
+        }
+        // A lane at rest with the primary can move to the replica as soon as it is synced.
+        let primary = self.primary().seat;
+        let is_free = |seat: &Seat| self.at_seat(*seat).is_none();
+        let rests = |seat: &Seat| self.lanes[seat.lane()] == Lane::at_rest(primary);
+        let free: Vec<Seat> = (0..LANES as u8).map(Seat).filter(is_free).collect();
+        let seat = free.iter().copied().find(rests).unwrap_or(free[0]);
+        self.members.push(Member::new(who, seat, MemberState::Syncing));
+        Ok(())
+    }
+
+    fn set_state(
+        &mut self,
+        who: &Incarnation,
+        before: &[MemberState],
+        state: MemberState,
+    ) -> Result<(), Refused> {
+        let rank = self.replica_rank(who)?;
+        if !before.contains(&self.members[rank].state) {
+            return Err(Refused::WrongState(who.clone()));
+        }
+        self.members[rank].state = state;
+        Ok(())
+    }
+
+    fn settle(&mut self, by: &Incarnation, lanes: LaneSet) -> Result<(), Refused> {
+        let seat = self.members[self.rank_of(by)?].seat;
+        if lanes.is_empty() {
+            return Err(Refused::WrongState(by.clone()));
+        }
+        for index in lanes.iter() {
+            let lane = &mut self.lanes[index];
+            if lane.owner != seat || lane.moving.take().is_none() {
+                return Err(Refused::NotMoving(index));
+            }
+        }
+        Ok(())
+    }
+
+    fn promote(&mut self, who: &Incarnation) -> Result<(), Refused> {
+        let rank = self.replica_rank(who)?;
+        if self.members[rank].state != MemberState::Synced {
+            return Err(Refused::WrongState(who.clone()));
+        }
+        self.members.swap(0, rank);
+        self.members[0].is_leaving = false;
+        self.begin_term()
+    }
+
+    fn begin_term(&mut self) -> Result<(), Refused> {
+        if self.term >= Term::MAX {
+            return Err(Refused::LastTerm);
+        }
+        self.term = Term(self.term.0 + 1);
+        Ok(())
+    }
+
+    fn retire(&mut self, who: &Incarnation) -> Result<(), Refused> {
+        let rank = self.replica_rank(who)?;
+        if self.members[rank].is_leaving {
+            return Err(Refused::WrongState(who.clone()));
+        }
+        self.members[rank].is_leaving = true;
+        Ok(())
+    }
+
+    fn remove(&mut self, who: &Incarnation) -> Result<(), Refused> {
+        let rank = self.replica_rank(who)?;
+        let member = &self.members[rank];
+        if !member.is_leaving {
+            return Err(Refused::WrongState(who.clone()));
+        }
+        if !self.lanes_of(member.seat).is_empty() {
+            return Err(Refused::HasLanes(who.clone()));
+        }
+        self.members.remove(rank);
+        Ok(())
+    }
+
+    fn fence(&mut self, who: &Incarnation) -> Result<(), Refused> {
+        let rank = self.rank_of(who)?;
+        if self.members.len() == 1 {
+            return Err(Refused::NoSurvivor(who.clone()));
+        }
+        let ended = self.members.remove(rank).seat;
+        if rank == 0 {
+            self.seat_best_survivor()?;
+        }
+        self.take_lanes(ended, None);
+        Ok(())
+    }
+
+    /// The former primary is gone from the list: the best of the others takes its rank.
+    fn seat_best_survivor(&mut self) -> Result<(), Refused> {
+        let worth = |member: &Member| (member.state == MemberState::Synced, !member.is_leaving);
+        // `max_by_key` takes the last of equals: from behind, that is the lowest rank.
+        let ranks = (0..self.members.len()).rev();
+        let best = ranks.max_by_key(|&rank| worth(&self.members[rank])).expect("a survivor");
+        let mut primary = self.members.remove(best);
+        primary.state = MemberState::Synced;
+        primary.is_leaving = false;
+        self.members.insert(0, primary);
+        self.begin_term()
+    }
+
+    /// Takes from a seat all lanes but `kept`: it will not write them again.
+    fn take_lanes(&mut self, ended: Seat, kept: Option<usize>) {
+        for index in (0..LANES).filter(|&index| Some(index) != kept) {
+            let lane = self.lanes[index];
+            self.lanes[index] = match lane.moving {
+                Some(moving) if lane.owner == ended => Lane::at_rest(moving.from),
+                Some(moving) if moving.from == ended => Lane::at_rest(lane.owner),
+                None if lane.owner == ended => Lane::at_rest(self.rightful_owner(index)),
+                _ => lane,
+            };
+        }
+    }
+
+    fn restart(&mut self, ended: &Incarnation, boot_id: BootId) -> Result<(), Refused> {
+        let worker: WorkerId = ended.worker.clone();
+        let new = Incarnation { worker, boot_id };
+        if boot_id == ended.boot_id {
+            return Err(Refused::WrongState(new));
+        }
+        if self.members.len() == 1 {
+            return self.reseat(ended, new);
+        }
+        self.fence(ended)?;
+        self.add_replica(new)
+    }
+
+    fn reseat(&mut self, ended: &Incarnation, to: Incarnation) -> Result<(), Refused> {
+        if self.rank_of(ended)? != 0 || to == *ended {
+            return Err(Refused::WrongState(to));
+        }
+        // The seat keeps its lanes under a new name. What it was to give, it will not write again;
+        // what it was to get, it gets by the same grant.
+        let seat = self.members[0].seat;
+        self.members[0] = Member::new(to, seat, MemberState::Synced);
+        for lane in &mut self.lanes {
+            if lane.moving.is_some_and(|moving| moving.from == seat) {
+                *lane = Lane::at_rest(lane.owner);
+            }
+        }
+        self.begin_term()
+    }
+
+    fn end_lease(&mut self, who: &Incarnation) -> Result<(), Refused> {
+        let rank = self.rank_of(who)?;
+        let seat = self.members[rank].seat;
+        if rank == 0 {
+            let is_synced = |member: &Member| member.state == MemberState::Synced;
+            if !self.members[1..].iter().any(is_synced) {
+                return Err(Refused::NoSurvivor(who.clone()));
+            }
+            let former = self.members.remove(0);
+            self.seat_best_survivor()?;
+            self.members.push(former);
+        } else if self.lanes_of(seat).iter().all(|lane| lane == seat.lane()) {
+            return Err(Refused::WrongState(who.clone()));
+        }
+        let member = self.members.iter_mut().find(|member| member.seat == seat);
+        member.expect("it stays a member").state = MemberState::OutOfSync;
+        self.take_lanes(seat, Some(seat.lane()));
+        Ok(())
+    }
+
+    /// Every lane that rests with another than its rightful owner begins to move there.
+    fn direct_lanes(&mut self) {
+        for index in 0..LANES {
+            let lane = self.lanes[index];
+            let rightful = self.rightful_owner(index);
+            if lane.moving.is_none() && lane.owner != rightful {
+                let moving = Some(Move { from: lane.owner, since: self.epoch });
+                self.lanes[index] = Lane { owner: rightful, moving };
+            }
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! What each transition does, by example; that no sequence of them breaks an invariant; the JSON
+//! form.
+
+use bolero::{TypeGenerator, check};
+
+use super::*;
+use crate::identity::{BootId, Epoch, Incarnation, NodeId, Term, WorkerId};
+use crate::lane::{LaneSet, Seat};
+
+fn boot(node: u8, boot_id: u128) -> Incarnation {
+    let node = NodeId::new(&format!("n{node}")).expect("a name");
+    Incarnation { worker: WorkerId { node, index: 0 }, boot_id: BootId(boot_id) }
+}
+
+fn a() -> Incarnation {
+    boot(1, 10)
+}
+
+fn b() -> Incarnation {
+    boot(2, 20)
+}
+
+fn c() -> Incarnation {
+    boot(3, 30)
+}
+
+fn apply(entry: &ShardEntry, transition: Transition) -> ShardEntry {
+    let next = entry.after(entry.epoch(), &transition).expect("it applies");
+    assert_eq!(next.epoch().0, entry.epoch().0 + 1, "every transition takes an epoch");
+    next
+}
+
+fn refused(entry: &ShardEntry, transition: Transition) -> Refused {
+    entry.after(entry.epoch(), &transition).expect_err("it is refused")
+}
+
+/// Every owner takes what is on its way to it.
+fn settled(mut entry: ShardEntry) -> ShardEntry {
+    while let Some(lane) = entry.lanes().iter().find(|lane| lane.moving.is_some()) {
+        let by = entry.at_seat(lane.owner).expect("seated").incarnation.clone();
+        let is_due = |index: usize| {
+            let other = entry.lanes()[index];
+            other.owner == lane.owner && other.moving.is_some()
+        };
+        let lanes = LaneSet::of(is_due);
+        entry = apply(&entry, Transition::Settle { by, lanes });
+    }
+    entry
+}
+
+fn owners(entry: &ShardEntry) -> [u8; 8] {
+    entry.lanes().map(|lane| lane.owner.0)
+}
+
+/// Primary A on seat 0, synced replica B on seat 1, all lanes at rest.
+fn pair() -> ShardEntry {
+    let entry = apply(&ShardEntry::create(a()), Transition::AddReplica(b()));
+    settled(apply(&entry, Transition::Synced(b())))
+}
+
+/// A pair and synced replica C on seat 2.
+fn three() -> ShardEntry {
+    let entry = apply(&pair(), Transition::AddReplica(c()));
+    settled(apply(&entry, Transition::Synced(c())))
+}
+
+#[test]
+fn a_replica_gets_its_lane_when_it_is_synced() {
+    let entry = apply(&ShardEntry::create(a()), Transition::AddReplica(b()));
+    assert_eq!(owners(&entry), [0; 8], "a copy that is not complete writes nothing");
+    let entry = apply(&entry, Transition::Synced(b()));
+    let moving = Some(Move { from: Seat(0), since: entry.epoch() });
+    assert_eq!(entry.lanes()[1], Lane { owner: Seat(1), moving });
+    assert_eq!(owners(&settled(entry)), [0, 1, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn a_promotion_moves_all_lanes_but_the_reserve_lanes() {
+    let entry = apply(&three(), Transition::Promote(b()));
+    assert_eq!(entry.term(), Term(2));
+    let order: Vec<_> = entry.members().iter().map(|member| &member.incarnation).collect();
+    assert_eq!(order, [&b(), &a(), &c()]);
+    assert_eq!(entry.lanes_of(Seat(0)), LaneSet(0b1111_1001), "A gives five and keeps one");
+    assert_eq!(owners(&settled(entry)), [0, 1, 2, 1, 1, 1, 1, 1]);
+}
+
+#[test]
+fn a_fence_during_a_move_leaves_the_lane_with_the_other() {
+    let moving = apply(&three(), Transition::Promote(b()));
+    // The giver ends: B has the lanes without a grant.
+    let entry = apply(&moving, Transition::Fence(a()));
+    assert!(!entry.is_moving());
+    assert_eq!(owners(&entry), [1, 1, 2, 1, 1, 1, 1, 1]);
+    assert_eq!(entry.term(), Term(2), "the primary is the same");
+    // The taker ends: A never lost them.
+    let entry = apply(&moving, Transition::Fence(b()));
+    assert_eq!(entry.primary().incarnation, a());
+    assert!(!entry.is_moving());
+    assert_eq!(owners(&entry), [0, 0, 2, 0, 0, 0, 0, 0]);
+    assert_eq!(entry.term(), Term(3));
+}
+
+#[test]
+fn a_silent_primary_keeps_its_lanes_until_it_is_fenced() {
+    let entry = apply(&three(), Transition::Promote(b()));
+    let entry = apply(&entry, Transition::OutOfSync(a()));
+    // A double failure: the next promotion leaves the moves as they are.
+    let entry = apply(&entry, Transition::Promote(c()));
+    for lane in [3, 4, 5, 6, 7] {
+        assert_eq!(entry.lanes()[lane].moving.map(|moving| moving.from), Some(Seat(0)));
+    }
+    let entry = apply(&entry, Transition::Fence(a()));
+    assert_eq!(entry.lanes()[3].moving.map(|moving| moving.from), Some(Seat(1)), "B may write");
+    assert_eq!(owners(&entry), [2, 1, 2, 2, 2, 2, 2, 2]);
+    let entry = apply(&entry, Transition::Fence(b()));
+    assert!(!entry.is_moving());
+    assert_eq!(owners(&entry), [2; 8]);
+}
+
+#[test]
+fn a_restarted_worker_begins_as_a_replica() {
+    let again = boot(1, 11);
+    let restart = Transition::Restart { ended: a(), boot_id: again.boot_id };
+    let entry = apply(&pair(), restart.clone());
+    assert_eq!(entry.primary().incarnation, b());
+    assert_eq!(entry.members()[1].state, MemberState::Syncing);
+    assert_eq!(owners(&entry), [1; 8]);
+    assert_eq!(refused(&entry, restart), Refused::NoMember(a()));
+    // Alone, it is the primary of an empty shard.
+    let entry = ShardEntry::create(a());
+    let entry = apply(&entry, Transition::Restart { ended: a(), boot_id: again.boot_id });
+    assert_eq!((entry.primary().incarnation.clone(), entry.term()), (again, Term(2)));
+    let entry = apply(&entry, Transition::Reseat { ended: boot(1, 11), to: c() });
+    assert_eq!((entry.primary().incarnation.clone(), entry.term()), (c(), Term(3)));
+}
+
+#[test]
+fn who_begins_anew_beside_silent_members_leaves_them_their_lanes() {
+    let moving = apply(&three(), Transition::Promote(b()));
+    let entry = apply(&moving, Transition::Reseat { ended: b(), to: boot(4, 40) });
+    assert_eq!(entry.primary().incarnation, boot(4, 40));
+    assert_eq!(entry.primary().seat, Seat(1));
+    // A may not know of the move yet.
+    assert_eq!(entry.lanes_of(Seat(0)), LaneSet(0b1111_1001));
+    assert_eq!(entry.lanes()[2], moving.lanes()[2], "C keeps its own");
+    assert_eq!(
+        refused(&moving, Transition::Reseat { ended: c(), to: boot(4, 40) }),
+        Refused::WrongState(boot(4, 40))
+    );
+}
+
+#[test]
+fn without_a_synced_survivor_the_first_of_the_others_begins() {
+    let entry = apply(&three(), Transition::OutOfSync(b()));
+    let entry = apply(&entry, Transition::Fence(a()));
+    assert_eq!(entry.primary().incarnation, c(), "a synced one goes before");
+    let entry = apply(&entry, Transition::Fence(c()));
+    assert_eq!(entry.primary().incarnation, b(), "a partial copy goes before none");
+    assert_eq!(entry.primary().state, MemberState::Synced);
+    assert_eq!(refused(&entry, Transition::Fence(b())), Refused::NoSurvivor(b()));
+}
+
+#[test]
+fn who_leaves_gives_its_lane_back_first() {
+    let entry = apply(&three(), Transition::Retire(b()));
+    assert_eq!(refused(&entry, Transition::Remove(b())), Refused::HasLanes(b()));
+    let entry = apply(&settled(entry), Transition::Remove(b()));
+    assert_eq!(owners(&entry), [0, 0, 2, 0, 0, 0, 0, 0]);
+    // Its seat is free for another.
+    let entry = apply(&entry, Transition::AddReplica(boot(4, 40)));
+    assert_eq!(entry.members()[2].seat, Seat(1));
+}
+
+#[test]
+fn an_ended_lease_leaves_the_reserve_lane() {
+    let entry = apply(&three(), Transition::EndLease(a()));
+    let order: Vec<_> = entry.members().iter().map(|member| &member.incarnation).collect();
+    assert_eq!(order, [&b(), &c(), &a()]);
+    assert!(!entry.is_moving());
+    assert_eq!(owners(&entry), [0, 1, 2, 1, 1, 1, 1, 1]);
+    assert_eq!(refused(&entry, Transition::EndLease(a())), Refused::WrongState(a()));
+    let alone = ShardEntry::create(a());
+    assert_eq!(refused(&alone, Transition::EndLease(a())), Refused::NoSurvivor(a()));
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let entry = pair();
+    let stale = entry.after(Epoch(2), &Transition::Promote(b()));
+    assert_eq!(stale, Err(Refused::Stale { at: Epoch(2), now: entry.epoch() }));
+    let same_node = Incarnation { boot_id: BootId(99), ..b() };
+    let node = b().worker.node;
+    let twice = Refused::Breaks(Violation::NodeTwice(node));
+    assert_eq!(refused(&entry, Transition::AddReplica(same_node.clone())), twice);
+    assert_eq!(
+        refused(&entry, Transition::Promote(same_node.clone())),
+        Refused::NoMember(same_node)
+    );
+    assert_eq!(refused(&entry, Transition::Promote(a())), Refused::WrongState(a()));
+    assert_eq!(refused(&entry, Transition::Retire(a())), Refused::WrongState(a()));
+    assert_eq!(refused(&entry, Transition::Remove(b())), Refused::WrongState(b()));
+    assert_eq!(refused(&entry, Transition::Synced(b())), Refused::WrongState(b()));
+    let settle = Transition::Settle { by: b(), lanes: LaneSet(0b10) };
+    assert_eq!(refused(&entry, settle), Refused::NotMoving(1));
+    let lost = apply(&entry, Transition::OutOfSync(b()));
+    assert_eq!(refused(&lost, Transition::Promote(b())), Refused::WrongState(b()));
+    let mut full = entry;
+    for node in 3..6 {
+        full = apply(&full, Transition::AddReplica(boot(node, 7)));
+    }
+    assert_eq!(refused(&full, Transition::AddReplica(boot(6, 7))), Refused::Full);
+}
+
+/// Each invariant, broken alone in the JSON form, is refused by name.
+#[test]
+fn a_broken_entry_is_refused_by_name() {
+    let good = pair().to_json();
+    let broken = |from: &str, to: &str| {
+        assert!(good.contains(from), "{from} in {good}");
+        let text = good.replacen(from, to, 1);
+        match ShardEntry::from_json(text.as_bytes()) {
+            Err(EntryError::Breaks(violation)) => violation,
+            other => panic!("{text}: {other:?}"),
+        }
+    };
+    let node = a().worker.node;
+    assert_eq!(broken("n2/0", "n1/1"), Violation::NodeTwice(node));
+    assert_eq!(broken("\"seat\":1", "\"seat\":0"), Violation::SeatTwice(Seat(0)));
+    assert_eq!(broken("\"seat\":1", "\"seat\":8"), Violation::NoSuchSeat(Seat(8)));
+    assert_eq!(broken("\"state\":\"synced\"", "\"state\":\"syncing\""), Violation::Primary);
+    let leaving = "\"state\":\"synced\",\"leaving\":true";
+    assert_eq!(broken("\"state\":\"synced\"", leaving), Violation::Primary);
+    assert!(matches!(broken("\"term\":1", "\"term\":0"), Violation::Term { .. }));
+    assert!(matches!(broken("\"term\":1", "\"term\":9"), Violation::Term { .. }));
+    let wrong = Violation::WrongOwner { lane: 2, owner: Seat(1), rightful: Seat(0) };
+    assert_eq!(broken("[0,1,0", "[0,1,1"), wrong);
+    let wrong = Violation::WrongOwner { lane: 1, owner: Seat(0), rightful: Seat(1) };
+    assert_eq!(broken("[0,1,0", "[0,0,0"), wrong);
+    let nobody = Violation::NobodyThere { lane: 2, seat: Seat(5) };
+    assert_eq!(broken("[0,1,0", "[0,1,5"), nobody);
+    let moves = |moved: &str| broken("]}", &format!("],\"moves\":[{moved}]}}"));
+    let itself = moves(r#"{"lane":3,"from":0,"since":1}"#);
+    assert_eq!(itself, Violation::MoveToItself(3));
+    let future = moves(r#"{"lane":3,"from":1,"since":99}"#);
+    assert_eq!(future, Violation::MoveFromFuture(3));
+    let nobody = moves(r#"{"lane":3,"from":7,"since":1}"#);
+    assert_eq!(nobody, Violation::NobodyThere { lane: 3, seat: Seat(7) });
+    assert_eq!(broken("\"members\":[", "\"members\":[],\"x\":["), Violation::Members(0));
+}
+
+#[test]
+fn what_is_no_entry_is_refused() {
+    let good = pair().to_json();
+    for (from, to) in [
+        ("n2/0", "n2"),
+        ("n2/0", "-n2/0"),
+        ("n2/0", "n2/+1"),
+        ("00014\"", "0014\""),
+        ("[0,1,0", "[0,1"),
+        ("synced", "sunk"),
+        ("]}", "],\"moves\":[{\"lane\":8,\"from\":0,\"since\":1}]}"),
+    ] {
+        assert!(good.contains(from), "{from} in {good}");
+        assert!(ShardEntry::from_json(good.replacen(from, to, 1).as_bytes()).is_err(), "{to}");
+    }
+}
+
+#[test]
+fn an_entry_is_small_and_fields_of_later_versions_are_skipped() {
+    let entry = apply(&pair(), Transition::Promote(b()));
+    let json = entry.to_json();
+    assert!(json.len() < 1024, "{}: {json}", json.len());
+    let later = json.replacen('{', "{\"colour\":{\"a\":[1]},", 1);
+    let later = later.replace("\"since\"", "\"why\":\"drain\",\"since\"");
+    let later = later.replace("\"state\"", "\"load\":3,\"state\"");
+    assert_eq!(ShardEntry::from_json(later.as_bytes()).expect("read"), entry);
+}
+
+/// A transition about one of six workers, each with two boot ids.
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+struct Step {
+    #[generator(0..16_u8)]
+    kind: u8,
+    #[generator(1..7_u8)]
+    node: u8,
+    is_second_boot: bool,
+    lanes: u8,
+}
+
+impl Step {
+    fn transition(self, entry: &ShardEntry) -> Transition {
+        let who = boot(self.node, u128::from(self.is_second_boot));
+        match self.kind {
+            0 => Transition::AddReplica(who),
+            1 => Transition::Replace { member: entry.primary().incarnation.clone(), by: who },
+            2 => Transition::Resync(who),
+            3 | 4 => Transition::Synced(who),
+            5 => Transition::OutOfSync(who),
+            6 => Transition::Settle { by: who, lanes: LaneSet(self.lanes) },
+            7 | 8 => {
+                let (_, member) = entry.member(&who).unwrap_or((crate::Rank(0), entry.primary()));
+                let lanes = LaneSet::of(|index| {
+                    let lane = entry.lanes()[index];
+                    lane.owner == member.seat && lane.moving.is_some()
+                });
+                Transition::Settle { by: member.incarnation.clone(), lanes }
+            }
+            9 | 10 => Transition::Promote(who),
+            11 => Transition::Retire(who),
+            12 => Transition::Remove(who),
+            13 => Transition::Fence(who),
+            14 if self.lanes & 1 == 0 => {
+                Transition::Reseat { ended: who, to: boot(self.lanes % 7 + 1, 2) }
+            }
+            14 => Transition::Restart {
+                boot_id: BootId(u128::from(!self.is_second_boot)),
+                ended: who,
+            },
+            _ => Transition::EndLease(who),
+        }
+    }
+}
+
+/// Whatever the transitions are: what applies leaves a valid entry that survives its JSON form, and
+/// whoever could write a lane before is named by it after, or has ended.
+#[test]
+fn transitions_keep_the_invariants() {
+    check!().with_type::<Vec<Step>>().with_iterations(3_000).for_each(|steps| {
+        let mut entry = ShardEntry::create(boot(1, 0));
+        for step in steps {
+            let transition = step.transition(&entry);
+            let next = match entry.after(entry.epoch(), &transition) {
+                Ok(next) => next,
+                Err(Refused::Breaks(Violation::NodeTwice(_))) => continue,
+                Err(Refused::Breaks(violation)) => panic!("{transition:?}: {violation}"),
+                Err(_) => continue,
+            };
+            let json = next.to_json();
+            assert_eq!(ShardEntry::from_json(json.as_bytes()).expect("read"), next, "{json}");
+            let term_step = next.term().0 - entry.term().0;
+            let is_same = next.primary().incarnation == entry.primary().incarnation;
+            assert_eq!(term_step, u32::from(!is_same), "a term is a change of primary");
+            check_writers(&entry, &next, &transition);
+            entry = next;
+        }
+    });
+}
+
+fn names(entry: &ShardEntry, lane: usize) -> Vec<Incarnation> {
+    let lane = entry.lanes()[lane];
+    let seats = [Some(lane.owner), lane.moving.map(|moving| moving.from)];
+    let members = seats.into_iter().flatten().filter_map(|seat| entry.at_seat(seat));
+    members.map(|member| member.incarnation.clone()).collect()
+}
+
+/// A possible writer disappears from a lane only by a grant that the owner took, by a fence, or by
+/// the lease rule outside its reserve lane.
+fn check_writers(before: &ShardEntry, after: &ShardEntry, transition: &Transition) {
+    for lane in 0..8 {
+        let after_names = names(after, lane);
+        for writer in names(before, lane) {
+            let may_go = match transition {
+                Transition::Settle { by, lanes } => lanes.contains(lane) && *by != writer,
+                Transition::Fence(ended)
+                | Transition::Restart { ended, .. }
+                | Transition::Reseat { ended, .. } => *ended == writer,
+                Transition::EndLease(ended) => {
+                    let (_, member) = before.member(ended).expect("a member");
+                    *ended == writer && member.seat.lane() != lane
+                }
+                _ => false,
+            };
+            // Where a taker goes, the giver stays; where it stays, nothing is to be asked.
+            let stays = after_names.contains(&writer);
+            assert!(stays || may_go, "lane {lane}: {writer} by {transition:?}");
+        }
+    }
+}
