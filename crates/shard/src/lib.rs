@@ -1,8 +1,15 @@
-//! Which worker holds which shard: the shard map.
+//! Which worker holds which shard: shard map and allocator.
 //!
-//! Everything here is a pure function: nothing is read, written or random.
+//! - [`map`]: what is held for a shard, [`ShardEntry`], and the only ways to change it,
+//!   [`Transition`]. Its header says why a lane never has two writers.
+//! - [`allocate`]: which transitions bring the map nearer to redundant and balanced.
+//!
+//! Everything here is a pure function or a plain state machine: the time and all events are
+//! arguments, the order of every list is fixed, nothing is random. The crate does no I/O and moves
+//! no packets and no records of flows.
 #![forbid(unsafe_code)]
 
+pub mod allocate;
 mod identity;
 mod lane;
 pub mod map;

@@ -30,7 +30,7 @@
 //! transition only changes members; then each lane *at rest* whose owner is not the rightful one
 //! begins to move. A lane that comes to rest with an owner who was rightful once moves on.
 //!
-//! This module does not know who is alive: that is `allocate`'s.
+//! This module does not know who is alive: that is [`crate::allocate`]'s.
 
 mod check;
 mod entry;

@@ -1,0 +1,37 @@
+//! The allocator: from nodes, load and the current map to the next transitions.
+//!
+//! ```text
+//!   nodes --> worker slots -----+
+//!                               +--> target of each shard --> one next transition of each shard
+//!   shards: entry, load, acting +     1 who is there stays     1 what has happened: a fence, a
+//!                                     2 too few: the best one    primary that is gone or outdone
+//!                                     3 too many: one goes     2 towards the target
+//!                                     4 at rest: balance
+//! ```
+//!
+//! - A pure function without memory: what is under way is read from the entries, which also say who
+//!   yields to whom. Applied again and again it comes to rest, and then says nothing until its input
+//!   changes.
+//! - Members of a shard are on different nodes, always, and in different racks where there is
+//!   another rack; where not, a note says so.
+//! - A worker's share of primaries, of copies, and of what it would take over from each node is as
+//!   its weight. Who is there stays unless a move makes that better.
+//! - Balance waits until failures are repaired and moves have ended. A role is moved before a copy,
+//!   and a copy not for one shard more or less, unless that is much.
+//! - A copy is given up only when all members that stay are synced; a shard moves for balance only
+//!   when it is whole and at rest. Copies under way and moves of a step number `moves_max` at most.
+//! - A change of balance is made of small transitions (add, wait until synced, promote, retire,
+//!   remove), each one compare and swap and each leaving a valid map.
+//! - When more than a third of the nodes, and at least two, look gone, only fences are decided.
+//!
+//! It does not measure, does not decide who is dead, and does not write.
+
+mod fleet;
+mod input;
+mod layout;
+mod next;
+mod plan;
+mod tally;
+
+pub use input::{Acting, AllocateOptions, Liveness, NodeView, ShardView, WorkerView};
+pub use plan::{Change, Note, Plan, Step, allocate};

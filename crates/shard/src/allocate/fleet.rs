@@ -1,0 +1,127 @@
+//! All workers as numbered slots, in the order of their names, and how each member stands.
+
+use std::collections::BTreeMap;
+
+use super::input::{Liveness, NodeView, ShardView};
+use crate::identity::{Incarnation, NodeId, WorkerId};
+
+/// A worker, by its position in the fleet.
+pub(super) type Slot = usize;
+
+#[derive(Debug)]
+pub(super) struct WorkerSlot {
+    pub(super) incarnation: Incarnation,
+    /// Position of its node.
+    pub(super) node: usize,
+    pub(super) rack: Option<usize>,
+    pub(super) weight: u32,
+    pub(super) load_max: Option<u64>,
+    /// Shards on it may stay: it is neither drained nor gone.
+    pub(super) may_stay: bool,
+    /// It may get more: besides, its node is registered.
+    pub(super) takes_more: bool,
+}
+
+/// How a member of an entry stands with the fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It runs; it may stay or is to be moved away.
+    Running(Slot),
+    /// Nobody hears it, but it may still run.
+    Silent,
+    LeaseEnded,
+    /// This incarnation has certainly ended.
+    Ended,
+}
+
+#[derive(Debug)]
+pub(super) struct Fleet {
+    pub(super) slots: Vec<WorkerSlot>,
+    pub(super) nodes: usize,
+    liveness: BTreeMap<NodeId, Liveness>,
+    by_worker: BTreeMap<WorkerId, Slot>,
+}
+
+impl Fleet {
+    pub(super) fn new(nodes: &[NodeView]) -> Self {
+        let mut sorted: Vec<&NodeView> = nodes.iter().collect();
+        sorted.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut racks: Vec<&String> = nodes.iter().filter_map(|node| node.rack.as_ref()).collect();
+        racks.sort();
+        racks.dedup();
+        let mut slots = Vec::new();
+        for (position, node) in sorted.iter().enumerate() {
+            let rack = node.rack.as_ref().map(|rack| racks.partition_point(|other| *other < rack));
+            let runs = matches!(node.liveness, Liveness::Alive | Liveness::Suspect);
+            let mut workers: Vec<_> = node.workers.iter().collect();
+            workers.sort_by_key(|worker| worker.index);
+            slots.extend(workers.into_iter().map(|worker| {
+                let may_stay = runs && !node.is_drained && worker.weight > 0;
+                WorkerSlot {
+                    incarnation: Incarnation {
+                        worker: WorkerId { node: node.name.clone(), index: worker.index },
+                        boot_id: worker.boot_id,
+                    },
+                    node: position,
+                    rack,
+                    weight: worker.weight.max(1),
+                    load_max: worker.load_max,
+                    may_stay,
+                    takes_more: may_stay && node.liveness == Liveness::Alive,
+                }
+            }));
+        }
+        let by_worker = slots.iter().enumerate();
+        Self {
+            by_worker: by_worker.map(|(slot, it)| (it.incarnation.worker.clone(), slot)).collect(),
+            liveness: nodes.iter().map(|node| (node.name.clone(), node.liveness)).collect(),
+            nodes: nodes.len(),
+            slots,
+        }
+    }
+
+    pub(super) fn standing(&self, who: &Incarnation) -> Standing {
+        let slot = self.slot_of(&who.worker);
+        let is_same = slot.is_some_and(|slot| self.slots[slot].incarnation == *who);
+        match (self.liveness.get(&who.worker.node), slot) {
+            (Some(Liveness::Alive | Liveness::Suspect), Some(slot)) if is_same => {
+                Standing::Running(slot)
+            }
+            // A node registers all its workers: under another boot id, or not at all, it has ended.
+            (Some(Liveness::Alive | Liveness::Fenced), _) => Standing::Ended,
+            (Some(Liveness::Suspect), Some(_)) => Standing::Ended,
+            (Some(Liveness::LeaseEnded), _) => Standing::LeaseEnded,
+            (Some(Liveness::Suspect | Liveness::Dead) | None, _) => Standing::Silent,
+        }
+    }
+
+    /// The slot of a worker, whatever its incarnation.
+    pub(super) fn slot_of(&self, worker: &WorkerId) -> Option<Slot> {
+        self.by_worker.get(worker).copied()
+    }
+
+    /// Nodes on which a shard may be.
+    pub(super) fn nodes_open(&self) -> usize {
+        let mut nodes: Vec<usize> =
+            self.slots.iter().filter(|slot| slot.may_stay).map(|slot| slot.node).collect();
+        nodes.dedup();
+        nodes.len()
+    }
+
+    /// (nodes that look gone, all nodes), without those that are fenced: these are settled.
+    pub(super) fn gone(&self, shards: &[ShardView]) -> (usize, usize) {
+        let is_unknown = |node: &&NodeId| !self.liveness.contains_key(*node);
+        let members = shards.iter().filter_map(|shard| shard.entry.as_ref());
+        let members = members.flat_map(|entry| entry.members());
+        let mut unknown: Vec<&NodeId> =
+            members.map(|member| &member.incarnation.worker.node).filter(is_unknown).collect();
+        unknown.sort();
+        unknown.dedup();
+        let count = |wanted: &[Liveness]| {
+            self.liveness.values().filter(|liveness| wanted.contains(liveness)).count()
+        };
+        let gone = count(&[Liveness::Suspect, Liveness::Dead, Liveness::LeaseEnded]);
+        let gone = gone + unknown.len();
+        (gone, gone + count(&[Liveness::Alive]))
+    }
+}

@@ -1,0 +1,77 @@
+//! What the allocator is told.
+
+use crate::identity::{BootId, Incarnation, NodeId, ShardId, Term};
+use crate::map::ShardEntry;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllocateOptions {
+    /// Copies of a shard beside the primary, 0 to 4.
+    pub replicas: u8,
+    /// Copies under way, and role changes of one step, that are no answer to a failure.
+    pub moves_max: usize,
+    /// Balance by load, not only by number.
+    pub by_load: bool,
+    /// Say which workers could not carry what the loss of a node would give them.
+    pub room_for_loss: bool,
+}
+
+impl Default for AllocateOptions {
+    fn default() -> Self {
+        Self { replicas: 1, moves_max: 64, by_load: false, room_for_loss: true }
+    }
+}
+
+/// What is known of a node's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Liveness {
+    /// Registered.
+    Alive,
+    /// Its registration has expired, but some worker still hears it: nothing is decided on it.
+    Suspect,
+    /// Expired, and nobody hears it. It may still run.
+    Dead,
+    /// `Dead`, and for longer than 2T of the lease rule.
+    LeaseEnded,
+    /// It has certainly ended: the operator or a power switch says so.
+    Fenced,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeView {
+    pub name: NodeId,
+    /// None: nothing is known of racks.
+    pub rack: Option<String>,
+    pub liveness: Liveness,
+    /// It is to be emptied.
+    pub is_drained: bool,
+    /// As the node registered them last.
+    pub workers: Vec<WorkerView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerView {
+    pub index: u16,
+    pub boot_id: BootId,
+    /// Its share, relative to others. 0: none.
+    pub weight: u32,
+    /// What it can carry, in the unit of [`ShardView::load`]. None: not known.
+    pub load_max: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardView {
+    pub id: ShardId,
+    /// None: it is still to be created.
+    pub entry: Option<ShardEntry>,
+    /// Packets per second, or flows: any unit that is the same for all shards.
+    pub load: u64,
+    pub acting: Option<Acting>,
+}
+
+/// A replica that says it is acting primary, in the term of the entry that it holds. What is said
+/// of an earlier term than the entry's is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acting {
+    pub incarnation: Incarnation,
+    pub term: Term,
+}

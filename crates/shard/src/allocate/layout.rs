@@ -1,0 +1,298 @@
+//! Where each shard is to lie in the end: its target.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::fleet::{Fleet, Slot, Standing};
+use super::input::{AllocateOptions, ShardView};
+use super::tally::{Tally, gain_min};
+use crate::map::{MEMBERS_MAX, Member, MemberState, ShardEntry};
+
+/// Size of an average shard. An idle one has subscribers too, and counts a fifth.
+const SIZE: u64 = 100;
+const SIZE_IDLE: u64 = SIZE / 5;
+/// No shard counts for more than so many average ones.
+const SIZE_MAX: u64 = 20 * SIZE;
+
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub(super) size: i64,
+    /// Slots in rank order, the primary first.
+    pub(super) target: Vec<Slot>,
+    /// As many members as wanted, all synced and where they may stay, every lane at rest.
+    pub(super) is_whole: bool,
+}
+
+/// The targets of all shards, in the order of `shards`.
+#[derive(Debug)]
+pub(super) struct Layouts<'a> {
+    fleet: &'a Fleet,
+    shards: &'a [ShardView],
+    pub(super) tally: Tally,
+    pub(super) all: Vec<Layout>,
+    /// Members wanted for each shard.
+    pub(super) wanted: usize,
+    /// An average worker's share of primaries.
+    share: i64,
+    by_load: bool,
+}
+
+impl<'a> Layouts<'a> {
+    pub(super) fn new(
+        fleet: &'a Fleet,
+        shards: &'a [ShardView],
+        options: &AllocateOptions,
+    ) -> Self {
+        let wanted = 1 + usize::from(options.replicas).min(MEMBERS_MAX - 1);
+        let all = sizes(shards, options.by_load);
+        let all = all.into_iter().map(|size| Layout { size, target: Vec::new(), is_whole: false });
+        let mut layouts = Self {
+            fleet,
+            shards,
+            tally: Tally::new(fleet),
+            all: all.collect(),
+            wanted: wanted.min(fleet.nodes_open()),
+            share: 0,
+            by_load: options.by_load,
+        };
+        let total: i64 = layouts.all.iter().map(|layout| layout.size).sum();
+        let open = fleet.slots.iter().filter(|slot| slot.may_stay).count();
+        layouts.share = total / open.max(1) as i64;
+        layouts.keep_members();
+        layouts.fill();
+        layouts.shed();
+        layouts
+    }
+
+    fn standings(&self, entry: &ShardEntry) -> Vec<Standing> {
+        let members = entry.members().iter();
+        members.map(|member| self.fleet.standing(&member.incarnation)).collect()
+    }
+
+    /// Who may stay is counted, also where that is one more than wanted.
+    fn keep_members(&mut self) {
+        for index in 0..self.shards.len() {
+            let Some(entry) = &self.shards[index].entry else { continue };
+            let stayers = self.stayers(entry);
+            let has_all = stayers.len() == entry.members().len() && stayers.len() == self.wanted;
+            let is_synced = entry.members().iter().all(|it| it.state == MemberState::Synced);
+            self.all[index].is_whole = has_all && is_synced && !entry.is_moving();
+            let target = self.with_best_primary(index, entry, stayers);
+            self.set_target(index, target);
+        }
+    }
+
+    /// Members that may stay, in rank order.
+    fn stayers(&self, entry: &ShardEntry) -> Vec<Slot> {
+        let members = entry.members().iter().zip(self.standings(entry));
+        let stayers = members.filter_map(|(member, standing)| match standing {
+            Standing::Running(slot) if self.fleet.slots[slot].may_stay => {
+                (!member.is_leaving).then_some(slot)
+            }
+            _ => None,
+        });
+        stayers.collect()
+    }
+
+    fn set_target(&mut self, index: usize, target: Vec<Slot>) {
+        let size = self.all[index].size;
+        let former = std::mem::replace(&mut self.all[index].target, target);
+        self.tally.add(self.fleet, &former, -size);
+        self.tally.add(self.fleet, &self.all[index].target, size);
+    }
+
+    /// Shards with more members than wanted, in the midst of a move: who of them is to go.
+    fn shed(&mut self) {
+        for index in 0..self.shards.len() {
+            let Some(entry) = &self.shards[index].entry else { continue };
+            while self.all[index].target.len() > self.wanted {
+                let target = std::mem::take(&mut self.all[index].target);
+                self.tally.add(self.fleet, &target, -self.all[index].size);
+                let target = self.without_worst(index, entry, &target);
+                self.set_target(index, target);
+            }
+        }
+    }
+
+    /// One less. Who yields to another goes first, then who is out of sync, then the one without
+    /// whom the map is best.
+    fn without_worst(&self, index: usize, entry: &ShardEntry, target: &[Slot]) -> Vec<Slot> {
+        let rest = (0..target.len()).rev().map(|gone| {
+            let mut rest = target.to_vec();
+            let gone = self.member(entry, rest.remove(gone));
+            let stays = !gone.is_some_and(|gone| gone.is_yielding);
+            let has_copy = gone.is_none_or(|gone| gone.state != MemberState::OutOfSync);
+            let rest = self.with_best_primary(index, entry, rest);
+            ((stays, has_copy, self.tally.cost(self.fleet, &rest, self.all[index].size)), rest)
+        });
+        rest.min_by_key(|(worth, _)| *worth).expect("a surplus is not empty").1
+    }
+
+    fn member<'e>(&self, entry: &'e ShardEntry, slot: Slot) -> Option<&'e Member> {
+        Some(entry.member(&self.fleet.slots[slot].incarnation)?.1)
+    }
+
+    /// The primary stays where it is among those that stay. If it yields, its successor takes its
+    /// rank; if it is gone or drained, the best synced one; else the best.
+    fn with_best_primary(
+        &self,
+        index: usize,
+        entry: &ShardEntry,
+        mut target: Vec<Slot>,
+    ) -> Vec<Slot> {
+        let primary = match self.fleet.standing(&entry.primary().incarnation) {
+            Standing::Running(slot) if self.fleet.slots[slot].may_stay => Some(slot),
+            _ => None,
+        };
+        if target.len() < 2 || primary == Some(target[0]) {
+            return target;
+        }
+        if primary.is_some() && entry.primary().is_yielding {
+            // The successor was added last.
+            target.rotate_right(1);
+            return target;
+        }
+        let orders = (0..target.len()).map(|first| {
+            let mut order = target.clone();
+            order.swap(0, first);
+            let state = self.member(entry, order[0]).map(|member| member.state);
+            let waits = primary.is_none() && state != Some(MemberState::Synced);
+            ((waits, self.tally.cost(self.fleet, &order, self.all[index].size)), order)
+        });
+        orders.min_by_key(|(worth, _)| *worth).expect("not empty").1
+    }
+
+    /// Shards with too few members: who has the fewest copies chooses first.
+    fn fill(&mut self) {
+        let mut order: Vec<usize> = (0..self.shards.len()).collect();
+        order.retain(|&index| self.all[index].target.len() < self.wanted);
+        order.sort_by_key(|&index| self.all[index].target.len());
+        for index in order {
+            while self.all[index].target.len() < self.wanted {
+                let target = &self.all[index].target;
+                let new = self.candidates(index, target);
+                let targets = new.map(|slot| [target.as_slice(), &[slot]].concat());
+                let size = self.all[index].size;
+                // What it has already is part of the sums, the same for every candidate.
+                let best = targets.min_by_key(|target| self.tally.cost(self.fleet, target, size));
+                let Some(best) = best else { break };
+                self.set_target(index, best);
+            }
+        }
+    }
+
+    /// Slots of nodes that are not those of the target or of any member.
+    fn candidates(&self, index: usize, target: &[Slot]) -> impl Iterator<Item = Slot> + use<'a> {
+        let fleet = self.fleet;
+        let mut used: Vec<usize> = target.iter().map(|&slot| fleet.slots[slot].node).collect();
+        if let Some(entry) = &self.shards[index].entry {
+            let workers = entry.members().iter().map(|member| &member.incarnation.worker);
+            let slots = workers.filter_map(|worker| fleet.slot_of(worker));
+            used.extend(slots.map(|slot| fleet.slots[slot].node));
+        }
+        (0..fleet.slots.len()).filter(move |&slot| {
+            fleet.slots[slot].takes_more && !used.contains(&fleet.slots[slot].node)
+        })
+    }
+
+    /// Moves whole shards as long as that makes the map better, `moves_max` of them at most, those
+    /// with the greatest gain first: so every worker that has too much gives its part. Gives the
+    /// number of moves.
+    pub(super) fn balance(&mut self, how: Balance, moves_max: usize) -> usize {
+        if moves_max == 0 {
+            return 0;
+        }
+        let whole = (0..self.all.len()).filter(|&index| self.all[index].is_whole);
+        let whole: Vec<usize> = whole.collect();
+        let gains = whole
+            .into_iter()
+            .filter_map(|index| self.best_move(index, how).map(|(gain, _)| (gain, Reverse(index))));
+        let mut gains: BinaryHeap<(i64, Reverse<usize>)> = gains.collect();
+        let mut moves = 0;
+        while moves < moves_max {
+            let Some((_, Reverse(index))) = gains.pop() else { break };
+            // Other moves have made this one worth less: is it still nearly the best?
+            let Some((gain, target)) = self.best_move(index, how) else { continue };
+            let next_best = gains.peek().map_or(0, |(gain, _)| *gain);
+            if gain >= next_best - next_best / 16 {
+                self.set_target(index, target);
+                self.all[index].is_whole = false;
+                moves += 1;
+            } else {
+                gains.push((gain, Reverse(index)));
+            }
+        }
+        moves
+    }
+
+    /// The move of a shard that makes the map better by most, if any is worth it.
+    fn best_move(&mut self, index: usize, how: Balance) -> Option<(i64, Vec<Slot>)> {
+        let size = self.all[index].size;
+        let now = self.all[index].target.clone();
+        self.tally.add(self.fleet, &now, -size);
+        let cost_now = self.tally.cost(self.fleet, &now, size);
+        // Loads waver, by a twentieth say. A copy is not worth one shard less, unless that is much.
+        let slack = if self.by_load { self.share / 20 } else { 0 };
+        let slack_of_copy = (self.share / 25).max((2 * size).min(self.share / 8));
+        let slack = if how == Balance::Copies { slack.max(slack_of_copy) } else { slack };
+        let gain_min = gain_min(size, slack);
+        let mut best: Option<(i64, Vec<Slot>)> = None;
+        let mut consider = |target: &[Slot]| {
+            let gain = cost_now - self.tally.cost(self.fleet, target, size);
+            if gain >= gain_min && best.as_ref().is_none_or(|best| gain > best.0) {
+                best = Some((gain, target.to_vec()));
+            }
+        };
+        let mut other = now.clone();
+        match how {
+            Balance::Roles => {
+                for rank in 1..now.len() {
+                    other.swap(0, rank);
+                    consider(&other);
+                    other.swap(0, rank);
+                }
+            }
+            // A full shard has no seat to copy to.
+            Balance::Copies if now.len() == MEMBERS_MAX => {}
+            Balance::Copies => {
+                let new: Vec<Slot> = self.candidates(index, &now).collect();
+                for rank in 0..now.len() {
+                    // A new primary comes first, a new replica last.
+                    let place = if rank == 0 { 0 } else { now.len() - 1 };
+                    other.clone_from(&now);
+                    other.remove(rank);
+                    other.insert(place, now[rank]);
+                    for &slot in &new {
+                        other[place] = slot;
+                        consider(&other);
+                    }
+                }
+            }
+        }
+        self.tally.add(self.fleet, &now, size);
+        best
+    }
+}
+
+/// What a move for balance changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Balance {
+    /// Another member becomes the primary.
+    Roles,
+    /// One member is replaced by a worker elsewhere.
+    Copies,
+}
+
+/// The size of each shard: 100 for one, or for the average load.
+fn sizes(shards: &[ShardView], by_load: bool) -> Vec<i64> {
+    let total: u128 = shards.iter().map(|shard| u128::from(shard.load)).sum();
+    if !by_load || total == 0 {
+        return vec![SIZE as i64; shards.len()];
+    }
+    let count = shards.len() as u128;
+    let size = |load: u64| {
+        let share = u128::from(SIZE - SIZE_IDLE) * u128::from(load) * count / total;
+        (SIZE_IDLE + share.min(u128::from(SIZE_MAX)) as u64) as i64
+    };
+    shards.iter().map(|shard| size(shard.load)).collect()
+}

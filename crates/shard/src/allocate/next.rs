@@ -1,0 +1,161 @@
+//! The next transition of one shard: first what has happened, then towards its target.
+
+use super::fleet::{Fleet, Slot, Standing};
+use super::input::ShardView;
+use crate::identity::Incarnation;
+use crate::map::{MEMBERS_MAX, Member, MemberState, ShardEntry, Transition};
+
+/// What a failure asks for, whatever else is going on.
+pub(super) struct Urgent<'a> {
+    pub(super) fleet: &'a Fleet,
+    pub(super) shard: &'a ShardView,
+    pub(super) entry: &'a ShardEntry,
+    /// Where the shard is to lie.
+    pub(super) target: &'a [Slot],
+    pub(super) wanted: usize,
+    /// So many nodes look gone that none is believed to be.
+    pub(super) is_halted: bool,
+}
+
+impl Urgent<'_> {
+    /// An incarnation has ended: its lanes are free.
+    pub(super) fn fence(&self) -> Option<Transition> {
+        let members = self.entry.members();
+        let is_over = |member: &&Member| self.standing(member) == Standing::Ended;
+        let ended = members.iter().find(is_over)?.incarnation.clone();
+        let slot = self.fleet.slot_of(&ended.worker);
+        let again = slot.map(|slot| &self.fleet.slots[slot]).filter(|slot| slot.takes_more);
+        let stays = members.iter().filter(|member| self.may_stay(member)).count();
+        let runs = |member: &Member| matches!(self.standing(member), Standing::Running(_));
+        if ended == members[0].incarnation
+            && (members.len() == 1 || !self.is_halted && !members.iter().any(runs))
+        {
+            let best = self.target.first().map(|&slot| &self.fleet.slots[slot]);
+            let to = again.or(best)?.incarnation.clone();
+            return Some(Transition::Reseat { ended, to });
+        }
+        match again {
+            Some(again) if stays < self.wanted => {
+                Some(Transition::Restart { ended, boot_id: again.incarnation.boot_id })
+            }
+            _ => Some(Transition::Fence(ended)),
+        }
+    }
+
+    /// A primary that is gone, or outdone by a replica that acts; members that nobody hears.
+    pub(super) fn follow(&self) -> Option<Transition> {
+        if self.is_halted {
+            return None;
+        }
+        let members = self.entry.members();
+        if let Some(member) = members.iter().find(|member| self.has_lanes_to_lose(member)) {
+            return Some(Transition::EndLease(member.incarnation.clone()));
+        }
+        let is_heir = |member: &&Member| {
+            let runs = matches!(self.standing(member), Standing::Running(_));
+            member.state == MemberState::Synced && runs
+        };
+        let mut heirs = members[1..].iter().filter(is_heir);
+        let acting = self.shard.acting.as_ref();
+        let acting = acting.filter(|acting| acting.term == self.entry.term());
+        let says_so = |member: &&Member| {
+            acting.is_some_and(|acting| acting.incarnation == member.incarnation)
+        };
+        if let Some(acting) = heirs.clone().find(says_so) {
+            return Some(Transition::Promote(acting.incarnation.clone()));
+        }
+        if self.is_primary_silent() {
+            let best = heirs.clone().find(|member| !member.is_leaving).or_else(|| heirs.next());
+            if let Some(best) = best {
+                return Some(Transition::Promote(best.incarnation.clone()));
+            }
+        }
+        let is_lost =
+            |member: &&Member| member.state != MemberState::OutOfSync && self.is_silent(member);
+        let lost = members[1..].iter().find(is_lost)?;
+        Some(Transition::OutOfSync(lost.incarnation.clone()))
+    }
+
+    pub(super) fn is_primary_silent(&self) -> bool {
+        self.is_silent(self.entry.primary())
+    }
+
+    fn is_silent(&self, member: &Member) -> bool {
+        matches!(self.standing(member), Standing::Silent | Standing::LeaseEnded)
+    }
+
+    fn standing(&self, member: &Member) -> Standing {
+        self.fleet.standing(&member.incarnation)
+    }
+
+    fn may_stay(&self, member: &Member) -> bool {
+        match self.standing(member) {
+            Standing::Running(slot) => self.fleet.slots[slot].may_stay && !member.is_leaving,
+            _ => false,
+        }
+    }
+
+    fn has_lanes_to_lose(&self, member: &Member) -> bool {
+        let lanes = self.entry.lanes_of(member.seat);
+        let is_primary = self.entry.primary().seat == member.seat;
+        let others = &self.entry.members()[1..];
+        let has_heir = others.iter().any(|other| other.state == MemberState::Synced);
+        self.standing(member) == Standing::LeaseEnded
+            && lanes.iter().any(|lane| lane != member.seat.lane())
+            && (!is_primary || has_heir)
+    }
+}
+
+/// What a transition towards the target takes from the budget of moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Price {
+    Free,
+    Move,
+}
+
+/// The next transition towards the target, if nothing has to be waited for.
+pub(super) fn towards(
+    fleet: &Fleet,
+    entry: &ShardEntry,
+    target: &[Slot],
+    wanted: usize,
+) -> Option<(Transition, Price)> {
+    let who = |slot: Slot| -> &Incarnation { &fleet.slots[slot].incarnation };
+    let members = entry.members();
+    let has_gone = |member: &&Member| member.is_leaving && entry.lanes_of(member.seat).is_empty();
+    if let Some(gone) = members[1..].iter().find(has_gone) {
+        return Some((Transition::Remove(gone.incarnation.clone()), Price::Free));
+    }
+    let primary = who(*target.first()?);
+    let is_synced = |who: &Incarnation| {
+        entry.member(who).is_some_and(|(_, member)| member.state == MemberState::Synced)
+    };
+    if entry.primary().incarnation != *primary && is_synced(primary) {
+        return Some((Transition::Promote(primary.clone()), Price::Move));
+    }
+    let is_surplus = |member: &&Member| {
+        let wanted = target.iter().any(|&slot| *who(slot) == member.incarnation);
+        let runs = matches!(fleet.standing(&member.incarnation), Standing::Running(_));
+        !wanted && runs && !member.is_leaving
+    };
+    let surplus = members[1..].iter().rev().find(is_surplus);
+    let retire = surplus.map(|member| Transition::Retire(member.incarnation.clone()));
+    if let Some(&new) = target.iter().find(|&&slot| entry.member(who(slot)).is_none()) {
+        return match retire {
+            // There is no seat left: one copy goes before the next comes.
+            Some(retire) if members.len() == MEMBERS_MAX => Some((retire, Price::Move)),
+            _ if members.len() == MEMBERS_MAX => None,
+            _ => {
+                let by = who(new).clone();
+                let former = members.iter().find(|it| is_surplus(it) && !it.is_yielding);
+                let add = match former.map(|former| former.incarnation.clone()) {
+                    Some(member) => Transition::Replace { member, by },
+                    None => Transition::AddReplica(by),
+                };
+                Some((add, Price::Move))
+            }
+        };
+    }
+    let is_complete = target.len() >= wanted && target.iter().all(|&slot| is_synced(who(slot)));
+    retire.filter(|_| is_complete).map(|retire| (retire, Price::Free))
+}

@@ -1,0 +1,194 @@
+//! The plan: the next transitions, and what an operator should know.
+
+use super::fleet::{Fleet, Standing};
+use super::input::{AllocateOptions, NodeView, ShardView};
+use super::layout::{Balance, Layouts};
+use super::next::{Price, Urgent, towards};
+use super::tally::shares_rack;
+use crate::identity::{Epoch, Incarnation, NodeId, ShardId, WorkerId};
+use crate::map::{MemberState, ShardEntry, Transition};
+
+/// One change, for one compare and swap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub shard: ShardId,
+    pub change: Change,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// There is no entry: [`ShardEntry::create`].
+    Create(Incarnation),
+    /// [`ShardEntry::after`] of the entry at this epoch.
+    Apply { at: Epoch, transition: Transition },
+}
+
+/// What is not as it should be, and no transition mends it now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// So many nodes look gone that this may be our own fault: nothing moves.
+    Halted { gone: usize, nodes: usize },
+    /// No node is there to hold this many copies.
+    TooFewNodes { wanted: usize, nodes: usize },
+    /// Two members are in one rack, since there is no worker in another.
+    SameRack(ShardId),
+    /// The primary is gone, and nobody has a full copy: it waits for a fence.
+    Stuck(ShardId),
+    /// If the node is lost, the worker has to carry more than it can.
+    NoRoom { lost: NodeId, worker: WorkerId, load: u64, load_max: u64 },
+}
+
+/// What to do next. At most one step per shard, in the order of their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    pub steps: Vec<Step>,
+    pub notes: Vec<Note>,
+}
+
+/// The next transitions for all shards.
+///
+/// `shards` are in the order of their numbers, each once; nodes in any order.
+pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOptions) -> Plan {
+    let fleet = Fleet::new(nodes);
+    let mut layouts = Layouts::new(&fleet, shards, options);
+    let mut plan = Plan::default();
+    let (gone, all) = fleet.gone(shards);
+    let is_halted = gone >= 2 && gone * 3 > all;
+    let copies_under_way = copies_under_way(&fleet, shards);
+    let mut moves_left = options.moves_max.saturating_sub(copies_under_way);
+    if is_halted {
+        plan.notes.push(Note::Halted { gone, nodes: all });
+        moves_left = 0;
+    }
+    let mut is_done = vec![false; shards.len()];
+    for (index, shard) in shards.iter().enumerate() {
+        let target = &layouts.all[index].target;
+        let change = match &shard.entry {
+            None if is_halted => None,
+            None => {
+                target.first().map(|&slot| Change::Create(fleet.slots[slot].incarnation.clone()))
+            }
+            Some(entry) => {
+                let wanted = layouts.wanted;
+                let urgent = Urgent { fleet: &fleet, shard, entry, target, wanted, is_halted };
+                let transition = urgent.fence().or_else(|| urgent.follow());
+                if transition.is_none() && urgent.is_primary_silent() {
+                    plan.notes.push(Note::Stuck(shard.id));
+                    is_done[index] = true;
+                }
+                transition.map(|transition| apply(entry, transition))
+            }
+        };
+        is_done[index] |= change.is_some();
+        plan.steps.extend(change.map(|change| Step { shard: shard.id, change }));
+    }
+    if !is_halted {
+        take_steps(&mut plan, &fleet, shards, &layouts, &mut is_done, &mut moves_left);
+        // Balance is sought when nothing else is to be done: roles first, since they cost least,
+        // and copies only when no other is under way, since what those bring may do.
+        if plan.steps.is_empty() {
+            let swaps = layouts.balance(Balance::Roles, moves_left);
+            if swaps == 0 && copies_under_way == 0 {
+                layouts.balance(Balance::Copies, moves_left);
+            }
+            take_steps(&mut plan, &fleet, shards, &layouts, &mut is_done, &mut moves_left);
+        }
+    }
+    plan.steps.sort_by_key(|step| step.shard);
+    note(&mut plan, &fleet, shards, &layouts, options);
+    plan
+}
+
+fn apply(entry: &ShardEntry, transition: Transition) -> Change {
+    Change::Apply { at: entry.epoch(), transition }
+}
+
+/// Members that copy now. Those of lost workers do not count: they would never end.
+fn copies_under_way(fleet: &Fleet, shards: &[ShardView]) -> usize {
+    let members = shards.iter().filter_map(|shard| shard.entry.as_ref());
+    let members = members.flat_map(|entry| entry.members());
+    let copies = members.filter(|member| {
+        let runs = matches!(fleet.standing(&member.incarnation), Standing::Running(_));
+        member.state == MemberState::Syncing && runs
+    });
+    copies.count()
+}
+
+fn take_steps(
+    plan: &mut Plan,
+    fleet: &Fleet,
+    shards: &[ShardView],
+    layouts: &Layouts<'_>,
+    is_done: &mut [bool],
+    moves_left: &mut usize,
+) {
+    // Who has the fewest copies goes first.
+    let copies = |index: usize| {
+        let entry: Option<&ShardEntry> = shards[index].entry.as_ref();
+        let members = entry.map_or(&[][..], |entry| entry.members());
+        members.iter().filter(|member| member.state == MemberState::Synced).count()
+    };
+    let mut order: Vec<usize> = (0..shards.len()).filter(|&index| !is_done[index]).collect();
+    order.sort_by_cached_key(|&index| copies(index));
+    for index in order {
+        let Some(entry) = &shards[index].entry else { continue };
+        let next = towards(fleet, entry, &layouts.all[index].target, layouts.wanted);
+        let Some((transition, price)) = next else { continue };
+        if price == Price::Move {
+            if *moves_left == 0 {
+                continue;
+            }
+            *moves_left -= 1;
+        }
+        is_done[index] = true;
+        plan.steps.push(Step { shard: shards[index].id, change: apply(entry, transition) });
+    }
+}
+
+fn note(
+    plan: &mut Plan,
+    fleet: &Fleet,
+    shards: &[ShardView],
+    layouts: &Layouts<'_>,
+    options: &AllocateOptions,
+) {
+    let wanted = 1 + usize::from(options.replicas);
+    if layouts.wanted < wanted {
+        plan.notes.push(Note::TooFewNodes { wanted, nodes: fleet.nodes_open() });
+    }
+    let in_one_rack = shards.iter().zip(&layouts.all);
+    let in_one_rack = in_one_rack.filter(|(_, layout)| shares_rack(fleet, &layout.target));
+    plan.notes.extend(in_one_rack.map(|(shard, _)| Note::SameRack(shard.id)));
+    if options.room_for_loss {
+        note_room(plan, fleet, shards, layouts);
+    }
+}
+
+/// For each node, what its loss would put on each of the others.
+fn note_room(plan: &mut Plan, fleet: &Fleet, shards: &[ShardView], layouts: &Layouts<'_>) {
+    let slots = fleet.slots.len();
+    let mut own = vec![0u64; slots];
+    let mut taken_over = vec![0u64; slots * fleet.nodes];
+    for (shard, layout) in shards.iter().zip(&layouts.all) {
+        let Some(&primary) = layout.target.first() else { continue };
+        own[primary] = own[primary].saturating_add(shard.load);
+        if let Some(&next) = layout.target.get(1) {
+            let sum = &mut taken_over[fleet.slots[primary].node * slots + next];
+            *sum = sum.saturating_add(shard.load);
+        }
+    }
+    for lost in 0..fleet.nodes {
+        for (slot, worker) in fleet.slots.iter().enumerate().filter(|(_, it)| it.node != lost) {
+            let load = own[slot].saturating_add(taken_over[lost * slots + slot]);
+            let Some(load_max) = worker.load_max.filter(|&load_max| load > load_max) else {
+                continue;
+            };
+            let mut on_lost = fleet.slots.iter().filter(|other| other.node == lost);
+            let Some(lost) = on_lost.next().map(|it| it.incarnation.worker.node.clone()) else {
+                continue;
+            };
+            let worker = worker.incarnation.worker.clone();
+            plan.notes.push(Note::NoRoom { lost, worker, load, load_max });
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The allocator through random histories: nodes die, pause, come back, are drained, fenced, added;
+//! plans are taken while all that happens. `World` checks every step; at the end the map is
+//! whole, even and at rest.
+
+use bolero::{TypeGenerator, check};
+use weir_shard::allocate::*;
+use weir_shard::*;
+
+use crate::fleet::World;
+
+const NODES_MAX: usize = 9;
+
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+enum Step {
+    /// The node runs or not; it is another life if it did not.
+    Lose(u8),
+    Suspect(u8),
+    Restart(u8),
+    EndLease(u8),
+    Fence(u8),
+    Drain(u8),
+    Undrain(u8),
+    AddNode(bool),
+    Act(u8),
+    Load(u8, u8),
+    Replicas(#[generator(0..5_u8)] u8),
+    /// Twice as likely as each of the others: plans are taken, and workers may be slow.
+    Plan,
+    PlanAndWork,
+    Work,
+}
+
+#[derive(Clone, Debug, TypeGenerator)]
+struct History {
+    #[generator(1..40_u8)]
+    shards: u8,
+    #[generator(2..6_u8)]
+    nodes: u8,
+    #[generator(1..20_u8)]
+    moves_max: u8,
+    by_load: bool,
+    has_racks: bool,
+    steps: Vec<Step>,
+}
+
+fn play(history: &History) {
+    let options = AllocateOptions {
+        moves_max: usize::from(history.moves_max),
+        by_load: history.by_load,
+        ..AllocateOptions::default()
+    };
+    let mut world = World::new(u32::from(history.shards), options);
+    let add = |world: &mut World, is_big: bool| {
+        let rack = history.has_racks.then_some(["r1", "r2", "r3"][world.nodes.len() % 3]);
+        world.add_node(if is_big { &[100, 200] } else { &[100] }, rack);
+    };
+    (0..history.nodes).for_each(|node| add(&mut world, node % 2 == 0));
+    for &step in &history.steps {
+        match step {
+            Step::AddNode(is_big) if world.nodes.len() < NODES_MAX => add(&mut world, is_big),
+            Step::AddNode(_) => {}
+            other => happen(&mut world, other),
+        }
+        check_map(&world);
+    }
+    // Everybody is back, and what was drained stays so, but for two nodes.
+    for node in 0..world.nodes.len() {
+        match world.nodes[node].liveness {
+            Liveness::Alive => {}
+            Liveness::Suspect => world.nodes[node].liveness = Liveness::Alive,
+            _ => world.restart(node),
+        }
+        world.nodes[node].is_drained &= node >= 2;
+    }
+    world.settle();
+    check_end(&world);
+}
+
+fn happen(world: &mut World, step: Step) {
+    let nodes = world.nodes.len();
+    let node = |any: u8| usize::from(any) % nodes;
+    match step {
+        Step::Lose(any) => set(world, node(any), Liveness::Dead),
+        Step::EndLease(any) => set(world, node(any), Liveness::LeaseEnded),
+        Step::Fence(any) => set(world, node(any), Liveness::Fenced),
+        Step::Suspect(any) if world.nodes[node(any)].liveness == Liveness::Alive => {
+            world.nodes[node(any)].liveness = Liveness::Suspect;
+        }
+        Step::Suspect(_) | Step::AddNode(_) => {}
+        Step::Restart(any) => world.restart(node(any)),
+        Step::Drain(any) => world.nodes[node(any)].is_drained = true,
+        Step::Undrain(any) => world.nodes[node(any)].is_drained = false,
+        Step::Act(any) => act(world, any),
+        Step::Load(any, load) => {
+            let shard = usize::from(any) % world.shards.len();
+            world.shards[shard].load = u64::from(load);
+        }
+        Step::Replicas(replicas) => world.options.replicas = replicas,
+        Step::Plan => world.apply(&world.plan()),
+        Step::PlanAndWork => {
+            world.apply(&world.plan());
+            world.work();
+        }
+        Step::Work => {
+            world.work();
+        }
+    }
+}
+
+/// A node that is gone stays gone until it restarts, and what is fenced has ended.
+fn set(world: &mut World, node: usize, liveness: Liveness) {
+    if world.nodes[node].liveness != Liveness::Fenced {
+        world.nodes[node].liveness = liveness;
+    }
+}
+
+fn act(world: &mut World, any: u8) {
+    let index = usize::from(any) % world.shards.len();
+    let Some(entry) = &world.shards[index].entry else { return };
+    let term = entry.term();
+    let replica = entry.members().get(1);
+    world.shards[index].acting =
+        replica.map(|member| Acting { incarnation: member.incarnation.clone(), term });
+}
+
+/// At any time: never two members on a node (every entry is checked), never more than there may be.
+fn check_map(world: &World) {
+    for entry in world.shards.iter().filter_map(|shard| shard.entry.as_ref()) {
+        assert_eq!(entry.check(), Ok(()));
+    }
+}
+
+fn check_end(world: &World) {
+    let open = world.nodes.iter().filter(|node| !node.is_drained).count();
+    let wanted = (usize::from(world.options.replicas) + 1).min(open);
+    for entry in world.shards.iter().filter_map(|shard| shard.entry.as_ref()) {
+        assert!(!entry.is_moving(), "{entry:?}");
+        assert_eq!((entry.members().len(), world.synced(entry)), (wanted, wanted), "{entry:?}");
+        for member in entry.members() {
+            let mut nodes = world.nodes.iter();
+            let node = nodes.find(|node| node.name == member.incarnation.worker.node);
+            assert!(!node.expect("it exists").is_drained, "{entry:?}");
+        }
+    }
+    let notes = world.plan().notes;
+    assert!(!notes.iter().any(|note| matches!(note, Note::Stuck(_) | Note::Halted { .. })));
+    if !world.options.by_load && wanted > 1 && wanted < 5 {
+        check_even(world);
+    }
+}
+
+/// Primaries by weight: within one and a fraction, whatever came before.
+fn check_even(world: &World) {
+    let open = || world.nodes.iter().filter(|node| !node.is_drained);
+    let weights: u32 = open().flat_map(|node| &node.workers).map(|worker| worker.weight).sum();
+    let shares = world.shares();
+    for node in open() {
+        for worker in &node.workers {
+            let id = WorkerId { node: node.name.clone(), index: worker.index };
+            let fair = world.shards.len() as f64 * f64::from(worker.weight) / f64::from(weights);
+            let (primaries, _) = shares[&id];
+            assert!((primaries as f64 - fair).abs() <= 2.0 + fair / 4.0, "{id}: {shares:?}");
+        }
+    }
+}
+
+#[test]
+fn every_history_ends_in_a_map_that_is_whole_and_at_rest() {
+    check!().with_type::<History>().with_max_len(512).with_iterations(600).for_each(play);
+}
