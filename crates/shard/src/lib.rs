@@ -1,7 +1,17 @@
-//! Which worker holds which shard: shard map and allocator.
+//! Which worker holds which shard in which role: shard map, roles and allocator.
+//!
+//! ```text
+//!    nodes, load --> allocate --> Transition --> [store: compare and swap] --> ShardEntry
+//!                       ^                             ^                          |
+//!                       |                             | Write                    v  watch
+//!                       +-- acting ----------------- RoleMachine of each member, one per shard
+//!                                                     |
+//!                                                     +--> lanes, misses, route, grants
+//! ```
 //!
 //! - [`map`]: what is held for a shard, [`ShardEntry`], and the only ways to change it,
 //!   [`Transition`]. Its header says why a lane never has two writers.
+//! - [`role`]: what one worker does for one shard, from what it has seen so far.
 //! - [`allocate`]: which transitions bring the map nearer to redundant and balanced.
 //!
 //! Everything here is a pure function or a plain state machine: the time and all events are
@@ -13,6 +23,7 @@ pub mod allocate;
 mod identity;
 mod lane;
 pub mod map;
+pub mod role;
 
 pub use identity::{BootId, Epoch, Incarnation, NameError, NodeId, Rank, ShardId, Term, WorkerId};
 pub use lane::{LANES, LaneSet, Seat};

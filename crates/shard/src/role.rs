@@ -1,0 +1,46 @@
+//! What one worker does for one shard: state and events in, duties and actions out.
+//!
+//! ```text
+//!              entry: added              entry: synced          entry: promoted, term + 1
+//!    none ------------------> syncing ------------------> synced ------------------------> primary
+//!     ^                        ^    \                    ^  |  ^                             |  ^
+//!     |                        |     \ stream lost      /   |  |  entry: another is promoted |  |
+//!     |     entry: copies anew |      v                /    |  +-----------------------------+  |
+//!     |                        +-- out of sync -------+     |                                   |
+//!     |                                ^       entry: synced|  primary silent >= 30 ms and      |
+//!     |                                |                    |  packets in 3 slots running       |
+//!     | quiet for 1 s                  |                    v                                   |
+//!   leaving <-- entry: not a member    +-------------- acting primary --------------------------+
+//!               (from synced, acting,  entry: out of sync      entry: promoted, term + 1
+//!                primary)
+//!
+//!    from any, when the guard fenced this worker: none, for ever; it begins under a new boot id
+//! ```
+//!
+//! - It obeys only entries that name its own boot id, and never one older than it has seen.
+//! - It writes a lane only if its newest entry names it the owner and the lane rests, or it holds
+//!   the grant of that very move. So two primaries after a split do no harm: each creates in its
+//!   own lanes.
+//! - A synced replica does not wait for the store: it becomes acting primary, serves, then bids a
+//!   better route. It does not step back when the primary is heard again (no automatic fail-back):
+//!   only a new entry ends the role.
+//! - The former primary keeps its route as it is until the new one has said that its own is out.
+//! - Duties are levels, not edges: a lost message is repaired by doing them again. An action is a
+//!   difference between the duties before and after an event.
+//!
+//! It does not copy, flush or announce, does not know why packets come, and does not read a clock.
+
+mod action;
+mod duties;
+mod event;
+mod machine;
+mod metric;
+
+pub use action::Action;
+pub use duties::{Duties, Grant, Misses, Role};
+pub use event::{Event, Ports};
+pub use machine::{RoleMachine, RoleOptions};
+pub use metric::Metric;
+
+#[cfg(test)]
+mod machine_tests;

@@ -1,0 +1,42 @@
+//! What a role machine is told.
+
+use crate::identity::{Epoch, Incarnation, Term};
+use crate::map::ShardEntry;
+
+/// Something that concerns this worker and this shard. The time comes beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The store's entry, in any order and as often as it likes.
+    Entry(Box<ShardEntry>),
+    /// A sign of life of another worker: a heartbeat, or records of its streams.
+    Heartbeat { from: Incarnation },
+    /// The primary of this term says that its routes of the shard are out.
+    Announced { term: Term },
+    /// A slot of 10 ms has ended in which so many translatable packets of the shard came.
+    Slot { packets: u32 },
+    /// The copy is complete, and the stream of changes is followed.
+    CopyDone,
+    /// Records of the stream are missing for good.
+    StreamLost,
+    /// The grant of a lane has come, and all records before it are applied.
+    Granted { lane: usize, since: Epoch },
+    /// The store was asked at `asked_ms`; its answer showed this node registered with this
+    /// incarnation, and every newer entry has been handed in before this event.
+    Confirmed { asked_ms: u64 },
+    /// The worker's ports and gateways.
+    Ports(Ports),
+    /// The guard had fenced this worker: somebody may have taken it for dead.
+    Fenced,
+    /// Time has passed.
+    Tick,
+}
+
+/// Whether a route to this worker leads anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ports {
+    /// Ports are starting, or gateways not resolved: nothing is announced.
+    NotReady,
+    Ready,
+    /// One side is down. Both share its fate, unless nobody else has a copy.
+    Broken,
+}

@@ -1,0 +1,375 @@
+//! The role machine: what is remembered, and how duties follow from it.
+
+use super::action::{Action, difference};
+use super::duties::{Duties, Grant, Misses, Role};
+use super::event::{Event, Ports};
+use super::metric::Metric;
+use crate::identity::{Epoch, Incarnation, Rank, Term};
+use crate::lane::{LANES, LaneSet, Seat};
+use crate::map::{Member, MemberState, ShardEntry, Transition};
+
+/// Length of the slots in which packets are counted.
+const SLOT_MS: u64 = 10;
+
+/// Times of the role machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleOptions {
+    /// A primary that is not heard for so long is silent.
+    pub silence_ms: u64,
+    /// So many slots running must have packets before a replica acts: one stray packet must not
+    /// outbid a healthy primary.
+    pub busy_slots: u32,
+    /// The former primary keeps its route for so long at most, if it does not hear of the new one.
+    pub handover_ms: u64,
+    /// Without packets for so long, a worker that left withdraws its route.
+    pub quiet_ms: u64,
+    /// It withdraws after so long even if packets still come.
+    pub leaving_max_ms: u64,
+    /// T of the lease rule: so long after the last confirmation only the reserve lane is written.
+    /// None: the rule is off, and only a fence moves the lanes of a dead owner.
+    pub lease_ms: Option<u64>,
+}
+
+impl Default for RoleOptions {
+    fn default() -> Self {
+        Self {
+            silence_ms: 30,
+            busy_slots: 3,
+            handover_ms: 1_000,
+            quiet_ms: 1_000,
+            leaving_max_ms: 10_000,
+            lease_ms: None,
+        }
+    }
+}
+
+/// The route of a former primary, kept until the new one has announced its own.
+#[derive(Clone, Copy, Debug)]
+struct KeptRoute {
+    metric: Metric,
+    until_ms: u64,
+}
+
+/// One worker's role for one shard.
+#[derive(Clone, Debug)]
+pub struct RoleMachine {
+    me: Incarnation,
+    options: RoleOptions,
+    now_ms: u64,
+    /// Entries older than this one are refused.
+    epoch_min: Epoch,
+    entry: Option<ShardEntry>,
+    /// Complete, and following the stream.
+    has_copy: bool,
+    is_acting: bool,
+    is_fenced: bool,
+    /// Epoch of the move whose grant has come, by lane.
+    granted: [Option<Epoch>; LANES],
+    /// When the primary was heard last.
+    heard_ms: u64,
+    busy_slots: u32,
+    quiet_slots: u64,
+    kept_route: Option<KeptRoute>,
+    /// Set while this worker, no member any more, still serves.
+    leaving_until_ms: Option<u64>,
+    confirmed_ms: Option<u64>,
+    ports: Ports,
+    duties: Duties,
+}
+
+impl RoleMachine {
+    /// A worker without a role. `epoch_min` is the highest epoch of the shard that this node has
+    /// ever seen: older entries are of a store that was set back.
+    pub fn new(me: Incarnation, epoch_min: Epoch, options: RoleOptions) -> Self {
+        Self {
+            me,
+            options,
+            now_ms: 0,
+            epoch_min,
+            entry: None,
+            has_copy: false,
+            is_acting: false,
+            is_fenced: false,
+            granted: [None; LANES],
+            heard_ms: 0,
+            busy_slots: 0,
+            quiet_slots: 0,
+            kept_route: None,
+            leaving_until_ms: None,
+            confirmed_ms: None,
+            ports: Ports::NotReady,
+            duties: Duties::NONE,
+        }
+    }
+
+    pub fn incarnation(&self) -> &Incarnation {
+        &self.me
+    }
+
+    pub fn entry(&self) -> Option<&ShardEntry> {
+        self.entry.as_ref()
+    }
+
+    pub fn duties(&self) -> &Duties {
+        &self.duties
+    }
+
+    /// Takes an event at time `now_ms`, which never goes back, and says what is to be done. After a
+    /// pause the worker must hand in a `Tick` before it handles a packet.
+    pub fn on(&mut self, now_ms: u64, event: Event) -> Vec<Action> {
+        self.now_ms = now_ms.max(self.now_ms);
+        match event {
+            Event::Entry(entry) => self.on_entry(*entry),
+            Event::Heartbeat { from } => self.on_heartbeat(&from),
+            Event::Announced { term } => self.on_announced(term),
+            Event::Slot { packets } => self.on_slot(packets),
+            Event::CopyDone => self.has_copy = true,
+            Event::StreamLost => self.has_copy = self.role() == Role::Primary,
+            Event::Granted { lane, since } => {
+                if let Some(granted) = self.granted.get_mut(lane) {
+                    *granted = Some(since);
+                }
+            }
+            Event::Confirmed { asked_ms } => {
+                self.confirmed_ms = self.confirmed_ms.max(Some(asked_ms));
+            }
+            Event::Ports(ports) => self.ports = ports,
+            Event::Fenced => self.is_fenced = true,
+            Event::Tick => {}
+        }
+        self.pass_time();
+        let duties = self.duties_now();
+        let before = std::mem::replace(&mut self.duties, duties);
+        difference(&before, &self.duties)
+    }
+
+    fn on_entry(&mut self, entry: ShardEntry) {
+        let held = self.entry.as_ref().map_or(Epoch(0), |held| held.epoch());
+        if entry.epoch() <= held || entry.epoch() < self.epoch_min {
+            return;
+        }
+        let role_before = self.role();
+        let route_before = self.duties.metric;
+        let is_new_term = self.entry.as_ref().is_none_or(|held| entry.term() > held.term());
+        if is_new_term {
+            self.heard_ms = self.now_ms;
+        }
+        let is_member = entry.member(&self.me).is_some();
+        self.entry = Some(entry);
+        let had_copy = matches!(role_before, Role::Synced | Role::Acting | Role::Primary);
+        if !is_member {
+            self.has_copy = false;
+            if had_copy {
+                self.leaving_until_ms = Some(self.now_ms + self.options.leaving_max_ms);
+                self.quiet_slots = 0;
+            }
+        } else {
+            self.leaving_until_ms = None;
+        }
+        self.has_copy |= self.role() == Role::Primary;
+        self.is_acting &= self.is_synced_replica() && !is_new_term;
+        if matches!(role_before, Role::Primary | Role::Acting) && self.role() != role_before {
+            self.demoted(route_before);
+        }
+    }
+
+    /// Another was promoted, or this acting primary itself.
+    fn demoted(&mut self, route: Option<Metric>) {
+        let until_ms = self.now_ms + self.options.handover_ms;
+        self.is_acting = false;
+        self.kept_route = match self.role() {
+            Role::Synced => route.map(|metric| KeptRoute { metric, until_ms }),
+            _ => None,
+        };
+    }
+
+    fn on_heartbeat(&mut self, from: &Incarnation) {
+        if self.entry.as_ref().is_some_and(|entry| entry.primary().incarnation == *from) {
+            self.heard_ms = self.now_ms;
+        }
+    }
+
+    fn on_announced(&mut self, term: Term) {
+        if self.entry.as_ref().is_some_and(|entry| term >= entry.term()) {
+            self.heard_ms = self.now_ms;
+            self.kept_route = None;
+        }
+    }
+
+    fn on_slot(&mut self, packets: u32) {
+        if packets > 0 {
+            self.busy_slots = self.busy_slots.saturating_add(1);
+            self.quiet_slots = 0;
+        } else {
+            self.busy_slots = 0;
+            self.quiet_slots += 1;
+        }
+    }
+
+    /// What the time and the counters decide, after every event.
+    fn pass_time(&mut self) {
+        if self.role() == Role::Synced
+            && !self.hears_primary()
+            && self.busy_slots >= self.options.busy_slots
+        {
+            self.is_acting = true;
+            self.kept_route = None;
+        }
+        if self.kept_route.is_some_and(|kept| self.now_ms >= kept.until_ms) {
+            self.kept_route = None;
+        }
+        let is_quiet = self.quiet_slots * SLOT_MS >= self.options.quiet_ms;
+        if self.leaving_until_ms.is_some_and(|until| is_quiet || self.now_ms >= until) {
+            self.leaving_until_ms = None;
+        }
+    }
+
+    fn hears_primary(&self) -> bool {
+        self.now_ms - self.heard_ms < self.options.silence_ms
+    }
+
+    fn membership(&self) -> Option<(Rank, &Member)> {
+        self.entry.as_ref()?.member(&self.me)
+    }
+
+    fn is_synced_replica(&self) -> bool {
+        self.membership().is_some_and(|(rank, member)| {
+            rank != Rank::PRIMARY && member.state == MemberState::Synced
+        })
+    }
+
+    fn role(&self) -> Role {
+        if self.is_fenced {
+            return Role::None;
+        }
+        let Some((rank, member)) = self.membership() else {
+            let is_leaving = self.leaving_until_ms.is_some();
+            return if is_leaving { Role::Leaving } else { Role::None };
+        };
+        match member.state {
+            _ if rank == Rank::PRIMARY => Role::Primary,
+            MemberState::Syncing => Role::Syncing,
+            MemberState::Synced if self.is_acting => Role::Acting,
+            MemberState::Synced if self.has_copy => Role::Synced,
+            MemberState::Synced | MemberState::OutOfSync => Role::OutOfSync,
+        }
+    }
+
+    fn duties_now(&self) -> Duties {
+        let role = self.role();
+        let (Some(entry), false) = (&self.entry, role == Role::None) else {
+            return Duties::NONE;
+        };
+        let lanes = self.lanes(entry);
+        Duties {
+            role,
+            serves_hits: true,
+            lanes,
+            misses: self.misses(role, entry, lanes),
+            metric: self.metric(role, entry),
+            grants: self.grants(entry),
+            wants_copy: matches!(role, Role::Syncing | Role::OutOfSync) && !self.has_copy,
+            write: self.write(role, entry),
+        }
+    }
+
+    /// Lanes that this worker alone may write: the heart of uniqueness, argued in [`crate::map`].
+    fn lanes(&self, entry: &ShardEntry) -> LaneSet {
+        let Some((_, member)) = entry.member(&self.me) else { return LaneSet::EMPTY };
+        let owned = LaneSet::of(|index| {
+            let lane = entry.lanes()[index];
+            let is_mine =
+                lane.moving.is_none_or(|moving| self.granted[index] == Some(moving.since));
+            lane.owner == member.seat && is_mine
+        });
+        if self.is_lease_over() { owned.intersection(reserve(member.seat)) } else { owned }
+    }
+
+    fn is_lease_over(&self) -> bool {
+        self.options.lease_ms.is_some_and(|lease_ms| {
+            self.confirmed_ms
+                .is_none_or(|asked_ms| self.now_ms.saturating_sub(asked_ms) >= lease_ms)
+        })
+    }
+
+    fn misses(&self, role: Role, entry: &ShardEntry, lanes: LaneSet) -> Misses {
+        let primary = || Misses::Redirect(entry.primary().incarnation.clone());
+        match role {
+            Role::None => Misses::Refuse,
+            Role::Leaving => primary(),
+            Role::Primary | Role::Acting if !lanes.is_empty() => Misses::Create,
+            Role::Primary => self.giver(entry).map_or(Misses::Refuse, Misses::Redirect),
+            Role::Acting => Misses::Refuse,
+            Role::Synced | Role::Syncing | Role::OutOfSync if self.hears_primary() => primary(),
+            Role::Synced if !lanes.is_empty() => Misses::Create,
+            Role::Synced | Role::Syncing | Role::OutOfSync => Misses::Refuse,
+        }
+    }
+
+    /// Who has not yet granted a lane to this worker.
+    fn giver(&self, entry: &ShardEntry) -> Option<Incarnation> {
+        let (_, member) = entry.member(&self.me)?;
+        let mut awaited = entry.lanes().iter().filter(|lane| lane.owner == member.seat);
+        let from = awaited.find_map(|lane| lane.moving)?.from;
+        Some(entry.at_seat(from)?.incarnation.clone())
+    }
+
+    fn metric(&self, role: Role, entry: &ShardEntry) -> Option<Metric> {
+        let others_have_copy = entry
+            .members()
+            .iter()
+            .any(|member| member.incarnation != self.me && member.state == MemberState::Synced);
+        match self.ports {
+            Ports::NotReady => return None,
+            Ports::Broken if others_have_copy => return None,
+            Ports::Broken | Ports::Ready => {}
+        }
+        let rank = entry.member(&self.me).map(|(rank, _)| rank);
+        match (role, rank) {
+            (Role::Primary, _) => Some(Metric::primary(entry.term())),
+            (Role::Acting, Some(rank)) => Some(Metric::acting(entry.term(), rank)),
+            (Role::Synced, Some(rank)) => {
+                let kept = self.kept_route.map(|kept| kept.metric);
+                Some(kept.unwrap_or(Metric::replica(rank)))
+            }
+            (Role::Leaving, _) => Some(Metric::LEAVING),
+            _ => None,
+        }
+    }
+
+    /// A lane on its way from this worker is not written by it any more, so it can be granted.
+    fn grants(&self, entry: &ShardEntry) -> Vec<Grant> {
+        let Some((_, member)) = entry.member(&self.me) else { return Vec::new() };
+        let lanes = entry.lanes().iter().enumerate();
+        let given = lanes.filter_map(|(lane, state)| {
+            let moving = state.moving.filter(|moving| moving.from == member.seat)?;
+            let to = entry.at_seat(state.owner)?.incarnation.clone();
+            Some(Grant { lane, since: moving.since, to })
+        });
+        given.collect()
+    }
+
+    fn write(&self, role: Role, entry: &ShardEntry) -> Option<Transition> {
+        let (_, member) = entry.member(&self.me)?;
+        let taken = LaneSet::of(|index| {
+            let lane = entry.lanes()[index];
+            let since = lane.moving.map(|moving| moving.since);
+            lane.owner == member.seat && since.is_some() && since == self.granted[index]
+        });
+        if !taken.is_empty() {
+            return Some(Transition::Settle { by: self.me.clone(), lanes: taken });
+        }
+        match (role, member.state) {
+            (Role::Syncing | Role::OutOfSync, _) if self.has_copy => {
+                Some(Transition::Synced(self.me.clone()))
+            }
+            (Role::OutOfSync, MemberState::Synced) => Some(Transition::OutOfSync(self.me.clone())),
+            (Role::OutOfSync, _) => Some(Transition::Resync(self.me.clone())),
+            _ => None,
+        }
+    }
+}
+
+fn reserve(seat: Seat) -> LaneSet {
+    LaneSet::EMPTY.with(seat.lane())
+}

@@ -1,0 +1,307 @@
+//! The role machine on examples: who acts and when, routes, misses, hand-over, what is refused.
+
+use super::*;
+use crate::identity::{BootId, Epoch, Incarnation, NodeId, Rank, Term, WorkerId};
+use crate::lane::LaneSet;
+use crate::map::{ShardEntry, Transition};
+
+fn boot(node: u8, boot_id: u128) -> Incarnation {
+    let node = NodeId::new(&format!("n{node}")).expect("a name");
+    Incarnation { worker: WorkerId { node, index: 0 }, boot_id: BootId(boot_id) }
+}
+
+fn a() -> Incarnation {
+    boot(1, 10)
+}
+
+fn b() -> Incarnation {
+    boot(2, 20)
+}
+
+fn after(entry: &ShardEntry, transition: Transition) -> ShardEntry {
+    entry.after(entry.epoch(), &transition).expect("it applies")
+}
+
+/// Primary A, replica B that copies.
+fn copying() -> ShardEntry {
+    after(&ShardEntry::create(a()), Transition::AddReplica(b()))
+}
+
+/// Primary A, synced replica B with lane 1.
+fn pair() -> ShardEntry {
+    let entry = after(&copying(), Transition::Synced(b()));
+    after(&entry, Transition::Settle { by: b(), lanes: LaneSet(0b10) })
+}
+
+fn machine(me: Incarnation) -> RoleMachine {
+    let mut machine = RoleMachine::new(me, Epoch(0), RoleOptions::default());
+    machine.on(0, Event::Ports(Ports::Ready));
+    machine
+}
+
+/// B as a synced replica at time 0.
+fn replica() -> RoleMachine {
+    let mut machine = machine(b());
+    machine.on(0, Event::Entry(Box::new(copying())));
+    machine.on(0, Event::CopyDone);
+    machine.on(0, Event::Entry(Box::new(pair())));
+    assert_eq!(machine.duties().role, Role::Synced);
+    machine
+}
+
+/// B after its primary was silent while packets came.
+fn acting() -> RoleMachine {
+    let mut machine = replica();
+    for slot in 1..=3 {
+        machine.on(slot * 10, Event::Slot { packets: 1 });
+    }
+    assert_eq!(machine.duties().role, Role::Acting);
+    machine
+}
+
+fn primary() -> RoleMachine {
+    let mut machine = machine(a());
+    machine.on(0, Event::Entry(Box::new(pair())));
+    machine
+}
+
+#[test]
+fn a_replica_copies_reports_and_follows() {
+    let mut machine = machine(b());
+    let actions = machine.on(0, Event::Entry(Box::new(copying())));
+    assert!(actions.contains(&Action::AskForCopy), "{actions:?}");
+    assert_eq!(machine.duties().metric, None, "a partial copy is not announced");
+    let actions = machine.on(5, Event::CopyDone);
+    assert_eq!(actions, [Action::Change(Transition::Synced(b()))]);
+    let entry = after(&copying(), Transition::Synced(b()));
+    let actions = machine.on(6, Event::Entry(Box::new(entry.clone())));
+    assert!(actions.contains(&Action::Announce(Metric::replica(Rank(1)))), "{actions:?}");
+    assert_eq!(machine.duties().lanes, LaneSet::EMPTY, "its lane is not granted yet");
+    let since = entry.epoch();
+    machine.on(7, Event::Granted { lane: 1, since: Epoch(since.0 - 1) });
+    assert_eq!(machine.duties().lanes, LaneSet::EMPTY, "that grant was of another move");
+    let actions = machine.on(8, Event::Granted { lane: 1, since });
+    let settle = Transition::Settle { by: b(), lanes: LaneSet(0b10) };
+    assert_eq!(actions, [Action::Write(LaneSet(0b10)), Action::Change(settle)]);
+}
+
+#[test]
+fn a_grant_follows_the_end_of_writing() {
+    let mut machine = machine(a());
+    machine.on(0, Event::Entry(Box::new(copying())));
+    assert_eq!(machine.duties().lanes, LaneSet::ALL);
+    let entry = after(&copying(), Transition::Synced(b()));
+    let actions = machine.on(1, Event::Entry(Box::new(entry.clone())));
+    let grant = Grant { lane: 1, since: entry.epoch(), to: b() };
+    assert_eq!(actions, [Action::Write(LaneSet(0b1111_1101)), Action::Grant(grant)]);
+}
+
+#[test]
+fn a_replica_acts_only_when_the_primary_is_silent_and_packets_come() {
+    // Packets, but the primary is heard.
+    let mut machine = replica();
+    for slot in 1..20 {
+        machine.on(slot * 10, Event::Heartbeat { from: a() });
+        machine.on(slot * 10, Event::Slot { packets: 9 });
+        assert_eq!(machine.duties().misses, Misses::Redirect(a()));
+    }
+    assert_eq!(machine.duties().role, Role::Synced);
+    // Silence, but no packets, or strays.
+    for slot in 20..61 {
+        machine.on(slot * 10, Event::Slot { packets: u32::from(slot % 3 > 0) });
+        assert_eq!(machine.duties().role, Role::Synced);
+    }
+    assert_eq!(machine.duties().misses, Misses::Create, "its own lane serves a stray at once");
+    // Both.
+    for slot in 61..63 {
+        machine.on(slot * 10, Event::Slot { packets: 1 });
+        assert_eq!(machine.duties().role, Role::Synced);
+    }
+    let actions = machine.on(630, Event::Slot { packets: 1 });
+    let route = Action::Announce(Metric::acting(Term(1), Rank(1)));
+    assert_eq!(actions, [Action::Role(Role::Acting), route]);
+}
+
+#[test]
+fn silence_begins_after_30_ms() {
+    let mut machine = replica();
+    machine.on(100, Event::Heartbeat { from: a() });
+    for at_ms in [109, 119, 129] {
+        machine.on(at_ms, Event::Slot { packets: 1 });
+    }
+    assert_eq!(machine.duties().role, Role::Synced);
+    machine.on(130, Event::Tick);
+    assert_eq!(machine.duties().role, Role::Acting);
+}
+
+#[test]
+fn there_is_no_automatic_fail_back() {
+    let mut machine = acting();
+    machine.on(40, Event::Heartbeat { from: a() });
+    (5..200).for_each(|slot| {
+        machine.on(slot * 10, Event::Slot { packets: 0 });
+    });
+    assert_eq!(machine.duties().role, Role::Acting);
+    assert_eq!(machine.duties().lanes, LaneSet(0b10), "two primaries: each has its own lanes");
+    // An entry that leaves the primary as it is changes nothing.
+    let entry = after(&pair(), Transition::AddReplica(boot(3, 30)));
+    machine.on(2_000, Event::Entry(Box::new(entry.clone())));
+    assert_eq!(machine.duties().role, Role::Acting);
+    // An entry that confirms it makes it the primary.
+    let promoted = after(&entry, Transition::Promote(b()));
+    let actions = machine.on(2_010, Event::Entry(Box::new(promoted)));
+    assert!(actions.contains(&Action::Announce(Metric::primary(Term(2)))), "{actions:?}");
+    assert_eq!(machine.duties().misses, Misses::Create);
+}
+
+#[test]
+fn an_acting_primary_gives_way_to_a_new_term() {
+    let mut machine = acting();
+    let entry = after(&pair(), Transition::AddReplica(boot(3, 30)));
+    let entry = after(&entry, Transition::Synced(boot(3, 30)));
+    machine.on(50, Event::Entry(Box::new(after(&entry, Transition::Promote(boot(3, 30))))));
+    assert_eq!(machine.duties().role, Role::Synced);
+    let kept = Some(Metric::acting(Term(1), Rank(1)));
+    assert_eq!(machine.duties().metric, kept, "until the new route is out");
+    machine.on(60, Event::Announced { term: Term(2) });
+    assert_eq!(machine.duties().metric, Some(Metric::replica(Rank(1))));
+}
+
+#[test]
+fn the_former_primary_serves_until_the_new_route_is_out() {
+    let promoted = after(&pair(), Transition::Promote(b()));
+    let mut machine = primary();
+    let actions = machine.on(10, Event::Entry(Box::new(promoted.clone())));
+    assert!(!actions.iter().any(|it| matches!(it, Action::Announce(_) | Action::Withdraw)));
+    assert!(machine.duties().serves_hits);
+    assert_eq!(machine.duties().misses, Misses::Redirect(b()));
+    assert_eq!(machine.duties().lanes, LaneSet(0b1));
+    assert_eq!(machine.duties().grants.len(), 6);
+    machine.on(11, Event::Announced { term: Term(1) });
+    assert_eq!(machine.duties().metric, Some(Metric::primary(Term(1))), "that was itself");
+    let actions = machine.on(12, Event::Announced { term: Term(2) });
+    assert_eq!(actions, [Action::Announce(Metric::replica(Rank(1)))]);
+    // Without a word of the new one: after a second.
+    let mut machine = primary();
+    machine.on(10, Event::Entry(Box::new(promoted)));
+    machine.on(1_009, Event::Tick);
+    assert_eq!(machine.duties().metric, Some(Metric::primary(Term(1))));
+    machine.on(1_010, Event::Tick);
+    assert_eq!(machine.duties().metric, Some(Metric::replica(Rank(1))));
+}
+
+#[test]
+fn who_left_serves_until_its_switches_are_quiet() {
+    let entry = after(&pair(), Transition::Retire(b()));
+    let entry = after(&entry, Transition::Settle { by: a(), lanes: LaneSet(0b10) });
+    let mut machine = replica();
+    machine.on(10, Event::Entry(Box::new(after(&entry, Transition::Remove(b())))));
+    assert_eq!(machine.duties().role, Role::Leaving);
+    assert_eq!(machine.duties().metric, Some(Metric::LEAVING));
+    assert_eq!(machine.duties().lanes, LaneSet::EMPTY);
+    assert_eq!(machine.duties().misses, Misses::Redirect(a()));
+    machine.on(900, Event::Slot { packets: 1 });
+    for slot in 0..99 {
+        machine.on(910 + slot * 10, Event::Slot { packets: 0 });
+        assert_eq!(machine.duties().role, Role::Leaving);
+    }
+    let actions = machine.on(1_900, Event::Slot { packets: 0 });
+    let end = [Action::Role(Role::None), Action::Misses(Misses::Refuse), Action::Withdraw];
+    assert_eq!(actions[..3], end);
+    assert_eq!(actions[3..], [Action::ServeHits(false)], "served to the end");
+}
+
+#[test]
+fn who_left_does_not_stay_for_ever() {
+    let mut machine = primary();
+    machine.on(0, Event::Entry(Box::new(after(&pair(), Transition::Fence(a())))));
+    for slot in 1..1_000 {
+        machine.on(slot * 10, Event::Slot { packets: 5 });
+        assert_eq!(machine.duties().role, Role::Leaving);
+    }
+    machine.on(10_000, Event::Slot { packets: 5 });
+    assert_eq!(*machine.duties(), Duties::NONE);
+}
+
+#[test]
+fn older_entries_and_other_incarnations_are_not_obeyed() {
+    let mut machine = primary();
+    assert_eq!(machine.on(1, Event::Entry(Box::new(copying()))), []);
+    let mut machine = RoleMachine::new(a(), Epoch(9), RoleOptions::default());
+    machine.on(0, Event::Entry(Box::new(pair())));
+    assert_eq!(*machine.duties(), Duties::NONE, "the store was set back");
+    let mut again = RoleMachine::new(boot(1, 11), Epoch(0), RoleOptions::default());
+    again.on(0, Event::Entry(Box::new(pair())));
+    assert_eq!(*again.duties(), Duties::NONE, "the same worker, but not the same life");
+}
+
+#[test]
+fn a_fenced_worker_never_takes_a_role_again() {
+    let mut machine = primary();
+    let actions = machine.on(1, Event::Fenced);
+    assert!(actions.contains(&Action::Write(LaneSet::EMPTY)));
+    assert!(actions.contains(&Action::Withdraw));
+    machine.on(2, Event::Entry(Box::new(after(&pair(), Transition::AddReplica(boot(3, 30))))));
+    assert_eq!(*machine.duties(), Duties::NONE);
+}
+
+#[test]
+fn a_lost_stream_takes_the_route_away() {
+    let mut machine = replica();
+    let actions = machine.on(1, Event::StreamLost);
+    assert!(actions.contains(&Action::Withdraw) && actions.contains(&Action::AskForCopy));
+    assert!(actions.contains(&Action::Change(Transition::OutOfSync(b()))));
+    assert_eq!(machine.duties().lanes, LaneSet(0b10), "its own lane it knows best itself");
+    let lost = after(&pair(), Transition::OutOfSync(b()));
+    let actions = machine.on(2, Event::Entry(Box::new(lost.clone())));
+    assert_eq!(actions, [Action::Change(Transition::Resync(b()))]);
+    machine.on(3, Event::Entry(Box::new(after(&lost, Transition::Resync(b())))));
+    assert_eq!(machine.duties().role, Role::Syncing);
+    // A primary has nothing to lose; an acting one goes on.
+    let mut machine = primary();
+    assert_eq!(machine.on(1, Event::StreamLost), []);
+    let mut machine = acting();
+    assert_eq!(machine.on(100, Event::StreamLost), []);
+}
+
+#[test]
+fn both_sides_share_the_fate_of_one_unless_nobody_else_has_a_copy() {
+    let mut machine = primary();
+    let actions = machine.on(1, Event::Ports(Ports::Broken));
+    assert_eq!(actions, [Action::Withdraw]);
+    machine.on(2, Event::Entry(Box::new(after(&pair(), Transition::OutOfSync(b())))));
+    assert_eq!(machine.duties().metric, Some(Metric::primary(Term(1))));
+    machine.on(3, Event::Ports(Ports::NotReady));
+    assert_eq!(machine.duties().metric, None);
+}
+
+#[test]
+fn without_the_store_only_the_reserve_lane_is_written() {
+    let options = RoleOptions { lease_ms: Some(500), ..RoleOptions::default() };
+    let mut machine = RoleMachine::new(a(), Epoch(0), options);
+    machine.on(1_000, Event::Entry(Box::new(pair())));
+    assert_eq!(machine.duties().lanes, LaneSet(0b1), "not confirmed yet");
+    machine.on(1_010, Event::Confirmed { asked_ms: 1_005 });
+    assert_eq!(machine.duties().lanes, LaneSet(0b1111_1101));
+    machine.on(1_504, Event::Tick);
+    assert_eq!(machine.duties().lanes, LaneSet(0b1111_1101));
+    let actions = machine.on(1_505, Event::Tick);
+    assert_eq!(actions, [Action::Write(LaneSet(0b1))]);
+    assert_eq!(machine.duties().misses, Misses::Create);
+    // An answer that was long under way does not count from when it came.
+    machine.on(2_000, Event::Confirmed { asked_ms: 1_400 });
+    assert_eq!(machine.duties().lanes, LaneSet(0b1));
+}
+
+#[test]
+fn a_new_primary_without_a_lane_redirects_to_the_giver() {
+    let entry = after(&copying(), Transition::Synced(b()));
+    let mut machine = replica();
+    let promoted = after(&after(&entry, Transition::OutOfSync(b())), Transition::Synced(b()));
+    let promoted = after(&promoted, Transition::Promote(b()));
+    let mut late = RoleMachine::new(b(), Epoch(0), RoleOptions::default());
+    late.on(0, Event::Entry(Box::new(promoted.clone())));
+    assert_eq!(late.duties().misses, Misses::Redirect(a()));
+    machine.on(0, Event::Entry(Box::new(promoted)));
+    assert_eq!(machine.duties().misses, Misses::Redirect(a()));
+}

@@ -1,0 +1,384 @@
+//! A small cluster around one shard: a store, workers that lag, messages that are late, lost or
+//! doubled, deaths and restarts. The workers are role machines; all else is as hostile as it may.
+//!
+//! What the world promises, and no more: an incarnation is fenced only when it has ended; a lease
+//! ends only for a node that has not been registered for 2T of the store's clock; a confirmation
+//! tells of a time at which the node was registered and of all entries that were there then.
+
+use std::collections::BTreeSet;
+
+use bolero::TypeGenerator;
+use weir_shard::allocate::{
+    Acting, AllocateOptions, Change, Liveness, NodeView, ShardView, WorkerView, allocate,
+};
+use weir_shard::role::{Event, Grant, Ports, RoleMachine, RoleOptions};
+use weir_shard::*;
+
+use crate::seen::Seen;
+
+pub(crate) const NODES: usize = 6;
+/// T of the lease rule.
+const LEASE_MS: u64 = 1_000;
+
+/// One thing that happens. Most are about one node; `any` picks among what there is.
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+pub(crate) struct Step {
+    pub(crate) kind: u8,
+    #[generator(0..6_u8)]
+    pub(crate) node: u8,
+    pub(crate) any: u8,
+}
+
+struct Node {
+    boots: u32,
+    /// None: the process has ended.
+    machine: Option<RoleMachine>,
+    /// Nothing if registered, else since when not.
+    unregistered_since: Option<u64>,
+    /// A question to the store: when by the node's clock, and how many entries there were.
+    asked: Option<(u64, usize)>,
+}
+
+pub(crate) struct Cluster {
+    now_ms: u64,
+    /// Every entry there ever was: any may come to any worker at any time.
+    history: Vec<ShardEntry>,
+    nodes: Vec<Node>,
+    /// Every grant that was ever sent, and by whom.
+    grants: Vec<Grant>,
+    ended: BTreeSet<Incarnation>,
+    pub(crate) seen: Seen,
+}
+
+fn name(node: usize) -> NodeId {
+    NodeId::new(&format!("n{node}")).expect("a name")
+}
+
+fn options() -> RoleOptions {
+    RoleOptions { lease_ms: Some(LEASE_MS), ..RoleOptions::default() }
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Self {
+        let mut cluster = Self {
+            now_ms: 1_000,
+            history: Vec::new(),
+            nodes: Vec::new(),
+            grants: Vec::new(),
+            ended: BTreeSet::new(),
+            seen: Seen::default(),
+        };
+        for node in 0..NODES {
+            cluster.nodes.push(Node {
+                boots: 0,
+                machine: None,
+                unregistered_since: None,
+                asked: None,
+            });
+            cluster.start(node);
+        }
+        let first = cluster.running(0).expect("started");
+        cluster.history.push(ShardEntry::create(first));
+        cluster
+    }
+
+    pub(crate) fn newest(&self) -> &ShardEntry {
+        self.history.last().expect("created")
+    }
+
+    /// Clocks run at different rates: 0.8, 1.0 and 1.2.
+    fn clock_ms(&self, node: usize) -> u64 {
+        self.now_ms * (4 + node as u64 % 3) / 5
+    }
+
+    fn running(&self, node: usize) -> Option<Incarnation> {
+        self.nodes[node].machine.as_ref().map(|machine| machine.incarnation().clone())
+    }
+
+    pub(crate) fn is_running(&self, node: u8) -> bool {
+        self.nodes[usize::from(node)].machine.is_some()
+    }
+
+    fn start(&mut self, node: usize) {
+        self.end(node);
+        self.nodes[node].boots += 1;
+        let boot_id = BootId(u128::from(self.nodes[node].boots) << 8 | node as u128);
+        let me = Incarnation { worker: WorkerId { node: name(node), index: 0 }, boot_id };
+        self.nodes[node].machine = Some(RoleMachine::new(me, Epoch(0), options()));
+        self.tell(node, Event::Ports(Ports::Ready));
+    }
+
+    fn end(&mut self, node: usize) {
+        if let Some(machine) = self.nodes[node].machine.take() {
+            self.ended.insert(machine.incarnation().clone());
+        }
+        self.nodes[node].asked = None;
+    }
+
+    fn tell(&mut self, node: usize, event: Event) {
+        let clock_ms = self.clock_ms(node);
+        if let Some(machine) = &mut self.nodes[node].machine {
+            machine.on(clock_ms, event);
+        }
+    }
+
+    fn change(&mut self, at: Epoch, transition: &Transition) -> bool {
+        let next = self.newest().after(at, transition);
+        let is_done = next.is_ok();
+        self.history.extend(next);
+        is_done
+    }
+
+    fn control(&mut self, transition: Transition) -> bool {
+        self.change(self.newest().epoch(), &transition)
+    }
+
+    /// The member of the newest entry on this node.
+    fn member(&self, node: usize) -> Option<Incarnation> {
+        let mut members = self.newest().members().iter();
+        let member = members.find(|member| member.incarnation.worker.node == name(node))?;
+        Some(member.incarnation.clone())
+    }
+
+    pub(crate) fn step(&mut self, step: Step) {
+        let node = usize::from(step.node);
+        let any = usize::from(step.any);
+        match step.kind % 32 {
+            0..=3 => self.deliver(node, self.history.len() - 1),
+            4 => self.deliver(node, any % self.history.len()),
+            5 | 6 => self.send_grants(node),
+            7 | 8 if !self.grants.is_empty() => self.deliver_grant(any % self.grants.len()),
+            9 if !self.grants.is_empty() => self.deliver_grant(self.grants.len() - 1),
+            10..=12 => self.write(node),
+            13 => self.tell(node, Event::CopyDone),
+            14 => self.tell(node, Event::StreamLost),
+            15 => (0..4).for_each(|_| {
+                self.now_ms += 10;
+                self.tell(node, Event::Slot { packets: u32::from(step.any) });
+            }),
+            16 => self.hear(node),
+            17 if step.any & 7 == 0 => self.round(),
+            17 => self.now_ms += u64::from(step.any) * 2,
+            18 => self.ask(node),
+            19 => self.answer(node),
+            20 => {
+                let now_ms = self.now_ms;
+                self.nodes[node].unregistered_since.get_or_insert(now_ms);
+            }
+            21 => self.nodes[node].unregistered_since = None,
+            22 if step.any & 3 == 0 => self.end(node),
+            22 if step.any & 3 == 1 => {
+                self.tell(node, Event::Fenced);
+                self.start(node);
+            }
+            22 | 23 if self.running(node).is_none() => self.start(node),
+            24 => self.fence(node, any),
+            25 => self.end_lease(node),
+            _ => self.decide(node, step),
+        }
+        self.note();
+    }
+
+    /// What a controller may decide, sensible or not.
+    fn decide(&mut self, node: usize, step: Step) {
+        let member = self.member(node);
+        match (step.kind % 32, member) {
+            (26, None) => {
+                if let Some(who) = self.running(node) {
+                    self.control(Transition::AddReplica(who));
+                }
+            }
+            (27, Some(who)) => {
+                self.control(Transition::Synced(who));
+            }
+            (29, _) => self.allocate(),
+            (28, Some(who)) => {
+                self.seen.promotions += u32::from(self.control(Transition::Promote(who)));
+            }
+            (30, Some(who)) => {
+                self.control(Transition::Retire(who));
+            }
+            (31, Some(who)) if step.any & 3 == 0 => {
+                self.control(Transition::OutOfSync(who));
+            }
+            (31, Some(who)) => {
+                self.seen.removals += u32::from(self.control(Transition::Remove(who)));
+            }
+            _ => {}
+        }
+    }
+
+    /// The allocator's own decision on what the store shows.
+    fn allocate(&mut self) {
+        let nodes: Vec<NodeView> = (0..NODES).map(|node| self.view(node)).collect();
+        let entry = Some(self.newest().clone());
+        let acting = self.nodes.iter().filter_map(|node| node.machine.as_ref());
+        let mut acting = acting.filter(|machine| machine.duties().role == role::Role::Acting);
+        let acting = acting.next().map(|machine| Acting {
+            incarnation: machine.incarnation().clone(),
+            term: machine.entry().expect("it holds one").term(),
+        });
+        let shard = ShardView { id: ShardId(1), entry, load: 0, acting };
+        let options = AllocateOptions { replicas: 2, ..AllocateOptions::default() };
+        let plan = allocate(&nodes, &[shard], &options);
+        for step in plan.steps {
+            let Change::Apply { at, transition } = step.change else { panic!("it exists") };
+            let is_done = self.change(at, &transition);
+            assert!(is_done, "{transition:?} at {:?}", self.newest());
+            self.seen.allocated += 1;
+        }
+    }
+
+    /// A node as the store shows it: one that has ended is taken for running until it is back.
+    fn view(&self, node: usize) -> NodeView {
+        let boot_id = self.running(node).map(|running| running.boot_id);
+        let liveness = match self.nodes[node].unregistered_since {
+            Some(since) if self.now_ms - since >= 2 * LEASE_MS => Liveness::LeaseEnded,
+            Some(_) => Liveness::Dead,
+            None if boot_id.is_none() => Liveness::Dead,
+            None => Liveness::Alive,
+        };
+        let worker =
+            boot_id.map(|boot_id| WorkerView { index: 0, boot_id, weight: 1, load_max: None });
+        let workers = worker.into_iter().collect();
+        NodeView { name: name(node), rack: None, liveness, is_drained: false, workers }
+    }
+
+    fn deliver(&mut self, node: usize, index: usize) {
+        let entry = self.history[index].clone();
+        let held = self.nodes[node].machine.as_ref().and_then(|machine| machine.entry());
+        let is_old = held.is_some_and(|held| held.epoch() > entry.epoch());
+        self.seen.old_entries += u32::from(is_old);
+        self.tell(node, Event::Entry(Box::new(entry)));
+    }
+
+    fn send_grants(&mut self, node: usize) {
+        let machine = self.nodes[node].machine.as_ref();
+        let grants = machine.map(|machine| machine.duties().grants.clone());
+        self.grants.extend(grants.unwrap_or_default());
+    }
+
+    fn deliver_grant(&mut self, index: usize) {
+        let Grant { lane, since, to } = self.grants[index].clone();
+        let Some(node) = (0..NODES).find(|&node| self.running(node).as_ref() == Some(&to)) else {
+            return;
+        };
+        self.tell(node, Event::Granted { lane, since });
+        let moving = self.newest().lanes()[lane].moving;
+        if moving.is_some_and(|moving| moving.since == since) {
+            self.seen.grants_taken += 1;
+        } else {
+            self.seen.grants_of_old_moves += 1;
+        }
+    }
+
+    /// The worker's own wish, at the epoch it holds.
+    fn write(&mut self, node: usize) {
+        let Some(machine) = &self.nodes[node].machine else { return };
+        let (Some(held), Some(write)) = (machine.entry(), machine.duties().write.clone()) else {
+            return;
+        };
+        self.change(held.epoch(), &write);
+    }
+
+    fn hear(&mut self, node: usize) {
+        let from = self.newest().primary().incarnation.clone();
+        self.tell(node, Event::Heartbeat { from });
+    }
+
+    fn ask(&mut self, node: usize) {
+        if self.nodes[node].unregistered_since.is_none() {
+            self.nodes[node].asked = Some((self.clock_ms(node), self.history.len()));
+        }
+    }
+
+    fn answer(&mut self, node: usize) {
+        if let Some((asked_ms, entries)) = self.nodes[node].asked.take() {
+            self.deliver(node, entries - 1);
+            self.tell(node, Event::Confirmed { asked_ms });
+        }
+    }
+
+    /// A member that has ended is fenced, in the way that is left.
+    fn fence(&mut self, node: usize, any: usize) {
+        let Some(ended) = self.member(node).filter(|member| self.ended.contains(member)) else {
+            return;
+        };
+        let is_alone = self.newest().members().len() == 1;
+        let other = (0..NODES).find_map(|other| self.running(other));
+        let new = self.running(node).filter(|running| *running != ended);
+        let is_primary = self.newest().primary().incarnation == ended;
+        let transition = match (new.clone(), new.or(other)) {
+            (_, Some(to)) if is_alone || is_primary && any & 3 == 0 => {
+                Transition::Reseat { ended, to }
+            }
+            (Some(new), _) => Transition::Restart { ended, boot_id: new.boot_id },
+            _ => Transition::Fence(ended),
+        };
+        self.seen.fences += u32::from(self.control(transition));
+    }
+
+    fn end_lease(&mut self, node: usize) {
+        let since = self.nodes[node].unregistered_since;
+        let is_over = since.is_some_and(|since| self.now_ms - since >= 2 * LEASE_MS);
+        if let Some(who) = self.member(node).filter(|_| is_over) {
+            self.seen.leases_ended += u32::from(self.control(Transition::EndLease(who)));
+        }
+    }
+
+    fn note(&mut self) {
+        for node in 0..NODES {
+            self.tell(node, Event::Tick);
+            let Some(machine) = &self.nodes[node].machine else { continue };
+            let duties = machine.duties();
+            self.seen.acting += u32::from(duties.role == role::Role::Acting);
+            if let Some((_, member)) =
+                machine.entry().and_then(|held| held.member(machine.incarnation()))
+            {
+                let owns = |lane: &Lane| lane.owner == member.seat && lane.moving.is_none();
+                let rests = machine.entry().expect("held").lanes().iter().filter(|lane| owns(lane));
+                self.seen.lease_stops += u32::from(duties.lanes.iter().count() < rests.count());
+            }
+        }
+    }
+
+    /// Who writes a lane at this moment.
+    pub(crate) fn writers(&self, lane: usize) -> Vec<Incarnation> {
+        let machines = self.nodes.iter().filter_map(|node| node.machine.as_ref());
+        let writers = machines.filter(|machine| machine.duties().lanes.contains(lane));
+        writers.map(|machine| machine.incarnation().clone()).collect()
+    }
+
+    /// Everybody hears the newest entry, every grant comes, every wish is written that still fits.
+    fn round(&mut self) {
+        let newest = self.history.len() - 1;
+        for node in 0..NODES {
+            self.deliver(node, newest);
+            self.send_grants(node);
+        }
+        (0..self.grants.len()).for_each(|index| self.deliver_grant(index));
+        (0..NODES).for_each(|node| self.write(node));
+    }
+
+    /// Store and messages get through, the dead are fenced: what is under way comes to rest.
+    pub(crate) fn calm(&mut self) {
+        for _ in 0..64 {
+            let before = self.newest().epoch();
+            for node in 0..NODES {
+                self.fence(node, 1);
+            }
+            for node in 0..NODES {
+                self.nodes[node].unregistered_since = None;
+                self.ask(node);
+                self.answer(node);
+                self.tell(node, Event::CopyDone);
+            }
+            self.round();
+            self.grants.clear();
+            if self.newest().epoch() == before {
+                return;
+            }
+        }
+        panic!("it never comes to rest: {:?}", self.newest());
+    }
+}

@@ -1,0 +1,105 @@
+//! No lane ever has two writers, whatever is late, lost, doubled, dead or partitioned: the reason
+//! why no two homes ever hold the same public port.
+
+mod cluster;
+mod seen;
+
+use bolero::check;
+use cluster::{Cluster, NODES, Step};
+use seen::Seen;
+use weir_shard::{LANES, LaneSet};
+
+/// At every moment each lane has at most one writer, and the newest entry names it.
+fn check_writers(cluster: &Cluster) {
+    let newest = cluster.newest();
+    for lane in 0..LANES {
+        let writers = cluster.writers(lane);
+        assert!(writers.len() <= 1, "lane {lane} has the writers {writers:?} at {newest:?}");
+        for writer in writers {
+            let (_, member) = newest.member(&writer).expect("a writer is a member");
+            assert!(newest.lanes_of(member.seat).contains(lane), "lane {lane}: {writer}");
+        }
+    }
+}
+
+fn play(steps: impl Iterator<Item = Step>) -> Seen {
+    let mut cluster = Cluster::new();
+    for step in steps {
+        cluster.step(step);
+        check_writers(&cluster);
+    }
+    // And nothing is stuck: once everybody hears everything, every lane has its writer.
+    cluster.calm();
+    check_writers(&cluster);
+    if !(0..NODES as u8).any(|node| cluster.is_running(node)) {
+        return cluster.seen;
+    }
+    assert!(!cluster.newest().is_moving());
+    let written = LaneSet::of(|lane| !cluster.writers(lane).is_empty());
+    assert_eq!(written, LaneSet::ALL, "{:?}", cluster.newest());
+    cluster.seen
+}
+
+#[test]
+fn a_lane_has_one_writer_at_most() {
+    check!().with_type::<Vec<Step>>().with_max_len(1_000).with_iterations(2_000).for_each(
+        |steps| {
+            play(steps.iter().copied());
+        },
+    );
+}
+
+/// xorshift64*
+struct Dice(u64);
+
+impl Dice {
+    fn byte(&mut self) -> u8 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56) as u8
+    }
+
+    /// Something about one of so many nodes. Where nobody dies, moves go to and fro.
+    fn step(&mut self, nodes: u8, is_deadly: bool) -> Step {
+        let step = Step { kind: self.byte(), node: self.byte() % nodes, any: self.byte() };
+        if is_deadly { step } else { Step { any: step.any | 2, ..step } }
+    }
+}
+
+/// Long histories, from seeds; together they have seen everything that could go wrong.
+#[test]
+fn long_histories_have_one_writer_at_most() {
+    let mut all = Seen::default();
+    for seed in 1..=200 {
+        let mut dice = Dice(seed);
+        let nodes = 2 + (seed % 5) as u8;
+        let seen = play((0..2_000).map(|_| dice.step(nodes, seed % 3 == 0)));
+        all.add(seen);
+    }
+    let Seen {
+        grants_taken,
+        grants_of_old_moves,
+        old_entries,
+        fences,
+        leases_ended,
+        lease_stops,
+        acting,
+        promotions,
+        removals,
+        allocated,
+    } = all;
+    let counts = [
+        grants_taken,
+        grants_of_old_moves,
+        old_entries,
+        fences,
+        leases_ended,
+        lease_stops,
+        acting,
+        promotions,
+        removals,
+        allocated,
+    ];
+    assert!(counts.iter().all(|&count| count >= 200), "{all:?}");
+}
