@@ -256,10 +256,10 @@ impl Session {
     }
 }
 
-type End = (WorkerId, BootId, Challenge);
+pub(crate) type End = (WorkerId, BootId, Challenge);
 
 /// Key and id of the direction from one end to the other.
-fn direction(key: &ClusterKey, from: End, to: End) -> (SealKey, u32) {
+pub(crate) fn direction(key: &ClusterKey, from: End, to: End) -> (SealKey, u32) {
     let words = [from.0.0.to_be_bytes(), to.0.0.to_be_bytes()];
     let boots = [from.1.0.to_be_bytes(), to.1.0.to_be_bytes()];
     let info = |label: &'static [u8]| -> [&[u8]; 7] {

@@ -89,7 +89,7 @@ fn a_replayed_hello_sets_nothing_up() {
     for _ in 0..100 {
         let _ = inject(&mut cluster, 0, hellos[0]);
     }
-    assert!(refused(&cluster, Refusal::HelloRate) >= 90);
+    assert!(refused(&cluster, Refusal::HelloRate) >= 84, "16 are checked in 10 ms");
 }
 
 #[test]

@@ -12,10 +12,10 @@ use crate::world::{Slab, Slot, World, is_newer, live};
 
 /// Random numbers of a seed (SplitMix64).
 #[derive(Clone, Debug)]
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -23,23 +23,23 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    pub fn is_one_in(&mut self, count: u64) -> bool {
+    pub(crate) fn is_one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 }
 
 /// What the network does to datagrams.
 #[derive(Clone, Debug, Default)]
-pub struct Faults {
-    pub loss_percent: u64,
-    pub repeat_percent: u64,
-    pub delay_us: u64,
+pub(crate) struct Faults {
+    pub(crate) loss_percent: u64,
+    pub(crate) repeat_percent: u64,
+    pub(crate) delay_us: u64,
     /// Up to so much more: what overtakes.
-    pub jitter_us: u64,
+    pub(crate) jitter_us: u64,
 }
 
 #[derive(Debug)]
@@ -51,15 +51,15 @@ struct Flight {
 
 /// Datagrams on their way, by when they arrive.
 #[derive(Debug)]
-pub struct Network {
-    pub faults: Faults,
-    pub random: Random,
+pub(crate) struct Network {
+    pub(crate) faults: Faults,
+    pub(crate) random: Random,
     flights: BTreeMap<(u64, u64), Flight>,
     count: u64,
     /// Pairs of workers that do not hear each other.
-    pub parted: Vec<(usize, usize)>,
+    pub(crate) parted: Vec<(usize, usize)>,
     /// What was sent, if it is to be kept: sender, destination, bytes.
-    pub recorder: Option<Vec<(usize, SocketAddr, Vec<u8>)>>,
+    pub(crate) recorder: Option<Vec<(usize, SocketAddr, Vec<u8>)>>,
 }
 
 struct Port<'a> {
@@ -99,39 +99,39 @@ impl Network {
     }
 }
 
-pub fn address(worker: usize) -> SocketAddr {
+pub(crate) fn address(worker: usize) -> SocketAddr {
     SocketAddr::from(([10, 9, 0, worker as u8 + 1], 4789))
 }
 
-pub fn keys() -> ClusterKeys {
+pub(crate) fn keys() -> ClusterKeys {
     ClusterKeys::parse(&"5a".repeat(32), 0o600, 0, 0).unwrap()
 }
 
 /// One worker: its endpoint, its slabs, and what it wants copied where.
-pub struct Node {
-    pub endpoint: Endpoint,
-    pub world: World,
-    pub boot: BootId,
-    pub peers: Vec<Option<PeerIndex>>,
-    pub copies: Vec<(CopyId, usize, ShardId, Lane)>,
+pub(crate) struct Node {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) world: World,
+    pub(crate) boot: BootId,
+    pub(crate) peers: Vec<Option<PeerIndex>>,
+    pub(crate) copies: Vec<(CopyId, usize, ShardId, Lane)>,
     /// Where records went that one replica should have: its number and life, slab, slot and version.
     tickets: Vec<(Ticket, usize, BootId, ShardId, u32, u32)>,
     serial: u64,
 }
 
 /// All workers, their network and the time.
-pub struct Cluster {
-    pub nodes: Vec<Node>,
-    pub network: Network,
-    pub now_us: u64,
-    pub options: Options,
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) network: Network,
+    pub(crate) now_us: u64,
+    pub(crate) options: Options,
     boots: u128,
     /// Records that were acknowledged and looked for on the replica.
-    pub acknowledged: u64,
-    pub step_us: u64,
+    pub(crate) acknowledged: u64,
+    pub(crate) step_us: u64,
 }
 
-pub fn small_options() -> Options {
+pub(crate) fn small_options() -> Options {
     Options {
         peers_max: 4,
         copies_max: 32,
@@ -146,7 +146,7 @@ pub fn small_options() -> Options {
 }
 
 impl Cluster {
-    pub fn new(workers: usize, seed: u64, faults: Faults, options: Options) -> Self {
+    pub(crate) fn new(workers: usize, seed: u64, faults: Faults, options: Options) -> Self {
         let network = Network {
             faults,
             random: Random(seed),
@@ -169,7 +169,7 @@ impl Cluster {
     }
 
     /// A worker alone, to be put in place of another one.
-    pub fn boot_with(
+    pub(crate) fn boot_with(
         &mut self,
         worker: usize,
         fingerprint: Fingerprint,
@@ -207,7 +207,7 @@ impl Cluster {
     }
 
     /// The process of a worker dies and comes back with nothing.
-    pub fn restart(&mut self, worker: usize) {
+    pub(crate) fn restart(&mut self, worker: usize) {
         let workers = self.nodes.len();
         self.nodes[worker] = self.boot(worker, workers);
         for node in 0..workers {
@@ -222,7 +222,7 @@ impl Cluster {
     }
 
     /// Wants a slab copied from one worker to another.
-    pub fn copy(&mut self, from: usize, to: usize, shard: ShardId, lane: Lane) {
+    pub(crate) fn copy(&mut self, from: usize, to: usize, shard: ShardId, lane: Lane) {
         let boot = self.nodes[to].boot;
         let node = &mut self.nodes[from];
         let peer = node.peers[to].expect("another worker");
@@ -231,7 +231,7 @@ impl Cluster {
     }
 
     /// A change at an owner: a slot is created, changed or deleted, and the record appended for its replicas.
-    pub fn change(&mut self, owner: usize, shard: ShardId, lane: Lane, slots: u64) {
+    pub(crate) fn change(&mut self, owner: usize, shard: ShardId, lane: Lane, slots: u64) {
         let slot = self.network.random.below(slots) as usize;
         let length = 8 + self.network.random.below(100) as usize;
         let dies = self.network.random.is_one_in(3);
@@ -271,7 +271,7 @@ impl Cluster {
     }
 
     /// Time passes: datagrams arrive, endpoints are polled.
-    pub fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         self.now_us += self.step_us;
         while let Some(entry) = self.network.flights.first_entry()
             && entry.key().0 <= self.now_us
@@ -318,14 +318,14 @@ impl Cluster {
         self.nodes[owner].tickets = waiting;
     }
 
-    pub fn run(&mut self, duration_us: u64) {
+    pub(crate) fn run(&mut self, duration_us: u64) {
         let end_us = self.now_us + duration_us;
         while self.now_us < end_us {
             self.step();
         }
     }
 
-    pub fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.nodes.iter().all(|node| {
             node.copies.iter().all(|&(id, to, _, lane)| {
                 let status = node.endpoint.copy_status(id).expect("a copy that was not stopped");
@@ -337,7 +337,7 @@ impl Cluster {
     }
 
     /// Runs until all copies are synced and nothing lags.
-    pub fn settle(&mut self, limit_us: u64) {
+    pub(crate) fn settle(&mut self, limit_us: u64) {
         let end_us = self.now_us + limit_us;
         while !self.is_synced() {
             assert!(self.now_us < end_us, "not in sync after {limit_us} us: {}", self.state());
@@ -362,7 +362,7 @@ impl Cluster {
     }
 
     /// Every copy equals its original.
-    pub fn check_equal(&self) {
+    pub(crate) fn check_equal(&self) {
         let empty = Slab::new();
         for (owner, node) in self.nodes.iter().enumerate() {
             for &(_, to, shard, lane) in &node.copies {

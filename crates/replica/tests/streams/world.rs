@@ -9,32 +9,32 @@ use weir_replica::{
 
 /// A slot's last version, and what it holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Slot {
-    pub version: u32,
-    pub body: Option<Vec<u8>>,
+pub(crate) struct Slot {
+    pub(crate) version: u32,
+    pub(crate) body: Option<Vec<u8>>,
 }
 
-pub type Slab = Vec<Slot>;
+pub(crate) type Slab = Vec<Slot>;
 
 /// What a worker has. As a sink it checks that changes come in order and once.
 #[derive(Debug, Default)]
-pub struct World {
-    pub own: BTreeMap<(ShardId, Lane), Slab>,
-    pub copies: BTreeMap<(WorkerId, ShardId, Lane), Slab>,
+pub(crate) struct World {
+    pub(crate) own: BTreeMap<(ShardId, Lane), Slab>,
+    pub(crate) copies: BTreeMap<(WorkerId, ShardId, Lane), Slab>,
     /// Serial number of the last change by stream since its reset.
     last_serial: BTreeMap<(WorkerId, Lane), u64>,
-    pub finished: Vec<(WorkerId, ShardId, Lane)>,
-    pub resets: u64,
+    pub(crate) finished: Vec<(WorkerId, ShardId, Lane)>,
+    pub(crate) resets: u64,
     /// No room: nothing may be delivered.
-    pub is_full: bool,
+    pub(crate) is_full: bool,
 }
 
-pub fn is_newer(version: u32, than: u32) -> bool {
+pub(crate) fn is_newer(version: u32, than: u32) -> bool {
     (version.wrapping_sub(than) as i32) > 0
 }
 
 /// Live slots with version and body: what must be equal.
-pub fn live(slab: &Slab) -> BTreeMap<usize, &Slot> {
+pub(crate) fn live(slab: &Slab) -> BTreeMap<usize, &Slot> {
     slab.iter().enumerate().filter(|(_, slot)| slot.body.is_some()).collect()
 }
 
