@@ -73,7 +73,7 @@ impl Copy {
         CopyStatus { state, slots_done, slots_total: self.total }
     }
 
-    /// Starts over. Whether it was further than that.
+    /// Starts over.
     pub(crate) fn restart(&mut self) {
         (self.phase, self.cursor, self.total) = (Phase::Waiting, 0, 0);
     }

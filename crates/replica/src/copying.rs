@@ -92,11 +92,12 @@ impl Endpoint {
         let Some(peer) = self.peers[index.index()].as_mut() else { return };
         let own = &mut peer.lanes[lane.index()];
         let Some(copy) = own.copying.and_then(|id| self.copies.get_mut(id)) else { return };
-        if let Phase::Ending(sequence) = copy.phase
-            && own.stream.acknowledged() >= sequence
-        {
-            copy.phase = Phase::Synced;
-            own.copying = None;
+        match copy.phase {
+            Phase::Ending(sequence) if own.stream.acknowledged() >= sequence => {
+                copy.phase = Phase::Synced;
+                own.copying = None;
+            }
+            _ => {}
         }
     }
 

@@ -24,6 +24,8 @@ pub struct Options {
     pub hello_us: u64,
     /// After so long without a sign of a peer a new session is tried.
     pub silence_us: u64,
+    /// After so long without a sign of a peer its streams fall out of sync, full or not.
+    pub give_up_us: u64,
     /// Bounds of the retransmission timeout.
     pub retransmit_min_us: u64,
     /// See `retransmit_min_us`.
@@ -52,6 +54,7 @@ impl Default for Options {
             heartbeat_us: 10_000,
             hello_us: 50_000,
             silence_us: 200_000,
+            give_up_us: 5_000_000,
             retransmit_min_us: 2_000,
             retransmit_max_us: 200_000,
             copy_bytes_per_sec: 50_000_000,
@@ -97,6 +100,7 @@ impl Options {
             ("heartbeat_us", self.heartbeat_us),
             ("hello_us", self.hello_us),
             ("silence_us", self.silence_us),
+            ("give_up_us", self.give_up_us),
             ("retransmit_min_us", self.retransmit_min_us),
             ("copy_bytes_per_sec", self.copy_bytes_per_sec),
             ("copy_slots_per_poll", u64::from(self.copy_slots_per_poll)),

@@ -28,11 +28,27 @@ impl Endpoint {
     {
         if now_us >= self.timers_us {
             self.timers_us = now_us + TIMERS_US;
+            self.give_up_silent(now_us);
             self.look_at_timers(now_us, world);
             self.advance_scrub(now_us, world);
         }
         self.advance_copies(now_us, world);
         self.send_due(now_us, window(world.room()), transmit);
+    }
+
+    /// What a peer has missed for so long is better copied than kept.
+    fn give_up_silent(&mut self, now_us: u64) {
+        for place in 0..self.peers.len() {
+            for lane in Lane::ALL {
+                let is_given_up = self.peers[place].as_ref().is_some_and(|peer| {
+                    peer.link.silent_us(now_us) >= self.setting.options.give_up_us
+                        && peer.lanes[lane.number() as usize].stream.is_open()
+                });
+                if is_given_up {
+                    self.fall_out_of_sync(PeerIndex(place as u16), lane);
+                }
+            }
+        }
     }
 
     fn look_at_timers<S: Sink>(&mut self, now_us: u64, sink: &mut S) {
@@ -164,10 +180,10 @@ impl OwnLane {
     ) -> bool {
         if exit.now_us >= self.stream.timer_us {
             let mut from = 0;
-            while exit.budget > 0
-                && let Some((sequence, body)) =
-                    self.stream.take_lost(buffers, from, exit.now_us, &link.round_trip)
-            {
+            while exit.budget > 0 {
+                let stream = &mut self.stream;
+                let lost = stream.take_lost(buffers, from, exit.now_us, &link.round_trip);
+                let Some((sequence, body)) = lost else { break };
                 link.send(DatagramKind::Records, setting, body, exit);
                 link.counters.retransmissions += 1;
                 from = sequence + 1;
@@ -175,9 +191,9 @@ impl OwnLane {
             self.stream.looked(exit.now_us, &link.round_trip);
         }
         let timeout_us = link.round_trip.timeout_us(0);
-        while exit.budget > 0
-            && let Some(body) = self.stream.take_new(buffers, exit.now_us, timeout_us)
-        {
+        while exit.budget > 0 {
+            let new = self.stream.take_new(buffers, exit.now_us, timeout_us);
+            let Some(body) = new else { break };
             link.send(DatagramKind::Records, setting, body, exit);
         }
         !self.stream.has_new()

@@ -11,13 +11,12 @@ impl Sum {
     #[inline]
     pub fn add(&mut self, slot: u32, version: u32, body: &[u8]) {
         let mut hash = fold(u64::from(slot) << 32 | u64::from(version), body.len() as u64);
-        let (words, rest) = body.as_chunks::<8>();
-        for word in words {
-            hash = fold(hash, u64::from_le_bytes(*word));
+        for chunk in body.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            hash = fold(hash, u64::from_le_bytes(word));
         }
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        self.0 = self.0.wrapping_add(fold(hash, u64::from_le_bytes(last)));
+        self.0 = self.0.wrapping_add(hash);
     }
 
     /// The sum so far; 0 of no records.

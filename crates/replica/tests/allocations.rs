@@ -68,7 +68,7 @@ struct Wire {
 impl Transmit for Wire {
     fn send(&mut self, _: SocketAddr, datagram: &[u8]) -> bool {
         self.sent += 1;
-        if self.sent % 7 != 0 && self.count < self.places.len() {
+        if !self.sent.is_multiple_of(7) && self.count < self.places.len() {
             let (bytes, length) = &mut self.places[self.count];
             bytes[..datagram.len()].copy_from_slice(datagram);
             *length = datagram.len();

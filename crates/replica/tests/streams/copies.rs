@@ -87,6 +87,26 @@ fn a_silent_peer_falls_out_of_sync_and_is_copied_to_again() {
     assert!(status(&cluster, 0, 1).counters.heartbeats_missed >= 40);
 }
 
+/// Few changes do not fill a log: time alone gives a peer up, and its buffers back.
+#[test]
+fn a_peer_that_is_silent_for_long_is_given_up() {
+    let mut cluster = two(small_options());
+    fill(&mut cluster, 100);
+    cluster.copy(0, 1, SHARD, LANE);
+    cluster.settle(2_000_000);
+    cluster.network.parted.push((0, 1));
+    (0..20).for_each(|_| cluster.change(0, SHARD, LANE, 100));
+    cluster.run(4_000_000);
+    assert_eq!(status(&cluster, 0, 1).counters.resyncs, 0);
+    assert!(cluster.nodes[0].endpoint.buffers_used().0 > 0);
+    cluster.run(2_000_000);
+    assert!(status(&cluster, 0, 1).counters.resyncs > 0);
+    assert_eq!(cluster.nodes[0].endpoint.buffers_used().0, 0);
+    cluster.network.parted.clear();
+    cluster.settle(2_000_000);
+    cluster.check_equal();
+}
+
 /// One silent peer does not cost another one its stream.
 #[test]
 fn a_silent_peer_does_not_starve_another() {

@@ -261,21 +261,23 @@ impl Cluster {
         let peers: Vec<_> = replicas.iter().filter_map(|&to| node.peers[to]).collect();
         let record = Record { kind, shard, slot: slot as u32, version, body: &body };
         let ticket = node.endpoint.append(&peers, lane, &record, now_us);
-        if let [replica] = replicas[..]
-            && self.nodes[owner].tickets.len() < 64
-        {
-            let boot = self.nodes[replica].boot;
-            let entry = (ticket, replica, boot, shard, slot as u32, version);
-            self.nodes[owner].tickets.push(entry);
+        match replicas[..] {
+            [replica] if self.nodes[owner].tickets.len() < 64 => {
+                let boot = self.nodes[replica].boot;
+                let entry = (ticket, replica, boot, shard, slot as u32, version);
+                self.nodes[owner].tickets.push(entry);
+            }
+            _ => {}
         }
     }
 
     /// Time passes: datagrams arrive, endpoints are polled.
     pub(crate) fn step(&mut self) {
         self.now_us += self.step_us;
-        while let Some(entry) = self.network.flights.first_entry()
-            && entry.key().0 <= self.now_us
-        {
+        while let Some(entry) = self.network.flights.first_entry() {
+            if entry.key().0 > self.now_us {
+                break;
+            }
             let mut flight = entry.remove();
             let to = (0..self.nodes.len()).find(|&worker| address(worker) == flight.to);
             let Some(to) = to.filter(|&to| !self.network.is_parted(flight.from, to)) else {
