@@ -73,7 +73,6 @@ fn replays_are_refused() {
 fn a_replayed_hello_sets_nothing_up() {
     let (mut cluster, sent) = recorded();
     cluster.restart(1);
-    cluster.copy(0, 1, SHARD, LANE);
     cluster.settle(1_000_000);
     let before = state(&cluster);
     let hellos: Vec<_> = sent.iter().filter(|datagram| is_hello(datagram)).collect();
@@ -157,6 +156,26 @@ fn an_old_boot_is_refused() {
     let (mut cluster, sent) = recorded();
     cluster.restart(0);
     cluster.run(200_000);
+    let before = state(&cluster);
+    for datagram in sent.iter().filter(|datagram| !is_hello(datagram)) {
+        assert_eq!(inject(&mut cluster, 0, datagram), Err(Refusal::OldBoot));
+    }
+    assert_eq!(state(&cluster), before);
+}
+
+/// The same lives of both, but a new session after a silence: its keys are new, so numbers may begin anew.
+#[test]
+fn an_earlier_session_is_refused() {
+    let (mut cluster, sent) = recorded();
+    cluster.network.parted.push((0, 1));
+    cluster.run(300_000);
+    cluster.network.parted.clear();
+    cluster.run(200_000);
+    cluster.settle(1_000_000);
+    let node = &cluster.nodes[1];
+    let status = node.endpoint.peer_status(node.peers[0].unwrap(), cluster.now_us).unwrap();
+    assert_eq!(status.counters.restarts, 0);
+    assert!(status.counters.sessions >= 2);
     let before = state(&cluster);
     for datagram in sent.iter().filter(|datagram| !is_hello(datagram)) {
         assert_eq!(inject(&mut cluster, 0, datagram), Err(Refusal::OldBoot));

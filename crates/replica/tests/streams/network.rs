@@ -294,6 +294,23 @@ impl Cluster {
             let (used, total) = node.endpoint.buffers_used();
             assert!(used <= total);
             self.check_tickets(from);
+            self.check_synced(from);
+        }
+    }
+
+    /// What the owner calls synced, the replica has to the end, if it lives as the owner knows it.
+    fn check_synced(&self, owner: usize) {
+        let node = &self.nodes[owner];
+        for &(id, to, shard, lane) in &node.copies {
+            let is_synced = node
+                .endpoint
+                .copy_status(id)
+                .is_some_and(|status| status.state == CopyState::Synced);
+            let peer = node.peers[to].and_then(|peer| node.endpoint.peer_status(peer, self.now_us));
+            if is_synced && peer.is_some_and(|peer| peer.boot == Some(self.nodes[to].boot)) {
+                let key = (WorkerId(owner as u64), shard, lane);
+                assert!(self.nodes[to].world.finished.contains(&key), "{key:?} on {to}");
+            }
         }
     }
 
