@@ -58,7 +58,6 @@ fn copies_are_equal_in_the_end() {
         cluster.check_equal();
         // Nothing is kept once all is quiet.
         cluster.network.faults = Faults::default();
-        cluster.options.scrub_us = 0;
         let is_empty = |cluster: &Cluster| {
             cluster.nodes.iter().all(|node| node.endpoint.buffers_used().0 == 0)
         };
