@@ -15,5 +15,6 @@ mod gre;
 mod icmp;
 mod ipv4;
 mod layers;
+mod replica;
 mod tcp;
 mod udp;

@@ -1,0 +1,100 @@
+//! Big-endian fields, read and written in turn. A reader that runs out of bytes says None, a writer is given room.
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    #[inline(always)]
+    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    #[inline(always)]
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.array().map(u8::from_be_bytes)
+    }
+
+    #[inline(always)]
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    #[inline(always)]
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    #[inline(always)]
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    pub(crate) fn u128(&mut self) -> Option<u128> {
+        self.array().map(u128::from_be_bytes)
+    }
+
+    /// The next field of type, length and value; the reader of the value ends with it. None at the end, also if the
+    /// length reaches beyond it.
+    #[inline(always)]
+    pub(crate) fn field(&mut self) -> Option<(u8, Reader<'a>)> {
+        let [kind, length] = self.array()?;
+        Some((kind, Reader(self.take(usize::from(length))?)))
+    }
+}
+
+/// Writes from the start of a buffer on.
+///
+/// # Panics
+/// Every write panics if the buffer is too short: its length is the caller's business.
+#[derive(Debug)]
+pub(crate) struct Writer<'a> {
+    buffer: &'a mut [u8],
+    length: usize,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
+        Self { buffer, length: 0 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> &mut Self {
+        self.buffer[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+        self
+    }
+
+    pub(crate) fn u8(&mut self, value: u8) -> &mut Self {
+        self.put(&[value])
+    }
+
+    pub(crate) fn u16(&mut self, value: u16) -> &mut Self {
+        self.put(&value.to_be_bytes())
+    }
+
+    #[inline(always)]
+    pub(crate) fn u32(&mut self, value: u32) -> &mut Self {
+        self.put(&value.to_be_bytes())
+    }
+
+    #[inline(always)]
+    pub(crate) fn u64(&mut self, value: u64) -> &mut Self {
+        self.put(&value.to_be_bytes())
+    }
+
+    pub(crate) fn u128(&mut self, value: u128) -> &mut Self {
+        self.put(&value.to_be_bytes())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+}

@@ -1,0 +1,170 @@
+//! The cluster's secret: one key, or two while they are being changed.
+//!
+//! A key file holds a key a line, 64 hexadecimal digits; empty lines and lines that begin with `#` do not count. The
+//! first key is used to send, all are accepted, so a change is: add the new key as second everywhere, make it first
+//! everywhere, remove the old one. This module reads no file: text, mode and owner are arguments.
+
+use std::fmt;
+
+use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
+use thiserror::Error;
+
+/// Keys at most.
+pub(crate) const KEYS_MAX: usize = 2;
+
+/// One or two keys. What is kept is derived from them.
+#[derive(Clone)]
+pub struct ClusterKeys(Vec<ClusterKey>);
+
+/// A key's root of derivation, and a name that gives nothing of it away.
+#[derive(Clone)]
+pub(crate) struct ClusterKey {
+    pub(crate) root: Prk,
+    pub(crate) name: [u8; 8],
+}
+
+/// Why a key file is refused.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum KeyFileError {
+    /// Others than its owner may read or change it.
+    #[error("the key file has mode {0:04o}: make it 0600")]
+    Mode(u32),
+    /// Someone else could change it.
+    #[error(
+        "the key file belongs to user {0}: it must belong to the user that runs weir, or to root"
+    )]
+    Owner(u32),
+    /// A line that is not a key.
+    #[error("line {0}: a key is 64 hexadecimal digits")]
+    Line(usize),
+    /// No key, or more than two.
+    #[error("the key file holds {0} keys: one, or two while they are being changed")]
+    Count(usize),
+    /// The same key twice, or one of zeros.
+    #[error("line {0}: a key that was there before, or of zeros only")]
+    Weak(usize),
+}
+
+impl ClusterKeys {
+    /// Reads the text of a key file. `mode` is its permission bits (0o600 alone is accepted), `owner` its user,
+    /// `user` the one that the process runs as.
+    ///
+    /// # Errors
+    /// A [`KeyFileError`], which never shows a key.
+    pub fn parse(text: &str, mode: u32, owner: u32, user: u32) -> Result<Self, KeyFileError> {
+        if mode & 0o7777 != 0o600 {
+            return Err(KeyFileError::Mode(mode & 0o7777));
+        }
+        if owner != user && owner != 0 {
+            return Err(KeyFileError::Owner(owner));
+        }
+        let mut secrets: Vec<[u8; 32]> = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let (number, line) = (index + 1, line.trim());
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let secret = from_hex(line).ok_or(KeyFileError::Line(number))?;
+            if secret == [0; 32] || secrets.contains(&secret) {
+                return Err(KeyFileError::Weak(number));
+            }
+            secrets.push(secret);
+        }
+        if !(1..=KEYS_MAX).contains(&secrets.len()) {
+            return Err(KeyFileError::Count(secrets.len()));
+        }
+        Ok(Self(secrets.iter().map(ClusterKey::new).collect()))
+    }
+
+    /// The key to send with comes first.
+    pub(crate) fn all(&self) -> &[ClusterKey] {
+        &self.0
+    }
+
+    pub(crate) fn first(&self) -> &ClusterKey {
+        &self.0[0]
+    }
+
+    pub(crate) fn has(&self, name: [u8; 8]) -> bool {
+        self.0.iter().any(|key| key.name == name)
+    }
+}
+
+impl ClusterKey {
+    fn new(secret: &[u8; 32]) -> Self {
+        let root = Salt::new(HKDF_SHA256, b"weir replication").extract(secret);
+        let mut name = [0; 8];
+        expand(&root, &[b"name of the key"], &mut name);
+        Self { root, name }
+    }
+}
+
+/// HKDF-Expand (RFC 5869 section 2.3) of the parts in a row, each of fixed length.
+pub(crate) fn expand<const N: usize>(root: &Prk, info: &[&[u8]], output: &mut [u8; N]) {
+    struct Length(usize);
+    impl KeyType for Length {
+        fn len(&self) -> usize {
+            self.0
+        }
+    }
+    root.expand(info, Length(N))
+        .and_then(|material| material.fill(output))
+        .expect("HKDF gives up to 255 hashes");
+}
+
+/// Keys stay out of logs.
+impl fmt::Debug for ClusterKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClusterKeys({})", self.0.len())
+    }
+}
+
+fn from_hex(digits: &str) -> Option<[u8; 32]> {
+    let digits: &[u8; 64] = digits.as_bytes().try_into().ok()?;
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|value| value as u8);
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<ClusterKeys, KeyFileError> {
+        ClusterKeys::parse(text, 0o600, 1000, 1000)
+    }
+
+    #[test]
+    fn one_or_two_keys() {
+        let (a, b) = ("0f".repeat(32), "F0".repeat(32));
+        let one = parse(&format!("# cluster lab\n\n  {a}\n")).unwrap();
+        let two = parse(&format!("{b}\n{a}\n")).unwrap();
+        assert_eq!((one.all().len(), two.all().len()), (1, 2));
+        assert_eq!(one.first().name, two.all()[1].name);
+        assert_ne!(one.first().name, two.first().name);
+        assert!(two.has(one.first().name) && !one.has(two.first().name));
+        assert_eq!(format!("{two:?}"), "ClusterKeys(2)");
+    }
+
+    #[test]
+    fn what_is_refused() {
+        let key = |digit: &str| digit.repeat(64);
+        let a = key("a");
+        let error = |text: &str| parse(text).unwrap_err();
+        assert_eq!(error(""), KeyFileError::Count(0));
+        assert_eq!(error(&[key("a"), key("b"), key("c")].join("\n")), KeyFileError::Count(3));
+        assert_eq!(error(&a[1..]), KeyFileError::Line(1));
+        assert_eq!(error(&format!("\n{}g", &a[1..])), KeyFileError::Line(2));
+        assert_eq!(error(&format!("{a}\n{a}")), KeyFileError::Weak(2));
+        assert_eq!(error(&key("0")), KeyFileError::Weak(1));
+        for mode in [0o644, 0o640, 0o700, 0o400, 0o660, 0o4600] {
+            let error = ClusterKeys::parse(&a, mode, 0, 0).unwrap_err();
+            assert_eq!(error, KeyFileError::Mode(mode));
+        }
+        assert!(ClusterKeys::parse(&a, 0o100_600, 0, 1000).is_ok(), "the file type does not count");
+        assert_eq!(ClusterKeys::parse(&a, 0o600, 5, 1000).unwrap_err(), KeyFileError::Owner(5));
+    }
+}

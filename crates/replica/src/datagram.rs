@@ -1,0 +1,136 @@
+//! The frame of a datagram: at most 1,400 bytes of UDP payload.
+//!
+//! ```text
+//!  0 magic u16   2 version u8   3 kind u8 (bit 7: encrypted)   4 session u32   8 sender u64   16 number u64
+//! 24 body, up to 1,360 bytes
+//! -16 authentication tag
+//! ```
+//!
+//! The number counts the sender's datagrams of a session, repetitions included: it is the nonce, so each is new.
+
+use crate::bytes::{Reader, Writer};
+use crate::identity::WorkerId;
+use crate::refusal::Refusal;
+
+/// Bytes of UDP payload of the longest datagram.
+pub const DATAGRAM_MAX: usize = 1400;
+
+/// Bytes of the header, which is authenticated and never encrypted.
+pub(crate) const HEADER_LEN: usize = 24;
+
+/// Bytes of the authentication tag behind the body.
+pub(crate) const TAG_LEN: usize = 16;
+
+pub(crate) const BODY_MAX: usize = DATAGRAM_MAX - HEADER_LEN - TAG_LEN;
+
+/// "wR"
+const MAGIC: u16 = 0x7752;
+
+const ENCRYPTED: u8 = 0x80;
+
+/// Protocol versions this build speaks: its own and the one before, if there is one.
+pub const VERSION_MIN: u8 = 1;
+/// The newest protocol version this build speaks.
+pub const VERSION_MAX: u8 = 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum DatagramKind {
+    Hello = 1,
+    Records = 2,
+    Control = 3,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) version: u8,
+    pub(crate) kind: DatagramKind,
+    pub(crate) is_encrypted: bool,
+    /// Names the session key; 0 in a HELLO.
+    pub(crate) session: u32,
+    pub(crate) sender: WorkerId,
+    pub(crate) number: u64,
+}
+
+impl Header {
+    /// # Errors
+    /// [`Refusal::Truncated`] if these are too few bytes for header and tag, [`Refusal::Malformed`] if it is another
+    /// protocol's or of a kind we do not know.
+    #[inline]
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Header, Refusal> {
+        if bytes.len() < HEADER_LEN + TAG_LEN {
+            return Err(Refusal::Truncated);
+        }
+        Self::read(Reader(bytes)).filter(|_| bytes.len() <= DATAGRAM_MAX).ok_or(Refusal::Malformed)
+    }
+
+    #[inline]
+    fn read(mut reader: Reader<'_>) -> Option<Header> {
+        if reader.u16()? != MAGIC {
+            return None;
+        }
+        let [version, kind] = reader.array()?;
+        Some(Header {
+            version,
+            kind: match kind & !ENCRYPTED {
+                1 => DatagramKind::Hello,
+                2 => DatagramKind::Records,
+                3 => DatagramKind::Control,
+                _ => return None,
+            },
+            is_encrypted: kind & ENCRYPTED != 0,
+            session: reader.u32()?,
+            sender: WorkerId(reader.u64()?),
+            number: reader.u64()?,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn emit(&self, buffer: &mut [u8]) {
+        let encrypted = if self.is_encrypted { ENCRYPTED } else { 0 };
+        Writer::new(buffer)
+            .u16(MAGIC)
+            .u8(self.version)
+            .u8(self.kind as u8 | encrypted)
+            .u32(self.session)
+            .u64(self.sender.0)
+            .u64(self.number);
+    }
+}
+
+/// In front of the records of a datagram: where they belong.
+///
+/// ```text
+///  0 length of this header u8   1 lane u8   2 items u16   4 epoch u32   8 sequence u64
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamHeader {
+    pub(crate) lane: u8,
+    pub(crate) epoch: u32,
+    pub(crate) sequence: u64,
+}
+
+pub(crate) const STREAM_HEADER_LEN: usize = 16;
+
+impl StreamHeader {
+    /// The header and the items behind it; a longer header's further fields are skipped.
+    #[inline]
+    pub(crate) fn parse(body: &[u8]) -> Option<(StreamHeader, &[u8])> {
+        let mut reader = Reader(body);
+        let [length, lane] = reader.array()?;
+        reader.u16()?;
+        let header = StreamHeader { lane, epoch: reader.u32()?, sequence: reader.u64()? };
+        let rest = body.get(usize::from(length)..)?;
+        (usize::from(length) >= STREAM_HEADER_LEN).then_some((header, rest))
+    }
+
+    #[inline]
+    pub(crate) fn emit(&self, items: u16, buffer: &mut [u8]) {
+        Writer::new(buffer)
+            .u8(STREAM_HEADER_LEN as u8)
+            .u8(self.lane)
+            .u16(items)
+            .u32(self.epoch)
+            .u64(self.sequence);
+    }
+}

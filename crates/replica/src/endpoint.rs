@@ -1,0 +1,325 @@
+//! One worker's end of all its streams.
+//!
+//! The owner of the endpoint (a worker loop, or a simulator) hands in datagrams as they come, appends records as they
+//! happen, and polls once a turn. Time is microseconds of any clock that does not go back. Memory is taken by
+//! [`Endpoint::new`] and [`Endpoint::add_peer`] alone.
+
+use std::net::SocketAddr;
+
+use thiserror::Error;
+
+use crate::buffers::Buffers;
+use crate::cluster_keys::ClusterKeys;
+use crate::copy::{Allowance, Copies, Copy, CopyId, Phase};
+use crate::datagram::DATAGRAM_MAX;
+use crate::fingerprint::Fingerprint;
+use crate::identity::{BootId, LANES, Lane, PeerIndex, Sequence, ShardId, WorkerId};
+use crate::link::{Link, Setting};
+use crate::options::{OptionError, Options};
+use crate::receive_stream::ReceiveStream;
+use crate::record::{ITEM_LEN_MAX, Item, Record};
+use crate::refusal::Refusals;
+use crate::scrub::Scrub;
+use crate::send_stream::SendStream;
+use crate::session::Identity;
+
+/// Replicas of a shard at most.
+pub const REPLICAS_MAX: usize = 4;
+
+/// One worker's end of all its streams.
+#[derive(Debug)]
+pub struct Endpoint {
+    pub(crate) setting: Setting,
+    pub(crate) peers: Box<[Option<Peer>]>,
+    /// Sorted by worker.
+    pub(crate) by_worker: Vec<(WorkerId, PeerIndex)>,
+    pub(crate) buffers: Buffers,
+    pub(crate) copies: Copies,
+    pub(crate) allowance: Allowance,
+    pub(crate) scrub: Scrub,
+    pub(crate) scratch: Box<[u8; DATAGRAM_MAX]>,
+    /// Peers that something is due for, a bit each.
+    pub(crate) due: Box<[u64]>,
+    /// When the timers of all peers are looked at again.
+    pub(crate) timers_us: u64,
+    /// The peers whose copies, and whose datagrams, go first.
+    pub(crate) copy_turn: usize,
+    pub(crate) send_turn: usize,
+    /// Some copy may have something to do.
+    pub(crate) is_copying: bool,
+    pub(crate) refused: Refusals,
+    incarnations: u64,
+}
+
+/// What an endpoint keeps of one peer.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) link: Link,
+    /// The peer's last known life; its streams belong to it.
+    pub(crate) boot: Option<BootId>,
+    pub(crate) lanes: [OwnLane; LANES],
+    pub(crate) streams: [ReceiveStream; LANES],
+    /// When the next heartbeat is due.
+    pub(crate) heartbeat_due_us: u64,
+    /// Windows were small when they were last told.
+    pub(crate) told_little_room: bool,
+}
+
+/// A stream that this worker sends, and the copies that go with it.
+#[derive(Debug)]
+pub(crate) struct OwnLane {
+    pub(crate) stream: SendStream,
+    pub(crate) copying: Option<CopyId>,
+    /// Copies for the peer's present life that wait for their turn.
+    pub(crate) waiting: u32,
+}
+
+/// Where a record went: which datagram of which streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    pub(crate) lane: Lane,
+    count: u8,
+    places: [Place; REPLICAS_MAX],
+}
+
+impl Ticket {
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places[..usize::from(self.count)]
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) peer: PeerIndex,
+    pub(crate) epoch: u32,
+    pub(crate) sequence: Sequence,
+}
+
+/// Why a peer cannot be added.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum PeerError {
+    /// `peers_max` is reached.
+    #[error("there is no room for another peer: raise peers_max")]
+    Full,
+    /// The worker is a peer already, or is this one.
+    #[error("worker {0} is a peer already, or this worker itself")]
+    Known(WorkerId),
+}
+
+impl Endpoint {
+    /// An endpoint without peers.
+    ///
+    /// # Errors
+    /// [`OptionError`].
+    pub fn new(
+        options: Options,
+        identity: Identity,
+        fingerprint: Fingerprint,
+        keys: ClusterKeys,
+    ) -> Result<Self, OptionError> {
+        options.check()?;
+        let peers_max = usize::from(options.peers_max);
+        Ok(Self {
+            peers: (0..peers_max).map(|_| None).collect(),
+            by_worker: Vec::with_capacity(peers_max),
+            buffers: Buffers::new(options.buffers),
+            copies: Copies::new(options.copies_max),
+            allowance: Allowance::new(options.copy_bytes_per_sec),
+            scrub: Scrub::default(),
+            scratch: Box::new([0; DATAGRAM_MAX]),
+            due: vec![0; peers_max.div_ceil(64)].into_boxed_slice(),
+            timers_us: 0,
+            copy_turn: 0,
+            send_turn: 0,
+            is_copying: false,
+            refused: Refusals::default(),
+            incarnations: 0,
+            setting: Setting { options, identity, fingerprint, keys },
+        })
+    }
+
+    /// Adds a worker that datagrams are exchanged with; takes its memory.
+    ///
+    /// # Errors
+    /// [`PeerError`].
+    pub fn add_peer(
+        &mut self,
+        worker: WorkerId,
+        address: SocketAddr,
+        now_us: u64,
+    ) -> Result<PeerIndex, PeerError> {
+        let Err(place) = self.by_worker.binary_search_by_key(&worker, |&(worker, _)| worker) else {
+            return Err(PeerError::Known(worker));
+        };
+        if worker == self.setting.identity.worker {
+            return Err(PeerError::Known(worker));
+        }
+        let free = self.peers.iter().position(Option::is_none).ok_or(PeerError::Full)?;
+        let peer = PeerIndex(free as u16);
+        let options = &self.setting.options;
+        let own_lane = |lane| OwnLane {
+            stream: SendStream::new(lane, options.log_datagrams, options.window_bytes),
+            copying: None,
+            waiting: 0,
+        };
+        self.incarnations += 1;
+        self.peers[free] = Some(Peer {
+            link: Link::new(&self.setting, worker, address, self.incarnations, now_us),
+            boot: None,
+            lanes: Lane::ALL.map(own_lane),
+            streams: Lane::ALL.map(ReceiveStream::new),
+            heartbeat_due_us: 0,
+            told_little_room: false,
+        });
+        self.by_worker.insert(place, (worker, peer));
+        self.mark(peer);
+        Ok(peer)
+    }
+
+    /// Forgets a peer, its streams and its copies. The sink is not told: who removes a peer knows.
+    pub fn remove_peer(&mut self, peer: PeerIndex) {
+        let Some(mut gone) = self.peers.get_mut(peer.index()).and_then(Option::take) else {
+            return;
+        };
+        gone.lanes.iter_mut().for_each(|lane| lane.stream.reset(&mut self.buffers));
+        gone.streams.iter_mut().for_each(|stream| stream.reset(0, &mut self.buffers));
+        self.by_worker.retain(|&(_, index)| index != peer);
+        self.copies.remove_peer(peer);
+    }
+
+    /// Takes new cluster keys. Sessions made with a key that is gone end at once, the others are replaced without
+    /// a pause; streams go on.
+    pub fn set_keys(&mut self, keys: ClusterKeys, now_us: u64) {
+        self.setting.keys = keys;
+        for peer in self.peers.iter_mut().flatten() {
+            peer.link.keys_changed(&self.setting.keys, now_us);
+        }
+        self.timers_us = 0;
+    }
+
+    /// Appends a record to the lane's streams to these peers. It goes out with the next poll. A stream that is not
+    /// open, or whose log is full, is passed over: its copy will bring the record.
+    ///
+    /// # Panics
+    /// If there are more than [`REPLICAS_MAX`] peers, or the body is too long.
+    #[inline]
+    pub fn append(
+        &mut self,
+        peers: &[PeerIndex],
+        lane: Lane,
+        record: &Record<'_>,
+        now_us: u64,
+    ) -> Ticket {
+        assert!(peers.len() <= REPLICAS_MAX, "a shard has at most four replicas");
+        let mut item = [0; ITEM_LEN_MAX];
+        let length = Item::Record(*record).emit(&mut item);
+        let none = Place { peer: PeerIndex(0), epoch: 0, sequence: Sequence(0) };
+        let mut ticket = Ticket { lane, count: 0, places: [none; REPLICAS_MAX] };
+        for &peer in peers {
+            if let Some((epoch, sequence)) = self.append_item(peer, lane, &item[..length], now_us) {
+                let place = Place { peer, epoch, sequence: Sequence(sequence) };
+                ticket.places[usize::from(ticket.count)] = place;
+                ticket.count += 1;
+            }
+        }
+        ticket
+    }
+
+    /// Appends an encoded item; returns epoch and sequence.
+    #[inline]
+    fn append_item(
+        &mut self,
+        index: PeerIndex,
+        lane: Lane,
+        item: &[u8],
+        now_us: u64,
+    ) -> Option<(u32, u64)> {
+        let peer = self.peers.get_mut(index.index())?.as_mut()?;
+        let stream = &mut peer.lanes[lane.index()].stream;
+        if !stream.is_open() {
+            return None;
+        }
+        let epoch = stream.epoch();
+        if let Ok(sequence) = stream.append(&mut self.buffers, now_us, item) {
+            peer.link.counters.records_sent += 1;
+            self.mark(index);
+            return Some((epoch, sequence));
+        }
+        self.make_room(index, lane);
+        None
+    }
+
+    /// A log is full, or the pool is empty: the stream with the longest log falls out of sync, and the one that wanted
+    /// to append, since an item of it was lost.
+    #[cold]
+    pub(crate) fn make_room(&mut self, index: PeerIndex, lane: Lane) {
+        if self.buffers.available() == 0 {
+            let lanes = |(place, peer): (usize, &Option<Peer>)| {
+                let peer = peer.as_ref()?;
+                let longest = Lane::ALL
+                    .into_iter()
+                    .max_by_key(|lane| peer.lanes[lane.index()].stream.logged())?;
+                Some((peer.lanes[longest.index()].stream.logged(), place, longest))
+            };
+            let longest = self.peers.iter().enumerate().filter_map(lanes).max();
+            if let Some((_, place, longest)) = longest {
+                self.fall_out_of_sync(PeerIndex(place as u16), longest);
+            }
+        }
+        self.fall_out_of_sync(index, lane);
+    }
+
+    /// Starts a stream over; its copies start over too.
+    pub(crate) fn fall_out_of_sync(&mut self, index: PeerIndex, lane: Lane) {
+        let Some(peer) = self.peers[index.index()].as_mut() else { return };
+        let own = &mut peer.lanes[lane.index()];
+        if own.stream.is_open() {
+            peer.link.counters.resyncs += 1;
+        }
+        own.stream.reset(&mut self.buffers);
+        own.copying = None;
+        own.waiting = 0;
+        for copy in self.copies.of_peer_mut(index).filter(|copy| copy.lane == lane) {
+            copy.restart();
+            own.waiting += u32::from(Some(copy.boot) == peer.boot);
+        }
+        peer.heartbeat_due_us = 0;
+        self.is_copying = true;
+        self.mark(index);
+    }
+
+    #[inline]
+    pub(crate) fn mark(&mut self, peer: PeerIndex) {
+        self.due[peer.index() / 64] |= 1 << (peer.index() % 64);
+    }
+
+    /// Wants the slabs (shard, lane) of this worker copied to a peer, in the life `boot` of it, and kept in sync.
+    /// None if `copies_max` is reached or there is no such peer.
+    pub fn start_copy(
+        &mut self,
+        peer: PeerIndex,
+        boot: BootId,
+        shard: ShardId,
+        lane: Lane,
+    ) -> Option<CopyId> {
+        let known = self.peers.get_mut(peer.index())?.as_mut()?;
+        let phase = Phase::Waiting;
+        let copy = Copy { peer, boot, lane, shard, phase, cursor: 0, total: 0 };
+        let id = self.copies.insert(copy)?;
+        known.lanes[lane.index()].waiting += u32::from(known.boot == Some(boot));
+        self.is_copying = true;
+        Some(id)
+    }
+
+    /// Wants a slab no longer kept in sync at a peer. The peer keeps what it has until its owner frees it.
+    pub fn stop_copy(&mut self, id: CopyId) {
+        let Some(copy) = self.copies.remove(id) else { return };
+        let Some(peer) = self.peers[copy.peer.index()].as_mut() else { return };
+        let own = &mut peer.lanes[copy.lane.index()];
+        if own.copying == Some(id) {
+            own.copying = None;
+        } else if copy.phase == Phase::Waiting && peer.boot == Some(copy.boot) {
+            own.waiting -= 1;
+        }
+    }
+}

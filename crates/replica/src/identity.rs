@@ -1,0 +1,79 @@
+//! Who sends, what about, and which datagram: a type for each.
+
+use std::fmt;
+
+/// Lanes of a shard: public ports are dealt to them by block index.
+pub const LANES: usize = 8;
+
+/// A worker of the cluster: a number that all nodes agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkerId(pub u64);
+
+/// One life of a process, drawn at random when it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BootId(pub u128);
+
+/// A shard, by the number that all nodes know it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShardId(pub u32);
+
+/// A lane of every shard: 0 to 7. One shard and one lane are one slab of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Lane(u8);
+
+impl Lane {
+    /// All lanes in order.
+    pub const ALL: [Lane; LANES] =
+        [Lane(0), Lane(1), Lane(2), Lane(3), Lane(4), Lane(5), Lane(6), Lane(7)];
+
+    /// None if there is no such lane.
+    pub fn new(number: u8) -> Option<Lane> {
+        (usize::from(number) < LANES).then_some(Lane(number))
+    }
+
+    /// Its number, below [`LANES`].
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// A peer's place in the table of one [`Endpoint`](crate::Endpoint); used again after the peer was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PeerIndex(pub u16);
+
+impl PeerIndex {
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Number of a datagram of a stream, from 1 in each epoch. 0 = none yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sequence(pub u64);
+
+/// Where a stream comes from, as a receiver sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// The sender's place in the receiver's table.
+    pub peer: PeerIndex,
+    /// The sender.
+    pub worker: WorkerId,
+    /// The lane that the stream is about.
+    pub lane: Lane,
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Display for BootId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}

@@ -1,0 +1,286 @@
+//! Hot: a datagram that came in: whose it is, whether it is authentic, and what it brings.
+
+use std::net::SocketAddr;
+
+use crate::buffers::Buffers;
+use crate::control::{Acknowledgement, Field, Position, fields};
+use crate::counters::PeerCounters;
+use crate::datagram::{DatagramKind, Header, STREAM_HEADER_LEN, StreamHeader};
+use crate::endpoint::{Endpoint, Peer};
+use crate::identity::{Lane, Origin, PeerIndex, ShardId, WorkerId};
+use crate::receive_stream::{Arrival, ReceiveStream};
+use crate::record::{Item, Items, Kind, RECORD_HEADER_LEN, Record};
+use crate::refusal::Refusal;
+use crate::send_stream::WINDOW;
+use crate::traits::Sink;
+
+/// Items of a datagram at most: what a [`Sink`] must have room for to be given one.
+pub const ITEMS_MAX: usize = (crate::datagram::BODY_MAX - STREAM_HEADER_LEN) / RECORD_HEADER_LEN;
+
+/// Records that a sink is given at once.
+const BURST: usize = 32;
+
+impl Endpoint {
+    /// Takes a datagram (UDP payload), which is decrypted in place. What it brings is given to the sink before this
+    /// returns; answers go out with the next poll.
+    ///
+    /// # Errors
+    /// Why it was not used; counted already.
+    pub fn receive<S: Sink>(
+        &mut self,
+        from: SocketAddr,
+        datagram: &mut [u8],
+        now_us: u64,
+        sink: &mut S,
+    ) -> Result<(), Refusal> {
+        let header = Header::parse(datagram).inspect_err(|&refusal| self.refused.count(refusal))?;
+        let Some(index) = self.find(from, header.sender) else {
+            self.refused.count(Refusal::NotAPeer);
+            return Err(Refusal::NotAPeer);
+        };
+        let result = self.receive_from(index, &header, datagram, now_us, sink);
+        if let (Err(refusal), Some(peer)) = (result, &mut self.peers[index.index()]) {
+            peer.link.counters.refused.count(refusal);
+        }
+        result
+    }
+
+    fn find(&self, from: SocketAddr, sender: WorkerId) -> Option<PeerIndex> {
+        let place = self.by_worker.binary_search_by_key(&sender, |&(worker, _)| worker).ok()?;
+        let (_, index) = self.by_worker[place];
+        let peer = self.peers[index.index()].as_ref()?;
+        (peer.link.address == from).then_some(index)
+    }
+
+    fn receive_from<S: Sink>(
+        &mut self,
+        index: PeerIndex,
+        header: &Header,
+        datagram: &mut [u8],
+        now_us: u64,
+        sink: &mut S,
+    ) -> Result<(), Refusal> {
+        let Some(peer) = self.peers[index.index()].as_mut() else { return Err(Refusal::NotAPeer) };
+        self.due[index.index() / 64] |= 1 << (index.index() % 64);
+        let options = &self.setting.options;
+        match header.kind {
+            DatagramKind::Hello => {
+                if peer.link.hear_hello(header, datagram, &self.setting, now_us)? {
+                    self.session_begins(index, sink);
+                }
+                Ok(())
+            }
+            DatagramKind::Records => {
+                let body = peer.link.open(header, datagram, options, now_us)?;
+                let origin = Origin { peer: index, worker: peer.link.worker, lane: Lane::ALL[0] };
+                peer.receive_records(body, origin, &mut self.buffers, sink)
+            }
+            DatagramKind::Control => {
+                let body = peer.link.open(header, datagram, options, now_us)?;
+                self.receive_control(index, body, now_us, sink)
+            }
+        }
+    }
+
+    /// A new session; if the peer lives a new life, its streams are void.
+    fn session_begins<S: Sink>(&mut self, index: PeerIndex, sink: &mut S) {
+        let Some(peer) = self.peers[index.index()].as_mut() else { return };
+        let boot = peer.link.session.as_ref().map(|session| session.peer_boot);
+        peer.heartbeat_due_us = 0;
+        if peer.boot == boot {
+            return;
+        }
+        peer.link.counters.restarts += u64::from(peer.boot.is_some());
+        peer.boot = boot;
+        let worker = peer.link.worker;
+        for (lane, stream) in Lane::ALL.into_iter().zip(&mut peer.streams) {
+            if stream.epoch != 0 {
+                stream.reset(0, &mut self.buffers);
+                sink.stream_reset(Origin { peer: index, worker, lane });
+            }
+        }
+        for lane in Lane::ALL {
+            self.fall_out_of_sync(index, lane);
+        }
+    }
+
+    fn receive_control<S: Sink>(
+        &mut self,
+        index: PeerIndex,
+        body: &[u8],
+        now_us: u64,
+        sink: &mut S,
+    ) -> Result<(), Refusal> {
+        let mut result = Ok(());
+        for field in fields(body) {
+            let outcome = match field {
+                Field::Position(position) => self.take_position(index, &position, sink),
+                Field::Acknowledgement(ack) => self.take_acknowledgement(index, &ack, now_us),
+            };
+            result = result.and(outcome);
+        }
+        result
+    }
+
+    fn take_position<S: Sink>(
+        &mut self,
+        index: PeerIndex,
+        position: &Position,
+        sink: &mut S,
+    ) -> Result<(), Refusal> {
+        let lane = Lane::new(position.lane).ok_or(Refusal::Malformed)?;
+        let Some(peer) = self.peers[index.index()].as_mut() else { return Err(Refusal::NotAPeer) };
+        let origin = Origin { peer: index, worker: peer.link.worker, lane };
+        let stream = &mut peer.streams[lane.index()];
+        stream.enter(position.epoch, origin, &mut self.buffers, sink)?;
+        stream.note_sent(position.last);
+        Ok(())
+    }
+
+    fn take_acknowledgement(
+        &mut self,
+        index: PeerIndex,
+        ack: &Acknowledgement,
+        now_us: u64,
+    ) -> Result<(), Refusal> {
+        let lane = Lane::new(ack.lane).ok_or(Refusal::Malformed)?;
+        let Some(peer) = self.peers[index.index()].as_mut() else { return Err(Refusal::NotAPeer) };
+        let own = &mut peer.lanes[lane.index()];
+        match ack.epoch.cmp(&own.stream.epoch()) {
+            std::cmp::Ordering::Less => return Err(Refusal::StaleEpoch),
+            std::cmp::Ordering::Greater => return Err(Refusal::Malformed),
+            std::cmp::Ordering::Equal => {}
+        }
+        let sample =
+            own.stream.acknowledge(ack, &mut self.buffers, now_us).ok_or(Refusal::Malformed)?;
+        if let Some(sample_us) = sample {
+            peer.link.round_trip.measured(sample_us);
+        }
+        self.copy_acknowledged(index, lane);
+        self.scrub.verdict(index, lane, ack.check, ack.differs, now_us, &self.setting.options);
+        Ok(())
+    }
+}
+
+impl ReceiveStream {
+    /// Begins a newer epoch if this is one.
+    fn enter<S: Sink>(
+        &mut self,
+        epoch: u32,
+        origin: Origin,
+        buffers: &mut Buffers,
+        sink: &mut S,
+    ) -> Result<(), Refusal> {
+        if epoch < self.epoch || epoch == 0 {
+            return Err(Refusal::StaleEpoch);
+        }
+        if epoch > self.epoch {
+            self.reset(epoch, buffers);
+            sink.stream_reset(origin);
+        }
+        Ok(())
+    }
+}
+
+impl Peer {
+    fn receive_records<S: Sink>(
+        &mut self,
+        body: &[u8],
+        mut origin: Origin,
+        buffers: &mut Buffers,
+        sink: &mut S,
+    ) -> Result<(), Refusal> {
+        let (header, items) = StreamHeader::parse(body).ok_or(Refusal::Malformed)?;
+        origin.lane = Lane::new(header.lane).ok_or(Refusal::Malformed)?;
+        let stream = &mut self.streams[origin.lane.index()];
+        stream.enter(header.epoch, origin, buffers, sink)?;
+        let counters = &mut self.link.counters;
+        match stream.arrive(header.sequence, items, buffers) {
+            Arrival::Next if sink.room() < ITEMS_MAX => Err(Refusal::NoRoom),
+            Arrival::Next => {
+                stream.check = deliver(items, origin, stream.check, counters, sink);
+                if let Some((buffer, _)) = stream.pop_held() {
+                    buffers.give(buffer);
+                }
+                stream.delivered();
+                self.deliver_held(origin, buffers, sink);
+                Ok(())
+            }
+            Arrival::Held => {
+                counters.gaps += 1;
+                Ok(())
+            }
+            Arrival::Again => {
+                counters.duplicates += 1;
+                Ok(())
+            }
+            Arrival::NoRoom => Err(Refusal::NoRoom),
+        }
+    }
+
+    /// Delivers what was held and is in turn now, as far as the sink has room.
+    pub(crate) fn deliver_held<S: Sink>(
+        &mut self,
+        origin: Origin,
+        buffers: &mut Buffers,
+        sink: &mut S,
+    ) {
+        let stream = &mut self.streams[origin.lane.index()];
+        let counters = &mut self.link.counters;
+        while stream.has_held() && sink.room() >= ITEMS_MAX {
+            let Some((buffer, length)) = stream.pop_held() else { return };
+            let items = &buffers.get(&buffer)[..usize::from(length)];
+            stream.check = deliver(items, origin, stream.check, counters, sink);
+            buffers.give(buffer);
+            stream.delivered();
+        }
+    }
+}
+
+/// Gives the items of a datagram to the sink: records in bursts, marks between them. Returns the last comparison.
+#[inline]
+fn deliver<S: Sink>(
+    items: &[u8],
+    origin: Origin,
+    mut check: (u32, bool),
+    counters: &mut PeerCounters,
+    sink: &mut S,
+) -> (u32, bool) {
+    const NONE: Record<'_> =
+        Record { kind: Kind::Touch, shard: ShardId(0), slot: 0, version: 0, body: &[] };
+    let mut burst = [NONE; BURST];
+    let mut count = 0;
+    let mut items = Items::new(items);
+    for item in items.by_ref() {
+        if let Item::Record(record) = item {
+            burst[count] = record;
+            count += 1;
+            counters.records_applied += 1;
+            if count < BURST {
+                continue;
+            }
+        }
+        if count > 0 {
+            sink.apply(origin, &burst[..count]);
+            count = 0;
+        }
+        match item {
+            Item::Record(_) => {}
+            Item::CopyStart { shard, slots } => sink.copy_started(origin, shard, slots),
+            Item::CopyEnd { shard } => sink.copy_finished(origin, shard),
+            Item::Sum { shard, slots, number, sum } => {
+                check = (number, sink.sum(origin, shard, slots) != sum);
+            }
+        }
+    }
+    if count > 0 {
+        sink.apply(origin, &burst[..count]);
+    }
+    counters.items_skipped += items.skipped;
+    check
+}
+
+/// Datagrams that a sink with this much room may be sent.
+pub(crate) fn window(room: usize) -> u16 {
+    (room / ITEMS_MAX).min(WINDOW as usize) as u16
+}

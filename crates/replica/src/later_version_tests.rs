@@ -1,0 +1,259 @@
+//! A peer of another protocol version, written out by hand: what it adds is skipped, what we know works.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use bolero::check;
+
+use crate::cluster_keys::ClusterKeys;
+use crate::control::{Field, fields};
+use crate::copy::CopyRoom;
+use crate::datagram::{DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header};
+use crate::endpoint::Endpoint;
+use crate::fingerprint::Fingerprint;
+use crate::hello::{Challenge, Hello};
+use crate::identity::{BootId, Lane, Origin, PeerIndex, ShardId, WorkerId};
+use crate::options::Options;
+use crate::record::Record;
+use crate::refusal::Refusal;
+use crate::seal::SealKey;
+use crate::session::{Identity, direction, hello_key};
+use crate::traits::{Sink, Source, Transmit};
+
+const OWN: WorkerId = WorkerId(1);
+const PEER: WorkerId = WorkerId(2);
+const OWN_BOOT: BootId = BootId(11);
+const PEER_BOOT: BootId = BootId(22);
+const PEER_CHALLENGE: Challenge = [7; 16];
+
+fn peer_address() -> SocketAddr {
+    SocketAddr::from(([10, 9, 0, 2], 4789))
+}
+
+fn keys() -> ClusterKeys {
+    ClusterKeys::parse(&"3c".repeat(32), 0o600, 0, 0).unwrap()
+}
+
+/// Notes what is applied; has no slabs.
+#[derive(Default)]
+struct Notes {
+    applied: Vec<(u32, Vec<u8>)>,
+}
+
+impl Sink for Notes {
+    fn room(&self) -> usize {
+        1_000
+    }
+    fn apply(&mut self, _: Origin, records: &[Record<'_>]) {
+        self.applied.extend(records.iter().map(|record| (record.slot, record.body.to_vec())));
+    }
+    fn stream_reset(&mut self, _: Origin) {}
+    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32) {}
+    fn copy_finished(&mut self, _: Origin, _: ShardId) {}
+    fn sum(&self, _: Origin, _: ShardId, _: Range<u32>) -> u64 {
+        0
+    }
+}
+
+impl Source for Notes {
+    fn slots(&self, _: ShardId, _: Lane) -> u32 {
+        0
+    }
+    fn walk(
+        &mut self,
+        _: ShardId,
+        _: Lane,
+        slots: Range<u32>,
+        _: u32,
+        _: &mut CopyRoom<'_>,
+    ) -> u32 {
+        slots.end
+    }
+    fn sum(&self, _: ShardId, _: Lane, _: Range<u32>) -> u64 {
+        0
+    }
+}
+
+struct Sent(Vec<Vec<u8>>);
+
+impl Transmit for Sent {
+    fn send(&mut self, _: SocketAddr, datagram: &[u8]) -> bool {
+        self.0.push(datagram.to_vec());
+        true
+    }
+}
+
+/// Our endpoint, and the hand-made peer's numbers and keys.
+struct Meeting {
+    endpoint: Endpoint,
+    peer: PeerIndex,
+    notes: Notes,
+    now_us: u64,
+    number: u64,
+    keys: Option<(SealKey, u32, SealKey)>,
+}
+
+/// The bytes of a HELLO: versions, our challenge as echo, and what a later version adds.
+fn hello_body(versions: [u8; 2], echo: &Challenge, fixed_more: usize, parts: &[u8]) -> Vec<u8> {
+    let mut body = vec![60 + fixed_more as u8, versions[0], versions[1], 0];
+    body.extend(OWN.0.to_be_bytes());
+    body.extend(PEER_BOOT.0.to_be_bytes());
+    body.extend(PEER_CHALLENGE);
+    body.extend(echo);
+    body.extend(vec![0xEE; fixed_more]);
+    body.extend(parts);
+    body
+}
+
+impl Meeting {
+    fn new() -> Self {
+        let identity = Identity { worker: OWN, boot: OWN_BOOT, secret: [9; 32] };
+        let mut endpoint =
+            Endpoint::new(Options::default(), identity, Fingerprint::default(), keys()).unwrap();
+        let peer = endpoint.add_peer(PEER, peer_address(), 0).unwrap();
+        Self { endpoint, peer, notes: Notes::default(), now_us: 0, number: 0, keys: None }
+    }
+
+    fn poll(&mut self) -> Vec<Vec<u8>> {
+        self.now_us += 1_000;
+        let mut sent = Sent(Vec::new());
+        self.endpoint.poll(self.now_us, &mut self.notes, &mut sent);
+        sent.0
+    }
+
+    fn send(&mut self, version: u8, kind: DatagramKind, body: &[u8]) -> Result<(), Refusal> {
+        self.number += 1;
+        let (cluster, number) = (keys(), self.number);
+        let hello = hello_key(cluster.first(), PEER, PEER_BOOT, OWN);
+        let (key, session) = match (&self.keys, kind) {
+            (Some((key, session, _)), DatagramKind::Records | DatagramKind::Control) => {
+                (key, *session)
+            }
+            _ => (&hello, 0),
+        };
+        let mut datagram = [0; DATAGRAM_MAX];
+        let header = Header { version, kind, is_encrypted: false, session, sender: PEER, number };
+        header.emit(&mut datagram);
+        datagram[HEADER_LEN..HEADER_LEN + body.len()].copy_from_slice(body);
+        let length = key.seal(number, false, body.len(), &mut datagram);
+        let from = peer_address();
+        self.endpoint.receive(from, &mut datagram[..length], self.now_us, &mut self.notes)
+    }
+
+    /// The peer's HELLO of these versions, in answer to ours.
+    fn shake_hands(&mut self, versions: [u8; 2], more: usize, parts: &[u8]) -> Result<(), Refusal> {
+        let first = self.poll().remove(0);
+        let ours = Hello::parse(&first[HEADER_LEN..], &Fingerprint::default()).unwrap();
+        let body = hello_body(versions, &ours.challenge, more, parts);
+        self.send(1, DatagramKind::Hello, &body)?;
+        let (cluster, own) = (keys(), (OWN, OWN_BOOT, ours.challenge));
+        let peer = (PEER, PEER_BOOT, PEER_CHALLENGE);
+        let (send_key, session) = direction(cluster.first(), peer, own);
+        self.keys = Some((send_key, session, direction(cluster.first(), own, peer).0));
+        Ok(())
+    }
+
+    fn refused(&self, refusal: Refusal) -> u64 {
+        let status = self.endpoint.peer_status(self.peer, self.now_us).unwrap();
+        status.counters.refused.of(refusal)
+    }
+}
+
+/// Items in front of which a stream header of `length` bytes stands.
+fn records(length: u8, sequence: u64, items: &[u8]) -> Vec<u8> {
+    let mut body = vec![length, 0, 0, 9];
+    body.extend(1u32.to_be_bytes());
+    body.extend(sequence.to_be_bytes());
+    body.resize(usize::from(length), 0xEE);
+    body.extend(items);
+    body
+}
+
+fn item(kind: u8, fields: &[u8]) -> Vec<u8> {
+    [&[kind, fields.len() as u8], fields].concat()
+}
+
+fn create(slot: u32, body: &[u8]) -> Vec<u8> {
+    let mut fields = 5u32.to_be_bytes().to_vec();
+    fields.extend(slot.to_be_bytes());
+    fields.extend(1u32.to_be_bytes());
+    fields.extend(body);
+    item(1, &fields)
+}
+
+/// Version 2 speaks to us in version 1, with fields and types that we do not know.
+#[test]
+fn the_next_version_is_understood() {
+    let mut meeting = Meeting::new();
+    meeting.shake_hands([1, 2], 12, &item(99, &[1, 2, 3])).unwrap();
+    let items = [
+        create(1, b"one"),
+        item(120, b"a record of version 2"),
+        create(2, b"two"),
+        item(33, b"\0\0\0\x05and more"),
+        item(7 + 1, &[]),
+        create(3, b""),
+    ];
+    meeting.send(1, DatagramKind::Records, &records(24, 1, &items.concat())).unwrap();
+    let applied = [(1, b"one".to_vec()), (2, b"two".to_vec()), (3, Vec::new())];
+    assert_eq!(meeting.notes.applied, applied);
+    // Our answer is one that the peer can read: an acknowledgement of its epoch.
+    let sent = meeting.poll();
+    let (_, _, key) = meeting.keys.as_ref().unwrap();
+    let acknowledged = sent.into_iter().any(|mut datagram| {
+        let header = Header::parse(&datagram).unwrap();
+        assert_eq!(header.version, 1);
+        header.kind == DatagramKind::Control
+            && fields(key.open(header.number, header.is_encrypted, &mut datagram).unwrap())
+                .any(|field| matches!(field, Field::Acknowledgement(ack) if ack.cumulative == 1))
+    });
+    assert!(acknowledged);
+    let control = [item(77, &[1; 9]), item(1, &[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5, 1, 1])];
+    meeting.send(1, DatagramKind::Control, &control.concat()).unwrap();
+    assert_eq!(meeting.endpoint.behind(meeting.peer, Lane::ALL[0]), 4);
+    let status = meeting.endpoint.peer_status(meeting.peer, meeting.now_us).unwrap();
+    assert_eq!(status.counters.items_skipped, 2);
+    // What was settled on is version 1.
+    let refused = meeting.send(2, DatagramKind::Control, &[]);
+    assert_eq!((refused, meeting.refused(Refusal::Version)), (Err(Refusal::Version), 1));
+}
+
+/// The version before: the newest that both speak is taken.
+#[test]
+fn the_version_before_is_understood() {
+    let mut meeting = Meeting::new();
+    meeting.shake_hands([0, 1], 0, &[]).unwrap();
+    meeting.send(1, DatagramKind::Records, &records(16, 1, &create(1, b"x"))).unwrap();
+    assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
+}
+
+#[test]
+fn no_version_in_common_is_refused_by_name() {
+    for versions in [[2, 3], [0, 0]] {
+        let mut meeting = Meeting::new();
+        assert_eq!(meeting.shake_hands(versions, 0, &[]), Err(Refusal::Version));
+        assert_eq!(meeting.refused(Refusal::Version), 1);
+    }
+}
+
+/// A peer that has the key and sends nonsense: nothing panics, nothing is kept beyond the bounds.
+#[test]
+fn authentic_nonsense_does_no_harm() {
+    check!().with_type::<Vec<(u8, u8, Vec<u8>)>>().for_each(|bodies| {
+        let mut meeting = Meeting::new();
+        meeting.shake_hands([1, 1], 0, &[]).unwrap();
+        for (kind, sequence, bytes) in bodies {
+            let bytes = &bytes[..bytes.len().min(1_300)];
+            let (kind, body) = match kind % 4 {
+                0 => (DatagramKind::Hello, bytes.to_vec()),
+                1 => (DatagramKind::Control, bytes.to_vec()),
+                2 => (DatagramKind::Records, bytes.to_vec()),
+                _ => (DatagramKind::Records, records(16, u64::from(*sequence), bytes)),
+            };
+            let _ = meeting.send(1, kind, &body);
+            meeting.poll();
+        }
+        let (used, total) = meeting.endpoint.buffers_used();
+        assert!(used < total / 4);
+    });
+}

@@ -1,0 +1,294 @@
+//! One peer as the network sees it: handshake, session, times, and what comes in authentic.
+
+use std::net::SocketAddr;
+
+use crate::cluster_keys::ClusterKeys;
+use crate::counters::PeerCounters;
+use crate::datagram::{DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header, VERSION_MIN};
+use crate::fingerprint::{Fingerprint, FingerprintPart};
+use crate::hello::{HELLO_LEN, Hello};
+use crate::identity::WorkerId;
+use crate::options::Options;
+use crate::refusal::Refusal;
+use crate::round_trip::RoundTrip;
+use crate::session::{Handshake, Heard, Identity, Session, hello_key};
+use crate::traits::Transmit;
+
+/// HELLOs of a peer that are checked in a heartbeat's time: each costs a few key derivations, some microseconds.
+const HELLO_CHECKS: u32 = 16;
+
+/// A peer that missed so many heartbeats may have lost the session.
+const SILENT_BEATS: u64 = 3;
+
+/// No two HELLOs closer than this.
+const HELLO_GAP_US: u64 = 1_000;
+
+/// Ids of sessions that are over, kept to tell them from unknown ones.
+const ENDED: usize = 4;
+
+/// What does not change while an endpoint lives, but for the keys.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    pub(crate) options: Options,
+    pub(crate) identity: Identity,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) keys: ClusterKeys,
+}
+
+/// The way out during one poll.
+#[derive(Debug)]
+pub(crate) struct Exit<'a, T> {
+    pub(crate) scratch: &'a mut [u8; DATAGRAM_MAX],
+    pub(crate) transmit: &'a mut T,
+    pub(crate) now_us: u64,
+    /// Datagrams that may still be sent.
+    pub(crate) budget: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) worker: WorkerId,
+    pub(crate) address: SocketAddr,
+    pub(crate) session: Option<Session>,
+    pub(crate) round_trip: RoundTrip,
+    pub(crate) counters: PeerCounters,
+    /// The part of the fingerprint that the peer's last HELLO differed in.
+    pub(crate) difference: Option<FingerprintPart>,
+    /// When something authentic of a session came, or when the peer was added.
+    pub(crate) heard_us: u64,
+    pub(crate) hello_due_us: u64,
+    handshake: Handshake,
+    hello_sent_us: Option<u64>,
+    hello_checks: (u64, u32),
+    ended: [u32; ENDED],
+}
+
+impl Link {
+    pub(crate) fn new(
+        setting: &Setting,
+        worker: WorkerId,
+        address: SocketAddr,
+        incarnation: u64,
+        now_us: u64,
+    ) -> Self {
+        Self {
+            worker,
+            address,
+            session: None,
+            round_trip: RoundTrip::new(&setting.options),
+            counters: PeerCounters::default(),
+            difference: None,
+            heard_us: now_us,
+            hello_due_us: now_us,
+            handshake: Handshake::new(&setting.identity, worker, incarnation),
+            hello_sent_us: None,
+            hello_checks: (0, 0),
+            ended: [0; ENDED],
+        }
+    }
+
+    pub(crate) fn silent_us(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.heard_us)
+    }
+
+    /// The cluster's keys changed. Sessions of a key that is gone end; others are replaced.
+    pub(crate) fn keys_changed(&mut self, keys: &ClusterKeys, now_us: u64) {
+        self.handshake.keys_changed();
+        let may_go_on = self.session.as_mut().is_some_and(|session| session.keys_changed(keys));
+        if !may_go_on {
+            self.end_session();
+        } else if !self.session.as_ref().is_some_and(Session::is_outdated) {
+            return;
+        }
+        self.hello_due_us = now_us;
+    }
+
+    fn end_session(&mut self) {
+        if let Some(session) = self.session.take() {
+            self.ended.rotate_right(1);
+            self.ended[0] = session.receive_id;
+        }
+    }
+
+    /// Asks for a HELLO when none is on its way to be sent and there is a reason for one.
+    pub(crate) fn plan_hello(&mut self, options: &Options, now_us: u64) {
+        let wants = match &self.session {
+            None => true,
+            Some(session) => session.is_outdated() || self.silent_us(now_us) >= options.silence_us,
+        };
+        if wants && self.hello_due_us == u64::MAX {
+            self.hello_due_us = self.hello_sent_us.map_or(now_us, |sent| sent + options.hello_us);
+        }
+    }
+
+    fn hello_soon(&mut self, now_us: u64) {
+        let earliest_us = self.hello_sent_us.map_or(0, |sent| sent + HELLO_GAP_US);
+        self.hello_due_us = self.hello_due_us.min(earliest_us.max(now_us));
+    }
+
+    pub(crate) fn send_hello<T: Transmit>(&mut self, setting: &Setting, exit: &mut Exit<'_, T>) {
+        let Setting { identity, fingerprint, keys, .. } = setting;
+        let session = self.session.as_ref();
+        let (number, hello) = self.handshake.hello(identity, self.worker, fingerprint, session);
+        let header = Header {
+            version: VERSION_MIN,
+            kind: DatagramKind::Hello,
+            is_encrypted: false,
+            session: 0,
+            sender: identity.worker,
+            number,
+        };
+        header.emit(exit.scratch);
+        hello.emit(&mut exit.scratch[HEADER_LEN..]);
+        let key = hello_key(keys.first(), identity.worker, identity.boot, self.worker);
+        let length = key.seal(number, false, HELLO_LEN, exit.scratch);
+        self.hello_due_us = u64::MAX;
+        self.hello_sent_us = Some(exit.now_us);
+        self.pass_on(length, exit);
+    }
+
+    /// Seals a body and sends it. False if there is no session, or no room to send.
+    #[inline]
+    pub(crate) fn send<T: Transmit>(
+        &mut self,
+        kind: DatagramKind,
+        setting: &Setting,
+        body: &[u8],
+        exit: &mut Exit<'_, T>,
+    ) -> bool {
+        let Some(session) = &mut self.session else { return false };
+        let is_encrypted = setting.options.is_encrypted;
+        let (version, id) = (session.version, session.send_id);
+        let (number, key) = session.next_number();
+        let sender = setting.identity.worker;
+        Header { version, kind, is_encrypted, session: id, sender, number }.emit(exit.scratch);
+        exit.scratch[HEADER_LEN..HEADER_LEN + body.len()].copy_from_slice(body);
+        let length = key.seal(number, is_encrypted, body.len(), exit.scratch);
+        self.pass_on(length, exit)
+    }
+
+    fn pass_on<T: Transmit>(&mut self, length: usize, exit: &mut Exit<'_, T>) -> bool {
+        self.counters.datagrams_sent += 1;
+        self.counters.bytes_sent += length as u64;
+        let is_taken = exit.transmit.send(self.address, &exit.scratch[..length]);
+        exit.budget = if is_taken { exit.budget - 1 } else { 0 };
+        is_taken
+    }
+
+    /// Opens a datagram of a session; the body in the clear.
+    #[inline]
+    pub(crate) fn open<'a>(
+        &mut self,
+        header: &Header,
+        datagram: &'a mut [u8],
+        options: &Options,
+        now_us: u64,
+    ) -> Result<&'a [u8], Refusal> {
+        let session = match &mut self.session {
+            Some(session) if session.receive_id == header.session => session,
+            _ => return Err(self.unknown_session(header, options, now_us)),
+        };
+        if header.version != session.version {
+            return Err(Refusal::Version);
+        }
+        if !session.window.is_new(header.number) {
+            return Err(Refusal::Replayed);
+        }
+        let body = session
+            .receive_key
+            .open(header.number, header.is_encrypted, datagram)
+            .ok_or(Refusal::BadMac)?;
+        session.window.note(header.number);
+        self.note_heard(options, now_us);
+        Ok(body)
+    }
+
+    fn unknown_session(&mut self, header: &Header, options: &Options, now_us: u64) -> Refusal {
+        if header.session != 0 && self.ended.contains(&header.session) {
+            return Refusal::OldBoot;
+        }
+        // Perhaps the peer's confirmation was lost. Who forges such datagrams gains a HELLO now and then.
+        let is_silent = self.silent_us(now_us) >= SILENT_BEATS * options.heartbeat_us;
+        let is_due = |sent| now_us >= sent + 2 * options.heartbeat_us;
+        if (self.session.is_none() || is_silent) && self.hello_sent_us.is_none_or(is_due) {
+            self.hello_soon(now_us);
+        }
+        Refusal::NoSession
+    }
+
+    fn note_heard(&mut self, options: &Options, now_us: u64) {
+        let beats = self.silent_us(now_us) / options.heartbeat_us;
+        // One may be late by as much as its own time.
+        self.counters.heartbeats_missed += beats.saturating_sub(1);
+        self.counters.datagrams_received += 1;
+        self.heard_us = now_us;
+    }
+
+    /// A HELLO came. Returns whether a session was set up.
+    pub(crate) fn hear_hello(
+        &mut self,
+        header: &Header,
+        datagram: &mut [u8],
+        setting: &Setting,
+        now_us: u64,
+    ) -> Result<bool, Refusal> {
+        let Setting { options, identity, fingerprint, keys } = setting;
+        let beat = now_us / options.heartbeat_us;
+        let (checked_beat, checks) = &mut self.hello_checks;
+        if *checked_beat != beat {
+            (*checked_beat, *checks) = (beat, 0);
+        }
+        if *checks >= HELLO_CHECKS {
+            return Err(Refusal::HelloRate);
+        }
+        *checks += 1;
+        if header.is_encrypted {
+            return Err(Refusal::Malformed);
+        }
+        let boot = Hello::boot_of(&datagram[HEADER_LEN..]).ok_or(Refusal::Truncated)?;
+        let opens = |key: &&crate::cluster_keys::ClusterKey| {
+            let key = hello_key(key, self.worker, boot, identity.worker);
+            // A tag alone leaves what it was computed over as it is, so a second key can be tried.
+            let mut copy = [0; DATAGRAM_MAX];
+            let copy = &mut copy[..datagram.len()];
+            copy.copy_from_slice(datagram);
+            key.open(header.number, false, copy).is_some()
+        };
+        let key = keys.all().iter().find(opens).ok_or(Refusal::BadMac)?;
+        let body = &datagram[HEADER_LEN..datagram.len() - crate::datagram::TAG_LEN];
+        let hello = Hello::parse(body, fingerprint)
+            .filter(|hello| hello.receiver == identity.worker)
+            .ok_or(Refusal::Malformed)?;
+        let before = self.session.as_ref().map(|session| session.receive_id);
+        let context = (identity, keys, fingerprint);
+        // A peer that is heard has no reason to begin anew, unless its key changed.
+        let is_alive = self.silent_us(now_us) < SILENT_BEATS * options.heartbeat_us;
+        let is_wanted =
+            !self.session.as_ref().is_some_and(|session| is_alive && session.is_of(key));
+        let session = &mut self.session;
+        let (heard, is_due) =
+            self.handshake.heard(&hello, self.worker, key, context, session, is_wanted);
+        if is_due {
+            self.hello_soon(now_us);
+        }
+        match heard {
+            Heard::Nothing => Ok(false),
+            Heard::Version => Err(Refusal::Version),
+            Heard::Differs(part) => {
+                self.difference = Some(part);
+                Err(Refusal::Fingerprint)
+            }
+            Heard::Session => {
+                self.ended.rotate_right(1);
+                self.ended[0] = before.unwrap_or(0);
+                self.difference = None;
+                self.counters.sessions += 1;
+                self.note_heard(options, now_us);
+                if !is_due {
+                    self.hello_due_us = u64::MAX;
+                }
+                Ok(true)
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Limits and times of an endpoint.
+
+use thiserror::Error;
+
+/// Limits and times; the defaults are for workers of one site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Encrypt what is sent. Authenticated it is in any case; encrypting costs less than authenticating alone, so
+    /// turn it off only to read along.
+    pub is_encrypted: bool,
+    /// Peers at most.
+    pub peers_max: u16,
+    /// Copies of slabs to keep at most, over all peers.
+    pub copies_max: usize,
+    /// Datagram buffers of 1,360 bytes for all streams together.
+    pub buffers: u32,
+    /// Datagrams that a stream may keep unacknowledged, sent or not, before it falls out of sync. A power of two.
+    pub log_datagrams: u32,
+    /// Bytes that a stream may have on the way; datagrams: at most 64.
+    pub window_bytes: u32,
+    /// A peer from whom nothing else is due hears a heartbeat this often.
+    pub heartbeat_us: u64,
+    /// Time between two HELLOs to a peer without session.
+    pub hello_us: u64,
+    /// After so long without a sign of a peer a new session is tried.
+    pub silence_us: u64,
+    /// After so long without a sign of a peer its streams fall out of sync, full or not.
+    pub give_up_us: u64,
+    /// Bounds of the retransmission timeout.
+    pub retransmit_min_us: u64,
+    /// See `retransmit_min_us`.
+    pub retransmit_max_us: u64,
+    /// Rate of the copy over all streams, in bytes of records per second.
+    pub copy_bytes_per_sec: u64,
+    /// Slots that one poll looks at for the copy.
+    pub copy_slots_per_poll: u32,
+    /// Time between two sums of the scrub over all streams; 0 = no scrub.
+    pub scrub_us: u64,
+    /// An extent that differed is compared again after this time before it is copied.
+    pub settle_us: u64,
+    /// Datagrams that one poll sends at most.
+    pub burst: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            is_encrypted: true,
+            peers_max: 64,
+            copies_max: 4096,
+            buffers: 8192,
+            log_datagrams: 1024,
+            window_bytes: 64 * 1400,
+            heartbeat_us: 10_000,
+            hello_us: 50_000,
+            silence_us: 200_000,
+            give_up_us: 5_000_000,
+            retransmit_min_us: 2_000,
+            retransmit_max_us: 200_000,
+            copy_bytes_per_sec: 50_000_000,
+            copy_slots_per_poll: 256,
+            scrub_us: 10_000,
+            settle_us: 100_000,
+            burst: 64,
+        }
+    }
+}
+
+/// An option that makes no sense.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum OptionError {
+    /// Not a power of two, or too small to hold a window.
+    #[error("log_datagrams is {0}: a power of two from 64 to 65,536")]
+    LogDatagrams(u32),
+    /// Less than two datagrams for each peer.
+    #[error("buffers is {buffers}: at least {min} for {peers_max} peers")]
+    Buffers {
+        /// As given.
+        buffers: u32,
+        /// The least.
+        min: u32,
+        /// Peers they are for.
+        peers_max: u16,
+    },
+    /// A time, rate or limit of nothing.
+    #[error("{0} is 0")]
+    Zero(&'static str),
+    /// The retransmission timeout has a lower bound above its upper.
+    #[error("retransmit_min_us is above retransmit_max_us")]
+    Retransmit,
+    /// Less than one datagram.
+    #[error("window_bytes is {0}: at least 1,400")]
+    WindowBytes(u32),
+}
+
+impl Options {
+    pub(crate) fn check(&self) -> Result<(), OptionError> {
+        let positive = [
+            ("peers_max", u64::from(self.peers_max)),
+            ("heartbeat_us", self.heartbeat_us),
+            ("hello_us", self.hello_us),
+            ("silence_us", self.silence_us),
+            ("give_up_us", self.give_up_us),
+            ("retransmit_min_us", self.retransmit_min_us),
+            ("copy_bytes_per_sec", self.copy_bytes_per_sec),
+            ("copy_slots_per_poll", u64::from(self.copy_slots_per_poll)),
+            ("burst", u64::from(self.burst)),
+        ];
+        if let Some((name, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
+            return Err(OptionError::Zero(name));
+        }
+        if !self.log_datagrams.is_power_of_two() || !(64..=65_536).contains(&self.log_datagrams) {
+            return Err(OptionError::LogDatagrams(self.log_datagrams));
+        }
+        let min = 2 * u32::from(self.peers_max) + 64;
+        if self.buffers < min {
+            let (buffers, peers_max) = (self.buffers, self.peers_max);
+            return Err(OptionError::Buffers { buffers, min, peers_max });
+        }
+        if self.window_bytes < 1400 {
+            return Err(OptionError::WindowBytes(self.window_bytes));
+        }
+        if self.retransmit_min_us > self.retransmit_max_us {
+            return Err(OptionError::Retransmit);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mistake_has_its_error() {
+        let good = Options::default();
+        assert_eq!(good.check(), Ok(()));
+        let refused = |options: Options| options.check().expect_err("refused").to_string();
+        assert!(refused(Options { log_datagrams: 100, ..good.clone() }).contains("power of two"));
+        assert!(refused(Options { buffers: 10, ..good.clone() }).contains("at least 192"));
+        assert!(refused(Options { burst: 0, ..good.clone() }).contains("burst is 0"));
+        assert!(refused(Options { window_bytes: 9, ..good.clone() }).contains("1,400"));
+        let retransmit = Options { retransmit_min_us: 9, retransmit_max_us: 8, ..good };
+        assert!(refused(retransmit).contains("above"));
+    }
+}

@@ -1,0 +1,201 @@
+//! Hot: what is due to go out: new datagrams, lost ones again, acknowledgements, heartbeats, HELLOs.
+//!
+//! Peers that something may be due for are marked, so that a poll with nothing to do looks at a few words; all timers
+//! are looked at once a millisecond.
+
+use crate::buffers::Buffers;
+use crate::bytes::Writer;
+use crate::control::{CONTROL_LEN_MAX, Field, Position};
+use crate::datagram::DatagramKind;
+use crate::endpoint::{Endpoint, OwnLane, Peer};
+use crate::identity::{LANES, Lane, Origin, PeerIndex};
+use crate::incoming::window;
+use crate::link::{Exit, Link, Setting};
+use crate::traits::{Sink, Source, Transmit};
+
+/// Time between two looks at the timers.
+const TIMERS_US: u64 = 1_000;
+
+/// A smaller window than this is told anew as soon as it has grown.
+const LITTLE_ROOM: u16 = 16;
+
+impl Endpoint {
+    /// Does what is due: once in each turn of the owner's loop, or at least every millisecond.
+    pub fn poll<W, T>(&mut self, now_us: u64, world: &mut W, transmit: &mut T)
+    where
+        W: Source + Sink,
+        T: Transmit,
+    {
+        if now_us >= self.timers_us {
+            self.timers_us = now_us + TIMERS_US;
+            self.give_up_silent(now_us);
+            self.look_at_timers(now_us, world);
+            self.advance_scrub(now_us, world);
+        }
+        self.advance_copies(now_us, world);
+        self.send_due(now_us, window(world.room()), transmit);
+    }
+
+    /// What a peer has missed for so long is better copied than kept.
+    fn give_up_silent(&mut self, now_us: u64) {
+        for place in 0..self.peers.len() {
+            for lane in Lane::ALL {
+                let is_given_up = self.peers[place].as_ref().is_some_and(|peer| {
+                    peer.link.silent_us(now_us) >= self.setting.options.give_up_us
+                        && peer.lanes[lane.number() as usize].stream.is_open()
+                });
+                if is_given_up {
+                    self.fall_out_of_sync(PeerIndex(place as u16), lane);
+                }
+            }
+        }
+    }
+
+    fn look_at_timers<S: Sink>(&mut self, now_us: u64, sink: &mut S) {
+        self.is_copying = false;
+        for (place, peer) in self.peers.iter_mut().enumerate() {
+            let Some(peer) = peer else { continue };
+            let index = PeerIndex(place as u16);
+            let worker = peer.link.worker;
+            for lane in Lane::ALL {
+                let origin = Origin { peer: index, worker, lane };
+                peer.deliver_held(origin, &mut self.buffers, sink);
+            }
+            peer.link.plan_hello(&self.setting.options, now_us);
+            self.is_copying |= peer.lanes.iter().any(OwnLane::is_copying);
+            if peer.is_anything_due(now_us, window(sink.room())) {
+                self.due[place / 64] |= 1 << (place % 64);
+            }
+        }
+    }
+
+    /// Serves the marked peers, beginning with the one whose turn it is.
+    fn send_due<T: Transmit>(&mut self, now_us: u64, window: u16, transmit: &mut T) {
+        if self.due.iter().all(|&word| word == 0) {
+            return;
+        }
+        let Endpoint { setting, peers, buffers, scratch, due, send_turn, .. } = self;
+        let mut exit = Exit { scratch, transmit, now_us, budget: setting.options.burst };
+        let turn = *send_turn;
+        for place in (turn..peers.len()).chain(0..turn) {
+            let (word, bit) = (&mut due[place / 64], 1 << (place % 64));
+            if *word & bit == 0 {
+                continue;
+            }
+            if exit.budget == 0 {
+                *send_turn = place;
+                return;
+            }
+            let is_done = peers[place]
+                .as_mut()
+                .is_none_or(|peer| peer.send_due(setting, window, buffers, &mut exit));
+            if is_done {
+                *word &= !bit;
+            }
+        }
+    }
+}
+
+impl OwnLane {
+    fn is_copying(&self) -> bool {
+        self.waiting > 0 || self.copying.is_some()
+    }
+}
+
+impl Peer {
+    fn is_anything_due(&mut self, now_us: u64, window: u16) -> bool {
+        if self.told_little_room && window >= LITTLE_ROOM {
+            self.heartbeat_due_us = 0;
+        }
+        let is_session_due = now_us >= self.heartbeat_due_us
+            || self.lanes.iter().any(|own| now_us >= own.stream.timer_us || own.stream.has_new());
+        self.link.hello_due_us <= now_us || (self.link.session.is_some() && is_session_due)
+    }
+
+    /// Sends what is due. Whether that was all of it.
+    fn send_due<T: Transmit>(
+        &mut self,
+        setting: &Setting,
+        window: u16,
+        buffers: &mut Buffers,
+        exit: &mut Exit<'_, T>,
+    ) -> bool {
+        if self.link.hello_due_us <= exit.now_us {
+            self.link.send_hello(setting, exit);
+        }
+        if self.link.session.is_none() {
+            // What is left has to wait for a session.
+            return self.link.hello_due_us == u64::MAX;
+        }
+        self.send_control(setting, window, exit);
+        let Self { link, lanes, .. } = self;
+        lanes.iter_mut().all(|own| own.send(link, setting, buffers, exit))
+            && self.link.hello_due_us == u64::MAX
+    }
+
+    /// A heartbeat says where all streams stand; between two of them only what was received is acknowledged.
+    fn send_control<T: Transmit>(
+        &mut self,
+        setting: &Setting,
+        window: u16,
+        exit: &mut Exit<'_, T>,
+    ) {
+        let is_heartbeat = exit.now_us >= self.heartbeat_due_us;
+        if exit.budget == 0
+            || !(is_heartbeat || self.streams.iter().any(|stream| stream.needs_acknowledgement))
+        {
+            return;
+        }
+        let mut body = [0; CONTROL_LEN_MAX];
+        let mut writer = Writer::new(&mut body);
+        for lane in 0..LANES {
+            let (own, stream) = (&self.lanes[lane].stream, &mut self.streams[lane]);
+            if is_heartbeat {
+                let (epoch, last) = (own.epoch(), own.last_sent());
+                Field::Position(Position { lane: lane as u8, epoch, last }).emit(&mut writer);
+            }
+            if stream.epoch != 0 && (is_heartbeat || stream.needs_acknowledgement) {
+                Field::Acknowledgement(stream.acknowledgement(window)).emit(&mut writer);
+                stream.needs_acknowledgement = false;
+            }
+        }
+        let length = writer.len();
+        self.told_little_room = window < LITTLE_ROOM;
+        if is_heartbeat {
+            self.heartbeat_due_us = exit.now_us + setting.options.heartbeat_us;
+        }
+        self.link.send(DatagramKind::Control, setting, &body[..length], exit);
+    }
+}
+
+impl OwnLane {
+    /// Sends what was lost, then what is new. Whether that was all the window has room for.
+    #[inline]
+    fn send<T: Transmit>(
+        &mut self,
+        link: &mut Link,
+        setting: &Setting,
+        buffers: &mut Buffers,
+        exit: &mut Exit<'_, T>,
+    ) -> bool {
+        if exit.now_us >= self.stream.timer_us {
+            let mut from = 0;
+            while exit.budget > 0 {
+                let stream = &mut self.stream;
+                let lost = stream.take_lost(buffers, from, exit.now_us, &link.round_trip);
+                let Some((sequence, body)) = lost else { break };
+                link.send(DatagramKind::Records, setting, body, exit);
+                link.counters.retransmissions += 1;
+                from = sequence + 1;
+            }
+            self.stream.looked(exit.now_us, &link.round_trip);
+        }
+        let timeout_us = link.round_trip.timeout_us(0);
+        while exit.budget > 0 {
+            let new = self.stream.take_new(buffers, exit.now_us, timeout_us);
+            let Some(body) = new else { break };
+            link.send(DatagramKind::Records, setting, body, exit);
+        }
+        !self.stream.has_new()
+    }
+}

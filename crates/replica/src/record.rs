@@ -1,0 +1,247 @@
+//! Hot: what a stream carries. Each item is a type, a length and fields, big-endian, never the memory image.
+//!
+//! ```text
+//!  0 type u8   1 length u8 of what follows   2 fields
+//!  record      1..=7   shard u32 | slot u32 | version u32 | body, 0 to 200 bytes
+//!  copy start  32      shard u32 | slots u32
+//!  copy end    33      shard u32
+//!  sum         34      shard u32 | first slot u32 | slot after the last u32 | number u32 | sum u64
+//! ```
+//!
+//! Unknown types are skipped, and so are fields behind those known here. The body is the caller's, who parses it by
+//! the same rule.
+
+use std::ops::Range;
+
+use crate::bytes::{Reader, Writer};
+use crate::identity::ShardId;
+
+/// Bytes of the longest body.
+pub const RECORD_BODY_MAX: usize = 200;
+
+/// Bytes of a record without its body.
+pub const RECORD_HEADER_LEN: usize = 14;
+
+/// Bytes of the longest item.
+pub(crate) const ITEM_LEN_MAX: usize = RECORD_HEADER_LEN + RECORD_BODY_MAX;
+
+/// What happened to a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// The slot holds this from now on; the copy walk sends it too.
+    Create = 1,
+    /// The slot's content changed.
+    Change = 2,
+    /// The slot's record ended.
+    Delete = 3,
+    /// A port block was given or taken back.
+    Block = 4,
+    /// A worker that does not own the lane saw traffic of the record.
+    Touch = 5,
+    /// No slot from `slot` on holds a record of `version` or earlier; the body tells how many slots (the copy walk's
+    /// way to say what ended while the receiver did not listen).
+    Clear = 6,
+    /// The lane of the shard is handed over: all that the sender wrote in it came before.
+    Grant = 7,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 7] = [
+        Kind::Create,
+        Kind::Change,
+        Kind::Delete,
+        Kind::Block,
+        Kind::Touch,
+        Kind::Clear,
+        Kind::Grant,
+    ];
+
+    #[inline(always)]
+    fn of(number: u8) -> Option<Kind> {
+        Kind::ALL.get(usize::from(number).wrapping_sub(1)).copied()
+    }
+}
+
+/// Something about one slot of the slab (shard, lane of the stream).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// What happened.
+    pub kind: Kind,
+    /// The shard of the slab; its lane is the stream's.
+    pub shard: ShardId,
+    /// The slot in the owner's slab, and so in every copy.
+    pub slot: u32,
+    /// Of the slot, in serial number arithmetic (RFC 1982).
+    pub version: u32,
+    /// At most [`RECORD_BODY_MAX`] bytes.
+    pub body: &'a [u8],
+}
+
+const COPY_START: u8 = 32;
+const COPY_END: u8 = 33;
+const SUM: u8 = 34;
+
+/// What a stream carries: records, and marks between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Item<'a> {
+    Record(Record<'a>),
+    CopyStart { shard: ShardId, slots: u32 },
+    CopyEnd { shard: ShardId },
+    Sum { shard: ShardId, slots: Range<u32>, number: u32, sum: u64 },
+}
+
+impl Item<'_> {
+    /// Writes the item; returns its length.
+    ///
+    /// # Panics
+    /// If a record's body is longer than [`RECORD_BODY_MAX`].
+    #[inline]
+    pub(crate) fn emit(&self, buffer: &mut [u8; ITEM_LEN_MAX]) -> usize {
+        let (kind, length) = match self {
+            Item::Record(record) => {
+                assert!(record.body.len() <= RECORD_BODY_MAX, "a record's body fits in it");
+                buffer[0] = record.kind as u8;
+                buffer[1] = (RECORD_HEADER_LEN - 2 + record.body.len()) as u8;
+                buffer[2..6].copy_from_slice(&record.shard.0.to_be_bytes());
+                buffer[6..10].copy_from_slice(&record.slot.to_be_bytes());
+                buffer[10..14].copy_from_slice(&record.version.to_be_bytes());
+                buffer[14..14 + record.body.len()].copy_from_slice(record.body);
+                return RECORD_HEADER_LEN + record.body.len();
+            }
+            Item::CopyStart { .. } => (COPY_START, 8),
+            Item::CopyEnd { .. } => (COPY_END, 4),
+            Item::Sum { .. } => (SUM, 24),
+        };
+        let mut writer = Writer::new(buffer);
+        writer.u8(kind).u8(length);
+        match self {
+            Item::Record(_) => unreachable!("a record was written above"),
+            Item::CopyStart { shard, slots } => writer.u32(shard.0).u32(*slots),
+            Item::CopyEnd { shard } => writer.u32(shard.0),
+            Item::Sum { shard, slots, number, sum } => {
+                writer.u32(shard.0).u32(slots.start).u32(slots.end).u32(*number).u64(*sum)
+            }
+        };
+        writer.len()
+    }
+}
+
+/// Reads items; what it does not know it skips and counts.
+#[derive(Debug)]
+pub(crate) struct Items<'a> {
+    reader: Reader<'a>,
+    pub(crate) skipped: u64,
+}
+
+impl<'a> Items<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { reader: Reader(bytes), skipped: 0 }
+    }
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Item<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Item<'a>> {
+        while !self.reader.0.is_empty() {
+            let Some((kind, fields)) = self.reader.field() else {
+                self.skipped += 1;
+                self.reader = Reader(&[]);
+                break;
+            };
+            match read(kind, fields) {
+                Some(item) => return Some(item),
+                None => self.skipped += 1,
+            }
+        }
+        None
+    }
+}
+
+/// The item; None if its type is unknown or its fields are too short.
+#[inline(always)]
+fn read<'a>(kind: u8, mut fields: Reader<'a>) -> Option<Item<'a>> {
+    if let Some(kind) = Kind::of(kind) {
+        let ([shard, slot, version], body) = words(fields.0)?;
+        return (body.len() <= RECORD_BODY_MAX).then_some(Item::Record(Record {
+            kind,
+            shard: ShardId(shard),
+            slot,
+            version,
+            body,
+        }));
+    }
+    let shard = ShardId(fields.u32()?);
+    match kind {
+        COPY_START => Some(Item::CopyStart { shard, slots: fields.u32()? }),
+        COPY_END => Some(Item::CopyEnd { shard }),
+        SUM => {
+            let slots = fields.u32()?..fields.u32()?;
+            Some(Item::Sum { shard, slots, number: fields.u32()?, sum: fields.u64()? })
+        }
+        _ => None,
+    }
+}
+
+/// Three words and the rest, behind one length check.
+#[inline(always)]
+fn words(bytes: &[u8]) -> Option<([u32; 3], &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<12>()?;
+    let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    Some(([word(0), word(4), word(8)], rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn emitted(item: &Item<'_>) -> Vec<u8> {
+        let mut buffer = [0; ITEM_LEN_MAX];
+        let length = item.emit(&mut buffer);
+        buffer[..length].to_vec()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let shard = ShardId(7);
+        let mut items = vec![
+            Item::CopyStart { shard, slots: 4096 },
+            Item::CopyEnd { shard },
+            Item::Sum { shard, slots: 1024..2048, number: 9, sum: u64::MAX - 5 },
+        ];
+        for (length, kind) in [0, 1, 50, 199, 200, 64, 3].into_iter().zip(Kind::ALL) {
+            let body = &[0xA5; RECORD_BODY_MAX][..length];
+            items.push(Item::Record(Record { kind, shard, slot: 12, version: 1 << 31, body }));
+        }
+        let bytes: Vec<u8> = items.iter().flat_map(emitted).collect();
+        let mut read = Items::new(&bytes);
+        assert_eq!(read.by_ref().collect::<Vec<_>>(), items);
+        assert_eq!(read.skipped, 0);
+    }
+
+    /// A later version adds types, and fields behind those we know.
+    #[test]
+    fn unknown_types_and_trailing_fields_are_skipped() {
+        let known = Item::CopyEnd { shard: ShardId(3) };
+        let mut longer = emitted(&known);
+        longer.extend([1, 2, 3]);
+        longer[1] += 3;
+        let bytes = [vec![200, 2, 9, 9], longer, vec![0, 0], emitted(&known)].concat();
+        let mut items = Items::new(&bytes);
+        assert_eq!(items.by_ref().collect::<Vec<_>>(), [known.clone(), known]);
+        assert_eq!(items.skipped, 2);
+    }
+
+    /// A record that is cut off, and a length beyond the end: skipped, counted, the rest is read.
+    #[test]
+    fn what_is_too_short_is_skipped() {
+        let good = emitted(&Item::CopyEnd { shard: ShardId(1) });
+        let bytes = [vec![Kind::Create as u8, 11], vec![0; 11], good, vec![1, 200, 0]].concat();
+        let mut items = Items::new(&bytes);
+        assert_eq!(items.by_ref().count(), 1);
+        assert_eq!(items.skipped, 2);
+    }
+}

@@ -1,0 +1,105 @@
+//! Why a datagram that came in was not used.
+
+/// Each datagram that is not used is counted under one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Refusal {
+    /// Source address and sender are not those of a peer; nothing else was looked at.
+    NotAPeer,
+    /// Shorter than header and tag.
+    Truncated,
+    /// Of another protocol, too long, or authentic with fields that contradict each other.
+    Malformed,
+    /// A protocol version we do not speak, or that the session did not settle on.
+    Version,
+    /// Made under the key of a session that is over: mostly of an earlier boot of the peer or of ours.
+    OldBoot,
+    /// Made under the key of a session that we do not have (yet).
+    NoSession,
+    /// The authentication tag is wrong.
+    BadMac,
+    /// A number that was received before, or is too old to tell.
+    Replayed,
+    /// About a stream as it was before it started over.
+    StaleEpoch,
+    /// The peer's configuration differs in what replication depends on.
+    Fingerprint,
+    /// More HELLOs than are checked in this time.
+    HelloRate,
+    /// There was no room to hold or apply it; it comes again.
+    NoRoom,
+}
+
+impl Refusal {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Refusal; 12] = [
+        Refusal::NotAPeer,
+        Refusal::Truncated,
+        Refusal::Malformed,
+        Refusal::Version,
+        Refusal::OldBoot,
+        Refusal::NoSession,
+        Refusal::BadMac,
+        Refusal::Replayed,
+        Refusal::StaleEpoch,
+        Refusal::Fingerprint,
+        Refusal::HelloRate,
+        Refusal::NoRoom,
+    ];
+
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Refusal::NotAPeer => "not-a-peer",
+            Refusal::Truncated => "truncated",
+            Refusal::Malformed => "malformed",
+            Refusal::Version => "version",
+            Refusal::OldBoot => "old-boot",
+            Refusal::NoSession => "no-session",
+            Refusal::BadMac => "bad-mac",
+            Refusal::Replayed => "replayed",
+            Refusal::StaleEpoch => "stale-epoch",
+            Refusal::Fingerprint => "fingerprint",
+            Refusal::HelloRate => "hello-rate",
+            Refusal::NoRoom => "no-room",
+        }
+    }
+}
+
+/// How many datagrams were refused, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusals([u64; Refusal::ALL.len()]);
+
+impl Refusals {
+    pub(crate) fn count(&mut self, refusal: Refusal) {
+        self.0[refusal as usize] += 1;
+    }
+
+    /// Datagrams refused for this reason.
+    pub fn of(&self, refusal: Refusal) -> u64 {
+        self.0[refusal as usize]
+    }
+
+    /// Datagrams refused for any reason.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_its_own_place_and_name() {
+        let mut refusals = Refusals::default();
+        for (place, refusal) in Refusal::ALL.into_iter().enumerate() {
+            assert_eq!(refusal as usize, place);
+            refusals.count(refusal);
+            assert_eq!(refusals.of(refusal), 1);
+        }
+        assert_eq!(refusals.total(), Refusal::ALL.len() as u64);
+        let names: std::collections::HashSet<_> = Refusal::ALL.map(Refusal::name).into();
+        assert_eq!(names.len(), Refusal::ALL.len());
+    }
+}

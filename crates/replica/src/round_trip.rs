@@ -1,0 +1,78 @@
+//! How long to wait for an acknowledgement: RFC 6298 with bounds fit for a data centre.
+
+use crate::options::Options;
+
+#[derive(Debug)]
+pub(crate) struct RoundTrip {
+    /// Smoothed round trip and its variation, in microseconds; 0 = not measured yet.
+    smoothed_us: u64,
+    variation_us: u64,
+    min_us: u64,
+    max_us: u64,
+}
+
+impl RoundTrip {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self {
+            smoothed_us: 0,
+            variation_us: 0,
+            min_us: options.retransmit_min_us,
+            max_us: options.retransmit_max_us,
+        }
+    }
+
+    /// RFC 6298 section 2. Only of datagrams that were sent once (Karn's rule, section 3).
+    pub(crate) fn measured(&mut self, sample_us: u64) {
+        let sample = sample_us.max(1);
+        if self.smoothed_us == 0 {
+            (self.smoothed_us, self.variation_us) = (sample, sample / 2);
+            return;
+        }
+        let difference = self.smoothed_us.abs_diff(sample);
+        self.variation_us = (3 * self.variation_us + difference) / 4;
+        self.smoothed_us = ((7 * self.smoothed_us + sample) / 8).max(1);
+    }
+
+    /// After so long without acknowledgement a datagram is sent again; each time in vain doubles it, up to the
+    /// maximum.
+    pub(crate) fn timeout_us(&self, times_in_vain: u32) -> u64 {
+        let timeout = match self.smoothed_us {
+            0 => 4 * self.min_us,
+            smoothed => smoothed + 4 * self.variation_us,
+        };
+        timeout.max(self.min_us).saturating_mul(1 << times_in_vain.min(16)).min(self.max_us)
+    }
+
+    /// Within this time nothing that overtook a datagram proves that it is lost.
+    pub(crate) fn reordering_us(&self) -> u64 {
+        self.smoothed_us + self.smoothed_us / 4
+    }
+
+    /// Smoothed round trip in microseconds, 0 = not measured yet.
+    pub(crate) fn smoothed_us(&self) -> u64 {
+        self.smoothed_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timeout_follows_the_round_trip_and_doubles_within_bounds() {
+        let options =
+            Options { retransmit_min_us: 2_000, retransmit_max_us: 100_000, ..Options::default() };
+        let mut round_trip = RoundTrip::new(&options);
+        assert_eq!(round_trip.timeout_us(0), 8_000);
+        for _ in 0..100 {
+            round_trip.measured(5_000);
+        }
+        assert!((5_000..6_000).contains(&round_trip.timeout_us(0)));
+        assert!(round_trip.timeout_us(1) >= 10_000);
+        assert_eq!(round_trip.timeout_us(40), 100_000);
+        for _ in 0..100 {
+            round_trip.measured(50);
+        }
+        assert_eq!(round_trip.timeout_us(0), 2_000);
+    }
+}

@@ -1,0 +1,129 @@
+//! What an endpoint tells of itself: who has what, how far behind, what happened.
+
+use std::net::SocketAddr;
+
+use crate::copy::{Copy, CopyId, CopyStatus};
+use crate::counters::{Lag, PeerCounters};
+use crate::endpoint::{Endpoint, OwnLane, Peer, Place, Ticket};
+use crate::fingerprint::FingerprintPart;
+use crate::identity::{BootId, Lane, PeerIndex, Sequence, WorkerId};
+use crate::refusal::Refusals;
+
+/// A peer as it stands.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerStatus {
+    /// The peer.
+    pub worker: WorkerId,
+    /// Where it is reached.
+    pub address: SocketAddr,
+    /// Its last known life; None before the first session.
+    pub boot: Option<BootId>,
+    /// Whether a session is set up.
+    pub has_session: bool,
+    /// Milliseconds since something authentic came from it.
+    pub silent_ms: u64,
+    /// Smoothed round trip in microseconds, 0 = not measured yet.
+    pub round_trip_us: u64,
+    /// What it has not acknowledged, over all lanes.
+    pub lag: Lag,
+    /// The part of the configuration that it was last refused for.
+    pub difference: Option<FingerprintPart>,
+    /// What happened so far.
+    pub counters: PeerCounters,
+}
+
+impl Endpoint {
+    /// How far a copy is. None after it was stopped or its peer was removed.
+    pub fn copy_status(&self, id: CopyId) -> Option<CopyStatus> {
+        self.copies.get(id).map(Copy::status)
+    }
+
+    /// How many replicas have applied the record.
+    pub fn replicated_on(&self, ticket: &Ticket) -> usize {
+        let has_it = |place: &&Place| {
+            let (epoch, sequence) = self.acknowledged(place.peer, ticket.lane);
+            epoch == place.epoch && sequence >= place.sequence
+        };
+        ticket.places().iter().filter(has_it).count()
+    }
+
+    /// Whether no replica will acknowledge the record any more: it went to no stream, or all of them started over.
+    pub fn is_void(&self, ticket: &Ticket) -> bool {
+        ticket
+            .places()
+            .iter()
+            .all(|place| self.acknowledged(place.peer, ticket.lane).0 != place.epoch)
+    }
+
+    /// Epoch of a stream, and up to where its peer has applied it.
+    pub fn acknowledged(&self, peer: PeerIndex, lane: Lane) -> (u32, Sequence) {
+        match self.peers.get(peer.index()) {
+            Some(Some(peer)) => {
+                let stream = &peer.lanes[lane.index()].stream;
+                (stream.epoch(), Sequence(stream.acknowledged()))
+            }
+            _ => (0, Sequence(0)),
+        }
+    }
+
+    /// Whether records that are appended go to the peer: it has acknowledged the stream's epoch.
+    pub fn is_open(&self, peer: PeerIndex, lane: Lane) -> bool {
+        let peer = self.peers.get(peer.index()).and_then(Option::as_ref);
+        peer.is_some_and(|peer| peer.lanes[lane.index()].stream.is_open())
+    }
+
+    /// What the peer has not acknowledged of a lane.
+    pub fn lag(&self, peer: PeerIndex, lane: Lane, now_us: u64) -> Lag {
+        match self.peers.get(peer.index()) {
+            Some(Some(peer)) => peer.lanes[lane.index()].lag(now_us),
+            _ => Lag::default(),
+        }
+    }
+
+    /// Datagrams of a peer's stream that were sent and not applied here, as far as is known.
+    pub fn behind(&self, peer: PeerIndex, lane: Lane) -> u64 {
+        let peer = self.peers.get(peer.index()).and_then(Option::as_ref);
+        peer.map_or(0, |peer| peer.streams[lane.index()].behind())
+    }
+
+    /// The peer as it stands. None if there is none.
+    pub fn peer_status(&self, peer: PeerIndex, now_us: u64) -> Option<PeerStatus> {
+        let Peer { link, boot, lanes, .. } = self.peers.get(peer.index())?.as_ref()?;
+        let mut lag = Lag::default();
+        for own in lanes {
+            let of_lane = own.lag(now_us);
+            lag.records += of_lane.records;
+            lag.bytes += of_lane.bytes;
+            lag.age_ms = lag.age_ms.max(of_lane.age_ms);
+        }
+        Some(PeerStatus {
+            worker: link.worker,
+            address: link.address,
+            boot: *boot,
+            has_session: link.session.is_some(),
+            silent_ms: link.silent_us(now_us) / 1000,
+            round_trip_us: link.round_trip.smoothed_us(),
+            lag,
+            difference: link.difference,
+            counters: link.counters,
+        })
+    }
+
+    /// Datagrams refused that no peer could be blamed for.
+    pub fn refused(&self) -> Refusals {
+        self.refused
+    }
+
+    /// Datagram buffers in use, and all there are.
+    pub fn buffers_used(&self) -> (usize, usize) {
+        (self.buffers.total() - self.buffers.available(), self.buffers.total())
+    }
+}
+
+impl OwnLane {
+    fn lag(&self, now_us: u64) -> Lag {
+        let (records, bytes, oldest_us) = self.stream.lag();
+        let age_us = oldest_us.map_or(0, |oldest_us| now_us.saturating_sub(oldest_us));
+        Lag { records, bytes, age_ms: age_us / 1000 }
+    }
+}

@@ -1,0 +1,61 @@
+//! What an endpoint needs of its owner: slabs to copy from, slabs to copy to, and a way out for datagrams.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use crate::copy::CopyRoom;
+use crate::identity::{Lane, Origin, ShardId};
+use crate::record::Record;
+
+/// The slabs that this worker owns.
+pub trait Source {
+    /// One slot behind the last that is in use: what the progress of a copy is measured against.
+    fn slots(&self, shard: ShardId, lane: Lane) -> u32;
+
+    /// Says what the slots hold: a [`Create`](crate::Kind::Create) for each live one, and for each run of others a
+    /// [`Clear`](crate::Kind::Clear), whose version no earlier record of the run exceeds; runs reach to the end of
+    /// `slots`, however far that is. Looks at no more than `budget` slots that exist.
+    ///
+    /// Returns the slot to go on from: `slots.end` if all was said, or that of the record which `room` did not take.
+    fn walk(
+        &mut self,
+        shard: ShardId,
+        lane: Lane,
+        slots: Range<u32>,
+        budget: u32,
+        room: &mut CopyRoom<'_>,
+    ) -> u32;
+
+    /// The [`Sum`](crate::Sum) of the live records in these slots, over what replication keeps equal.
+    fn sum(&self, shard: ShardId, lane: Lane, slots: Range<u32>) -> u64;
+}
+
+/// The slabs that this worker keeps for their owners.
+pub trait Sink {
+    /// Records that can be applied now. Nothing is delivered while it is less than
+    /// [`ITEMS_MAX`](crate::ITEMS_MAX), and the sender is told to wait.
+    fn room(&self) -> usize;
+
+    /// Applies records in order: each is one store, unless its version is older than the slot's. A stream delivers a
+    /// record once, but a copy repeats what changes brought, and a repair brings a version that is there already.
+    fn apply(&mut self, origin: Origin, records: &[Record<'_>]);
+
+    /// The stream started over: what it brought may be out of date until it is copied again.
+    fn stream_reset(&mut self, origin: Origin);
+
+    /// The copy of a slab begins; it has about `slots` slots.
+    fn copy_started(&mut self, origin: Origin, shard: ShardId, slots: u32);
+
+    /// All records of the slab at the copy's start, and all changes since, have been applied.
+    fn copy_finished(&mut self, origin: Origin, shard: ShardId);
+
+    /// The same sum as [`Source::sum`], of the copy.
+    fn sum(&self, origin: Origin, shard: ShardId, slots: Range<u32>) -> u64;
+}
+
+/// Takes datagrams to the network.
+pub trait Transmit {
+    /// Sends a datagram. False if it could not be taken: it counts as lost on the way, and nothing more is sent in
+    /// this poll.
+    fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool;
+}

@@ -1,0 +1,8 @@
+//! Streams between endpoints that a simulated network joins.
+
+mod convergence;
+mod copies;
+mod hostile;
+mod network;
+mod sessions;
+mod world;
