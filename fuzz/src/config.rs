@@ -1,13 +1,16 @@
 use bolero::{TypeGenerator, check};
+use weir_config::{Desired, File};
 
-const EXAMPLES: [&str; 4] = [
+const EXAMPLES: [&str; 6] = [
     include_str!("../../examples/af_xdp.toml"),
+    include_str!("../../examples/cluster.toml"),
     include_str!("../../examples/memif.toml"),
     include_str!("../../examples/nic-vf.toml"),
+    include_str!("../../examples/node-1.toml"),
     include_str!("../../examples/pcap.toml"),
 ];
 
-/// Any text is a configuration or refused, with reasons at places that exist.
+/// Any text is a file of some kind or refused, with reasons at places that exist.
 #[test]
 fn text() {
     check!().for_each(|bytes: &[u8]| parse(&String::from_utf8_lossy(bytes)));
@@ -101,8 +104,13 @@ fn replace_value(lines: &mut [String], at: u16, value: &str) {
 
 fn parse(text: &str) {
     let lines = text.lines().count().max(1);
-    let findings = match weir_config::parse(text, "weir.toml") {
-        Ok((_, warnings)) => warnings,
+    let findings = match weir_config::parse_file(text, "weir.toml") {
+        Ok((file, warnings)) => {
+            if let File::Cluster(desired) = file {
+                stored(&desired);
+            }
+            warnings
+        }
         Err(errors) => {
             assert!(!errors.is_empty(), "a refusal has a reason");
             errors
@@ -113,4 +121,22 @@ fn parse(text: &str) {
         assert!(finding.column >= 1, "{finding}");
         assert!(!finding.message.is_empty());
     }
+}
+
+/// What goes into etcd comes out of it, and is no change.
+fn stored(desired: &Desired) {
+    let read = Desired::from_json(&desired.to_json()).expect("what was written is read");
+    assert_eq!(&read, desired);
+    assert_eq!(weir_config::difference(desired, &read), []);
+    assert_eq!(read.fingerprint(), desired.fingerprint());
+}
+
+/// Whatever lies in etcd is a cluster or refused.
+#[test]
+fn desired() {
+    check!().for_each(|bytes: &[u8]| {
+        if let Ok(read) = Desired::from_json(&String::from_utf8_lossy(bytes)) {
+            stored(&read);
+        }
+    });
 }

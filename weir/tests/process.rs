@@ -346,6 +346,34 @@ fn check_tells_valid_from_wrong_from_absent() {
 }
 
 #[test]
+fn check_reads_a_cluster_and_its_nodes_together() {
+    let examples = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples"));
+    let check = |names: &[&str]| {
+        let files = names.iter().map(|name| examples.join(name));
+        Command::new(WEIR).arg("check").args(files).output().unwrap()
+    };
+    let valid = check(&["cluster.toml", "node-1.toml", "node-2.toml", "node-3.toml"]);
+    let said = text(&valid.stdout);
+    assert_eq!(valid.status.code(), Some(0), "{said}");
+    for line in [
+        "shards 1..=256\nshard 100001\n",
+        "public addresses: 4128, for 65664 homes at once",
+        "reserve lanes: 1 of 8, whose ports are those of 516 addresses",
+        "routes: 257 on the access switch, 257 on the internet switch",
+        "cluster.toml: valid; cluster: edge, shards: 257, warnings: 0",
+        "node-3.toml: worker 1: about 86 shards, copies included; 1,000,000 flows: ",
+    ] {
+        assert!(said.contains(line), "{line}\n{said}");
+    }
+    let twice = check(&["cluster.toml", "node-1.toml", "node-1.toml"]);
+    assert_eq!(twice.status.code(), Some(1));
+    assert!(text(&twice.stdout).contains("node.name: edge1 is also the name in"));
+    let mut run = Command::new(WEIR);
+    let refused = run.args(["run", "--config"]).arg(examples.join("node-1.toml")).output().unwrap();
+    assert_eq!(refused.status.code(), Some(11));
+}
+
+#[test]
 fn where_reads_the_log_and_its_rotated_files() {
     let lab = Lab::new();
     let record = |event: &str, time: &str, sequence: u32| {

@@ -7,34 +7,70 @@ mod flows;
 mod interfaces;
 mod mtu;
 mod overlaps;
+mod pool_cut;
 mod pools;
 mod quota;
+mod reserve_lanes;
+mod routes;
+mod shard_ids;
 mod shards;
 mod timeouts;
+pub(crate) mod together;
 
+pub(crate) use reserve_lanes::LANES;
+
+use crate::cluster_types::{ClusterFile, Member};
 use crate::findings::Findings;
-use crate::types::{AccessMode, Config};
+use crate::types::{AccessMode, Config, Interface, Node, Shard, Worker};
 
-/// Checks a configuration whose single values have been read. Values with an error are left out.
-pub(crate) fn config(config: &Config, findings: &mut Findings<'_>) {
-    cores::check(config, findings);
-    devices::check(config, findings);
-    interfaces::check(config, findings);
-    addresses::check(config, findings);
-    shards::check(config, findings);
-    overlaps::check(config, findings);
+/// Checks a single node whose single values have been read. Values with an error are left out.
+pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
+    machine(&config.node, &config.workers, &config.shards, findings);
+    shards::single(config, findings);
+    overlaps::single(config, findings);
     if config.nat.enabled {
         let quota_fits = quota::check(&config.nat, findings);
-        pools::check(config, quota_fits, findings);
+        pools::single(config, quota_fits, findings);
     }
     flows::check(&config.nat, findings);
-    mtu::check(config, findings);
+    mtu::check(&config.access, &config.nat, &config.workers, findings);
     timeouts::check(&config.timeouts, findings);
 }
 
+/// The same for a node of a cluster, whose shards are in the cluster file.
+pub(crate) fn member(member: &Member, findings: &mut Findings<'_>) {
+    machine(&member.node, &member.workers, &[], findings);
+}
+
+/// The same for a cluster file. What it needs to know of the machines is in their files.
+pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
+    shards::cluster(file, findings);
+    overlaps::cluster(file, findings);
+    let are_cut = pool_cut::check(file, findings);
+    shard_ids::check(file, are_cut, findings);
+    routes::check(file, are_cut, findings);
+    if file.nat.enabled {
+        let quota_fits = quota::check(&file.nat, findings);
+        pools::cluster(file, quota_fits, findings);
+    }
+    flows::check(&file.nat, findings);
+    timeouts::check(&file.timeouts, findings);
+    if file.cluster.replicas == 0 && findings.is_good("cluster.replicas") {
+        let message = "no copies: the loss of a worker ends its flows";
+        findings.warning("cluster.replicas", message, "write 1 or more with two or more nodes");
+    }
+}
+
+fn machine(node: &Node, workers: &[Worker], shards: &[Shard], findings: &mut Findings<'_>) {
+    cores::check(node, workers, findings);
+    devices::check(workers, findings);
+    interfaces::check(workers, findings);
+    addresses::check(workers, shards, findings);
+}
+
 /// Both sides of every worker, with their key paths.
-fn interfaces(config: &Config) -> impl Iterator<Item = (String, &crate::types::Interface)> {
-    config.workers.iter().enumerate().flat_map(|(index, worker)| {
+fn interfaces(workers: &[Worker]) -> impl Iterator<Item = (String, &Interface)> {
+    workers.iter().enumerate().flat_map(|(index, worker)| {
         [
             (format!("worker[{index}].access"), &worker.access),
             (format!("worker[{index}].internet"), &worker.internet),

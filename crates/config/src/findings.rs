@@ -49,6 +49,13 @@ impl<'t> Findings<'t> {
         !self.bad.contains(key) && parent(key).is_none_or(|parent| self.is_good(parent))
     }
 
+    /// Whether neither `key` nor a part of its value has an error so far.
+    pub(crate) fn is_whole(&self, key: &str) -> bool {
+        let parts = self.bad.range(key.to_owned()..).take_while(|bad| bad.starts_with(key));
+        self.is_good(key)
+            && parts.filter(|bad| bad[key.len()..].starts_with(['.', '['])).count() == 0
+    }
+
     /// The path of element `index` of a list; the list itself where the file gives one value instead of a list.
     pub(crate) fn element(&self, key: &str, index: usize) -> String {
         let element = format!("{key}[{index}]");
@@ -86,6 +93,10 @@ impl<'t> Findings<'t> {
             let found = self.diagnostic(at, key, message.into(), fix.into());
             self.warnings.push(found);
         }
+    }
+
+    pub(crate) fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
     }
 
     /// Errors and warnings, each in file order.

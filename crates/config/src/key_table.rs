@@ -1,5 +1,6 @@
-//! Every key of the file, with type, range, unit, default and meaning. The one list behind parser and reference.
+//! Every key of the files, with type, range, unit, default and meaning. The one list behind parser and reference.
 
+use crate::file_kind::Files;
 use crate::key::{Key, Kind, Preset, SectionDoc};
 
 use Kind::{Boolean, Choice, Form, Integer};
@@ -9,39 +10,63 @@ pub(crate) const SECTIONS: &[SectionDoc] = &[
     SectionDoc {
         id: "",
         title: "Top level",
-        about: "The sections of the file. `[[worker]]` and `[[shard]]` are repeated, one for each worker and shard.",
+        about: "The sections of the file. `[[worker]]`, `[[pool]]` and `[[shard]]` are repeated, one for each worker, pool and shard.",
+        files: Files::ALL,
     },
-    SectionDoc { id: "node", title: "`[node]`", about: "The process." },
+    SectionDoc { id: "node", title: "`[node]`", about: "The process.", files: Files::NODE },
     SectionDoc {
         id: "worker",
         title: "`[[worker]]`",
         about: "A thread pinned to a core, with its own port, MAC and address on each side.",
+        files: Files::NODE,
     },
     SectionDoc {
         id: "interface",
         title: "`worker.access` and `worker.internet`",
         about: "One side of a worker. The access side faces the homes, the internet side the world.",
+        files: Files::NODE,
     },
-    SectionDoc { id: "access", title: "`[access]`", about: "How homes reach weir, and which." },
+    SectionDoc {
+        id: "cluster",
+        title: "`[cluster]`",
+        about: "In the cluster file: what all nodes share. In a node's file: which cluster it belongs to, and how it is reached.",
+        files: Files::OF_CLUSTERS,
+    },
+    SectionDoc {
+        id: "access",
+        title: "`[access]`",
+        about: "How homes reach weir, and which.",
+        files: Files::SERVICE,
+    },
     SectionDoc {
         id: "nat",
         title: "`[nat]`",
         about: "Translation and filtering, the same for every shard.",
+        files: Files::SERVICE,
     },
     SectionDoc {
         id: "timeouts",
         title: "`[timeouts]`",
         about: "How long a session may be idle until it is removed. A key set here overrides the profile.",
+        files: Files::SERVICE,
     },
     SectionDoc {
         id: "fragments",
         title: "`[fragments]`",
         about: "Limits of each worker for packets that arrive in fragments.",
+        files: Files::SERVICE,
+    },
+    SectionDoc {
+        id: "pool",
+        title: "`[[pool]]`",
+        about: "Prefixes that are cut into shards of one size. Shards are numbered in the order of the prefixes, so a pool grows at its end.",
+        files: Files::CLUSTER,
     },
     SectionDoc {
         id: "shard",
         title: "`[[shard]]`",
         about: "A fixed group of homes with their public addresses, served by one worker.",
+        files: Files::SERVICE,
     },
 ];
 
@@ -53,25 +78,42 @@ const fn key(
     default: Preset,
     about: &'static str,
 ) -> Key {
-    Key { section, name, kind, unit, default, about }
+    Key::new(section, name, kind, unit, default, about)
 }
 
 const PREFIXES: Kind =
     Form("list of strings", "IPv4 prefixes `\"a.b.c.d/length\"` without host bits, none twice");
+const PREFIX_LIST: Kind = Form(
+    "string or list of strings",
+    "IPv4 prefixes `\"a.b.c.d/length\"` without host bits, none twice",
+);
+const NAME: Kind =
+    Form("string", "1 to 63 letters, digits, `.`, `_`, `-`; begins with a letter or digit");
+const PATH: Kind = Form("string", "a path");
 const TIMER: Kind = Integer(1, 86_400 * 7);
 
 #[rustfmt::skip]
 pub(crate) const KEYS: &[Key] = &[
-    key("", "node", Form("table", "see below"), "", Absent("all defaults"), "The process."),
-    key("", "worker", Form("tables", "at least one"), "", Required, "The workers."),
-    key("", "access", Form("table", "see below"), "", Required, "How homes reach weir."),
-    key("", "nat", Form("table", "see below"), "", Absent("all defaults"), "Translation and filtering."),
-    key("", "timeouts", Form("table", "see below"), "", Absent("all defaults"), "Idle times of sessions."),
-    key("", "fragments", Form("table", "see below"), "", Absent("all defaults"), "Limits for fragments."),
-    key("", "shard", Form("tables", "at least one"), "", Required, "The shards."),
+    key("", "node", Form("table", "see below"), "", Absent("all defaults"), "The process.").only(Files::SINGLE),
+    key("", "node", Form("table", "see below"), "", Required, "The process.").only(Files::MEMBER),
+    key("", "worker", Form("tables", "at least one"), "", Required, "The workers.").only(Files::NODE),
+    key("", "cluster", Form("table", "see below"), "", Required, "The cluster.").only(Files::OF_CLUSTERS),
+    key("", "access", Form("table", "see below"), "", Required, "How homes reach weir.").only(Files::SERVICE),
+    key("", "nat", Form("table", "see below"), "", Absent("all defaults"), "Translation and filtering.").only(Files::SERVICE),
+    key("", "timeouts", Form("table", "see below"), "", Absent("all defaults"), "Idle times of sessions.").only(Files::SERVICE),
+    key("", "fragments", Form("table", "see below"), "", Absent("all defaults"), "Limits for fragments.").only(Files::SERVICE),
+    key("", "pool", Form("tables", "at least one"), "", Absent("required without a `[[shard]]`"), "Prefixes that make shards.").only(Files::CLUSTER),
+    key("", "shard", Form("tables", "at least one"), "", Required, "The shards.").only(Files::SINGLE),
+    key("", "shard", Form("tables", "at least one"), "", Absent("required without a `[[pool]]`"), "Shards that no pool makes.").only(Files::CLUSTER),
 
-    key("node", "name", Form("string", "1 to 63 letters, digits, `.`, `_`, `-`; begins with a letter or digit"), "", Value("\"weir\""),
-        "Name of this node, in logs, in the block log and in the default socket path. Two processes on one machine need two names."),
+    key("node", "name", NAME, "", Value("\"weir\""),
+        "Name of this node, in logs, in the block log and in the default socket path. Two processes on one machine need two names.").only(Files::SINGLE),
+    key("node", "name", NAME, "", Required,
+        "Name of this node, in logs, in the block log, in the default socket path and in the cluster. No two nodes share one.").only(Files::MEMBER),
+    key("node", "rack", Form("string", "a name"), "", Absent("nothing is known of racks"),
+        "What fails together with this node. Copies of a shard go to another rack where one has room.").only(Files::MEMBER),
+    key("node", "drain", Boolean, "", Value("false"),
+        "`true`: the node gives up its shards and gets none.").only(Files::MEMBER),
     key("node", "poll", Choice(&["adaptive", "busy"]), "", Value("\"adaptive\""),
         "How workers wait for packets: `adaptive` sleeps in steps when idle, `busy` never sleeps and gives the lowest latency."),
     key("node", "control_cores", Form("list of integers", "1 to 1024 core numbers 0..=1023, best none of a worker"), "", Absent("all cores without a worker; core 0 if there are none"),
@@ -91,7 +133,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("node", "log_level", Choice(&["error", "warn", "info", "debug", "trace"]), "", Value("\"info\""),
         "Least severity that is logged."),
     key("node", "log_format", Choice(&["text", "json"]), "", Value("\"text\""), "Form of the operational log."),
-    key("node", "block_log", Form("string", "a path"), "", Absent("no block log"),
+    key("node", "block_log", PATH, "", Absent("no block log"),
         "File of the NAT block log: JSON lines, one per port block allocated or released; reopened on SIGHUP."),
 
     key("worker", "core", Integer(0, 1023), "", Required, "CPU core of the thread. No two workers share one."),
@@ -99,6 +141,11 @@ pub(crate) const KEYS: &[Key] = &[
     key("worker", "internet", Form("table", "see below"), "", Required, "The side of the Internet."),
     key("worker", "rx_descriptors", Integer(64, 32_768), "descriptors", Value("1024"), "Receive ring of each port; a power of two."),
     key("worker", "tx_descriptors", Integer(64, 32_768), "descriptors", Value("1024"), "Transmit ring of each port; a power of two."),
+
+    key("worker", "weight", Integer(0, 1000), "", Value("100"),
+        "Its share of the shards, relative to all other workers of the cluster; 0: none.").only(Files::MEMBER),
+    key("worker", "replication_address", Form("string", "an IPv4 address in the connected prefix of the access side"), "", Absent("the access address"),
+        "Where other workers send copies of their flows to, and from where this one sends.").only(Files::MEMBER),
 
     key("interface", "device", Form("string", "a PCI address or DPDK device arguments without spaces"), "", Required,
         "The port: `\"0000:01:00.0\"`, `\"net_af_xdp0,iface=eth1\"`, `\"net_memif0,socket=/run/m.sock\"`, ... Each device once."),
@@ -109,6 +156,26 @@ pub(crate) const KEYS: &[Key] = &[
     key("interface", "vlan", Integer(1, 4094), "", Absent("untagged"), "802.1Q VLAN."),
     key("interface", "mtu", Integer(576, 9216), "bytes", Value("1500"), "Largest IPv4 packet, without Ethernet and VLAN headers."),
     key("interface", "mac", Form("string", "six hex bytes `\"02:00:00:00:00:01\"`, unicast"), "", Absent("the device's own"), "MAC address to set on the port."),
+
+    key("cluster", "name", NAME, "", Required, "Name of the cluster. One etcd may serve several."),
+    key("cluster", "replicas", Integer(0, 4), "copies", Value("1"),
+        "Copies of each shard on other nodes. Each holds one lane, an eighth of the ports, in reserve.").only(Files::CLUSTER),
+    key("cluster", "commit", Choice(&["async", "replicated"]), "", Value("\"async\""),
+        "`async`: a new flow goes on at once, and the youngest may be lost with their worker. `replicated`: its first packet leaves when all copies have the flow.").only(Files::CLUSTER),
+    key("cluster", "max_routes", Integer(1, 10_000_000), "routes", Absent("not checked"),
+        "Prefixes each switch can forward: tunnel endpoints on the access side, public prefixes on the internet side. The copies' routes wait beside them in BGP and do not count.").only(Files::CLUSTER),
+    key("cluster", "max_next_hops", Integer(1, 1_000_000), "addresses", Absent("not checked"),
+        "Next hops each switch can hold: the cluster's workers.").only(Files::CLUSTER),
+    key("cluster", "etcd", Form("list of strings", "1 to 32 addresses `\"http://host:port\"` or `\"https://host:port\"`"), "", Required,
+        "The members of etcd. One is used at a time, the next after a failure.").only(Files::MEMBER),
+    key("cluster", "tls_ca", PATH, "", Absent("required with `https`"), "Authorities for etcd's certificate, PEM.").only(Files::MEMBER),
+    key("cluster", "tls_cert", PATH, "", Absent("no certificate of our own"), "Certificate that we show to etcd, PEM; with `tls_key`.").only(Files::MEMBER),
+    key("cluster", "tls_key", PATH, "", Absent("no certificate of our own"), "Its key, PEM.").only(Files::MEMBER),
+    key("cluster", "tls_server_name", Form("string", "a name"), "", Absent("the host of the address"), "Name in etcd's certificate.").only(Files::MEMBER),
+    key("cluster", "user", Form("string", "a name"), "", Absent("etcd without users"), "User of etcd; with `password_file`.").only(Files::MEMBER),
+    key("cluster", "password_file", PATH, "", Absent("etcd without users"), "File with the user's password.").only(Files::MEMBER),
+    key("cluster", "key_file", PATH, "", Required,
+        "File with the key that all nodes share, mode 0600: copies of flows are authenticated with it.").only(Files::MEMBER),
 
     key("access", "mode", Choice(&["gre", "plain"]), "", Value("\"gre\""),
         "`gre`: a home is the outer source of a GRE tunnel, its shard the outer destination. `plain`: a home is an inside address, its shard the prefix it lies in."),
@@ -156,13 +223,31 @@ pub(crate) const KEYS: &[Key] = &[
     key("fragments", "held_per_datagram_max", Integer(0, 64), "packets", Value("16"), "Fragments held for one packet."),
     key("fragments", "timeout_sec", Integer(2, 60), "s", Value("5"), "How long a fragmented packet is followed."),
 
+    key("pool", "first_id", Integer(1, 4_294_967_295), "", Value("1"),
+        "Number of the pool's first shard, for ever; the others follow. Leave room for growth before the next pool."),
+    key("pool", "endpoints", PREFIX_LIST, "", Absent("required in gre mode, refused in plain mode"),
+        "Tunnel endpoints, one for each shard, in order; the first address of each prefix is left out."),
+    key("pool", "steer", PREFIX_LIST, "", Absent("required in plain mode, refused in gre mode"),
+        "Steering addresses, dealt out like `endpoints`."),
+    key("pool", "subscribers", PREFIX_LIST, "", Absent("required in plain mode, refused in gre mode"),
+        "The homes' prefixes, inside `access.subscribers`."),
+    key("pool", "subscribers_per_shard", Integer(8, 32), "bits", Absent("24 in plain mode, refused in gre mode"),
+        "Prefix length of the homes of one shard."),
+    key("pool", "public", PREFIX_LIST, "", Absent("required, except for a firewall in plain mode: the shards' `subscribers`"),
+        "Public addresses of the homes, routed to the workers' internet addresses."),
+    key("pool", "per_shard", Integer(16, 32), "bits", Value("28"),
+        "Prefix length of the public addresses of one shard."),
+    key("pool", "subscribers_max", Integer(1, 65_535), "homes", Value("256"), "Homes of a shard served at once."),
+
     key("shard", "id", Integer(1, 4_294_967_295), "", Required, "Number of the shard, for ever. Each once."),
     key("shard", "endpoint", Form("string", "an IPv4 address"), "", Absent("required in gre mode, refused in plain mode"),
         "The homes' tunnel endpoint, routed to the worker's access address. Each once."),
+    key("shard", "steer", Form("string", "an IPv4 address"), "", Absent("required in plain mode, refused in gre mode"),
+        "Address routed to the worker's access address. The access network sends what comes from the shard's `subscribers` to it as next hop. Each once.").only(Files::CLUSTER),
     key("shard", "subscribers", PREFIXES, "", Absent("required in plain mode, refused in gre mode"),
         "The homes' prefixes, inside `access.subscribers`."),
     key("shard", "public", PREFIXES, "", Absent("required, except for a firewall in plain mode: the shard's `subscribers`"),
         "Public addresses of the homes, routed to the worker's internet address; no two shards share any. All shards of a worker have at most 65,536."),
     key("shard", "subscribers_max", Integer(1, 65_535), "homes", Value("256"), "Homes served at once."),
-    key("shard", "worker", Integer(0, 1023), "", Absent("shards go round the workers in file order"), "Core of the worker that serves the shard."),
+    key("shard", "worker", Integer(0, 1023), "", Absent("shards go round the workers in file order"), "Core of the worker that serves the shard.").only(Files::SINGLE),
 ];

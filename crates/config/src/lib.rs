@@ -1,21 +1,26 @@
-//! The configuration file: keys, defaults, ranges, errors with line and column.
+//! The files of a node and of a cluster: keys, defaults, ranges, errors with line and column.
 //!
 //! ```text
-//!   text --toml--> document --read/--> Config --check/--> Config + warnings
+//!   text --toml--> document --read/--> values --check/--> Config, Member or Desired + warnings
 //!                     |          key_table: ranges, defaults        |
 //!                     +------------- findings: line, column --------+--> or every error at once
 //! ```
 //!
-//! [`parse`] is a pure function of the text: it looks at no file, device or core of the machine. Syntax errors are
-//! reported alone, since what follows them would be guesses; all others together.
+//! Three kinds of files: a single node ([`Config`]), a node of a cluster ([`Member`]) and the cluster file
+//! ([`Desired`]). Parsing is a pure function of the text: it looks at no file, device or core of the machine. Syntax
+//! errors are reported alone, since what follows them would be guesses; all others together.
 
 #![forbid(unsafe_code)]
 
 mod check;
+mod cluster_types;
+mod desired;
 mod diagnostic;
+mod file_kind;
 mod findings;
 mod key;
 mod key_table;
+mod pool;
 mod read;
 mod reference;
 mod section;
@@ -23,6 +28,12 @@ mod types;
 
 use toml::de::DeTable;
 
+use file_kind::FileKind;
+use findings::Findings;
+
+pub use cluster_types::{Cluster, ClusterShard, Commit, Member, Membership, TlsFiles, User};
+pub use desired::difference::{Change, Effect, difference};
+pub use desired::{Desired, DesiredError, Fingerprint};
 pub use diagnostic::Diagnostic;
 pub use reference::key_reference;
 pub use types::{
@@ -30,29 +41,133 @@ pub use types::{
     LogLevel, MssClamp, Nat, Node, Poll, Pooling, Shard, TimeoutProfile, Timeouts, Worker,
 };
 
-/// Parses and checks the configuration `text`; `file_name` only names the place in what it reports.
-///
-/// Gives the configuration with every default filled in, and warnings in file order.
+/// What a file says, and warnings in file order; or everything that is wrong, in file order, each with line and column.
+pub type Parsed<T> = Result<(T, Vec<Diagnostic>), Vec<Diagnostic>>;
+
+/// A file of any kind, every default filled in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum File {
+    /// Without `[cluster]` or `[[pool]]`: a node that is all there is.
+    Single(Box<Config>),
+    /// With `[cluster]`, and with `[node]` or `[[worker]]`: a node of a cluster.
+    Member(Box<Member>),
+    /// With `[cluster]` or `[[pool]]`, without `[node]` and `[[worker]]`: what all nodes of a cluster share.
+    Cluster(Box<Desired>),
+}
+
+/// Parses and checks a file of any kind; its sections tell which. `file_name` only names the place in what it reports.
 ///
 /// # Errors
-/// Everything that is wrong, in file order, each with line and column.
-pub fn parse(text: &str, file_name: &str) -> Result<(Config, Vec<Diagnostic>), Vec<Diagnostic>> {
-    let mut findings = findings::Findings::new(text, file_name);
-    let (document, syntax_errors) = DeTable::parse_recoverable(text);
-    if !syntax_errors.is_empty() {
-        for error in syntax_errors {
-            let at = error.span().map_or(0, |span| span.start);
-            findings.error_at(at, "", error.message(), "");
+/// Everything that is wrong.
+pub fn parse_file(text: &str, file_name: &str) -> Parsed<File> {
+    let mut findings = Findings::new(text, file_name);
+    let Some(document) = document(text, &mut findings) else { return Err(findings.into_parts().0) };
+    let file = match FileKind::of(&document) {
+        FileKind::Single => File::Single(Box::new(single(&document, &mut findings))),
+        FileKind::Member => File::Member(Box::new(member(&document, &mut findings))),
+        FileKind::Cluster | FileKind::Stored => match cluster(&document, &mut findings) {
+            Some(desired) => File::Cluster(Box::new(desired)),
+            None => return Err(findings.into_parts().0),
+        },
+    };
+    finished(file, findings)
+}
+
+/// Parses and checks the file of a single node.
+///
+/// # Errors
+/// Everything that is wrong. The file of a cluster's node, or of the cluster, is refused as such.
+pub fn parse(text: &str, file_name: &str) -> Parsed<Config> {
+    match parse_file(text, file_name)? {
+        (File::Single(config), warnings) => Ok((*config, warnings)),
+        (File::Member(_) | File::Cluster(_), _) => {
+            let mut findings = Findings::new(text, file_name);
+            let document = document(text, &mut findings).unwrap_or_default();
+            let key = document.keys().find(|key| ["cluster", "pool"].contains(&&**key.get_ref()));
+            let at = key.map_or(0, |key| key.span().start);
+            let fix = "it has [access] and [[shard]] in its own file, and no [cluster]";
+            findings.error_at(at, "cluster", "this is not the file of a single node", fix);
+            Err(findings.into_parts().0)
         }
-        return Err(findings.into_parts().0);
     }
-    let mut config = read::config(document.get_ref(), &mut findings);
-    check::config(&config, &mut findings);
+}
+
+/// Parses and checks the cluster file, and cuts its pools into shards.
+///
+/// # Errors
+/// Everything that is wrong; what belongs into the files of the nodes is refused.
+pub fn parse_cluster(text: &str, file_name: &str) -> Parsed<Desired> {
+    let mut findings = Findings::new(text, file_name);
+    let desired =
+        document(text, &mut findings).and_then(|document| cluster(&document, &mut findings));
+    match desired {
+        Some(desired) => finished(desired, findings),
+        None => Err(findings.into_parts().0),
+    }
+}
+
+/// Parses and checks the file of a cluster's node, beside what the cluster is and the files of other nodes (with their
+/// names).
+///
+/// # Errors
+/// Everything that is wrong with it alone, with the cluster, and with the other nodes.
+pub fn parse_member(
+    text: &str,
+    file_name: &str,
+    desired: &Desired,
+    others: &[(String, Member)],
+) -> Parsed<Member> {
+    let mut findings = Findings::new(text, file_name);
+    let Some(document) = document(text, &mut findings) else { return Err(findings.into_parts().0) };
+    let member = member(&document, &mut findings);
+    check::together::check(&member, desired, others, &mut findings);
+    finished(member, findings)
+}
+
+/// The document, or `None` and syntax errors.
+fn document<'t>(text: &'t str, findings: &mut Findings<'_>) -> Option<DeTable<'t>> {
+    let (document, syntax_errors) = DeTable::parse_recoverable(text);
+    for error in &syntax_errors {
+        let at = error.span().map_or(0, |span| span.start);
+        findings.error_at(at, "", error.message(), "");
+    }
+    syntax_errors.is_empty().then(|| document.into_inner())
+}
+
+fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Config {
+    let mut config = read::single(document, findings);
+    check::single(&config, findings);
     for shard in config.shards.iter_mut().filter(|shard| shard.public.is_empty()) {
         shard.public.clone_from(&shard.subscribers);
     }
+    config
+}
+
+fn member(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Member {
+    let member = read::member(document, findings);
+    check::member(&member, findings);
+    member
+}
+
+/// `None` after an error: what does not fit cannot be cut.
+fn cluster(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Option<Desired> {
+    let file = read::cluster(document, FileKind::Cluster, findings);
+    check::cluster(&file, findings);
+    if findings.has_errors() {
+        return None;
+    }
+    let desired = Desired::of(file);
+    let (bytes, max) = (desired.to_json().len(), desired::json::BYTES_MAX);
+    if bytes > max {
+        let message = format!("the cluster takes {bytes} bytes in etcd, at most {max} fit");
+        findings.error("shard", message, "use fewer, larger prefixes or shards");
+    }
+    Some(desired)
+}
+
+fn finished<T>(value: T, findings: Findings<'_>) -> Parsed<T> {
     match findings.into_parts() {
-        (errors, warnings) if errors.is_empty() => Ok((config, warnings)),
+        (errors, warnings) if errors.is_empty() => Ok((value, warnings)),
         (errors, _) => Err(errors),
     }
 }

@@ -2,33 +2,29 @@
 
 mod access;
 pub(crate) mod address;
+mod cluster;
 mod fragments;
 mod interface;
 mod nat;
 mod node;
+mod pool;
 mod shard;
 mod timeouts;
 mod worker;
 
 use toml::de::DeTable;
 
+use crate::cluster_types::{ClusterFile, Member};
+use crate::file_kind::FileKind;
 use crate::findings::Findings;
 use crate::section::Section;
-use crate::types::Config;
+use crate::types::{Access, Config, Fragments, Nat, Node, Timeouts, Worker};
 
-/// Reads the whole document. The result counts only if there are no errors.
-pub(crate) fn config(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Config {
-    let root = Section::new("", String::new(), Some(document), findings);
-    let node = node::read(&root.section("node", "node", findings), findings);
-    let workers: Vec<_> = root
-        .sections("worker", "worker", findings)
-        .iter()
-        .map(|section| worker::read(section, findings))
-        .collect();
-    let access = access::read(&root.section("access", "access", findings), findings);
-    let nat = nat::read(&root.section("nat", "nat", findings), access.mode, findings);
-    let timeouts = timeouts::read(&root.section("timeouts", "timeouts", findings), findings);
-    let fragments = fragments::read(&root.section("fragments", "fragments", findings), findings);
+/// Reads the file of a single node. The result counts only if there are no errors.
+pub(crate) fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Config {
+    let root = Section::root(document, FileKind::Single, findings);
+    let (node, workers) = machine(&root, findings);
+    let (access, nat, timeouts, fragments) = service(&root, findings);
     let sections = root.sections("shard", "shard", findings);
     let shards = sections
         .iter()
@@ -36,4 +32,48 @@ pub(crate) fn config(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Con
         .map(|(index, section)| shard::read(section, index, &workers, findings))
         .collect();
     Config { node, workers, access, nat, timeouts, fragments, shards }
+}
+
+/// Reads the file of a cluster's node. The result counts only if there are no errors.
+pub(crate) fn member(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Member {
+    let root = Section::root(document, FileKind::Member, findings);
+    let (node, workers) = machine(&root, findings);
+    let cluster = root.section("cluster", "cluster", findings);
+    Member { node, workers, cluster: cluster::membership(&cluster, findings) }
+}
+
+/// Reads a cluster file, or with [`FileKind::Stored`] what was made of one. The result counts only if there are no
+/// errors.
+pub(crate) fn cluster(
+    document: &DeTable<'_>,
+    file: FileKind,
+    findings: &mut Findings<'_>,
+) -> ClusterFile {
+    let root = Section::root(document, file, findings);
+    let cluster = cluster::read(&root.section("cluster", "cluster", findings), findings);
+    let (access, nat, timeouts, fragments) = service(&root, findings);
+    let pools = match file {
+        FileKind::Stored => Vec::new(),
+        _ => root.sections("pool", "pool", findings),
+    };
+    let pools = pools.iter().map(|section| pool::read(section, findings)).collect();
+    let shards = root.sections("shard", "shard", findings);
+    let shards = shards.iter().map(|section| shard::of_cluster(section, findings)).collect();
+    ClusterFile { cluster, access, nat, timeouts, fragments, pools, shards }
+}
+
+/// What concerns one machine.
+fn machine(root: &Section<'_>, findings: &mut Findings<'_>) -> (Node, Vec<Worker>) {
+    let node = node::read(&root.section("node", "node", findings), findings);
+    let workers = root.sections("worker", "worker", findings);
+    (node, workers.iter().map(|section| worker::read(section, findings)).collect())
+}
+
+/// What all homes get, wherever they are served.
+fn service(root: &Section<'_>, findings: &mut Findings<'_>) -> (Access, Nat, Timeouts, Fragments) {
+    let access = access::read(&root.section("access", "access", findings), findings);
+    let nat = nat::read(&root.section("nat", "nat", findings), access.mode, findings);
+    let timeouts = timeouts::read(&root.section("timeouts", "timeouts", findings), findings);
+    let fragments = fragments::read(&root.section("fragments", "fragments", findings), findings);
+    (access, nat, timeouts, fragments)
 }

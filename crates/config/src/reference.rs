@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::file_kind::Files;
 use crate::key::{Key, Kind, Preset};
 use crate::key_table::{KEYS, SECTIONS};
 
@@ -9,7 +10,11 @@ use crate::key_table::{KEYS, SECTIONS};
 pub fn key_reference() -> String {
     let mut text = String::new();
     for section in SECTIONS {
-        let _ = write!(text, "## {}\n\n{}\n\n", section.title, section.about);
+        let _ = write!(text, "## {}\n\n{}", section.title, section.about);
+        if section.files != Files::ALL {
+            let _ = write!(text, " In: {}.", section.files.words());
+        }
+        text.push_str("\n\n");
         text.push_str(
             "| key | type | range | unit | default | meaning |\n|---|---|---|---|---|---|\n",
         );
@@ -37,5 +42,12 @@ fn row(key: &Key) -> String {
         Preset::Absent(meaning) => meaning.to_owned(),
         Preset::Profile(rfc, carrier) => format!("`{rfc}`; carrier `{carrier}`"),
     };
-    format!("| `{}` | {form} | {range} | {} | {default} | {} |\n", key.name, key.unit, key.about)
+    let only = match key.narrower_files() {
+        Some(files) => format!(" Only in: {}.", files.words()),
+        None => String::new(),
+    };
+    format!(
+        "| `{}` | {form} | {range} | {} | {default} | {}{only} |\n",
+        key.name, key.unit, key.about
+    )
 }

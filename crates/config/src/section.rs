@@ -6,6 +6,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::file_kind::FileKind;
 use crate::findings::Findings;
 use crate::key::{self, Key, Kind, Preset};
 
@@ -17,6 +18,8 @@ pub(crate) struct Section<'d> {
     /// Its own key path, e.g. `worker[0].access`.
     path: String,
     table: Option<&'d DeTable<'d>>,
+    /// The file it stands in.
+    file: FileKind,
 }
 
 /// A value and its key path.
@@ -28,26 +31,44 @@ pub(crate) struct Entry<'d> {
 }
 
 impl<'d> Section<'d> {
-    /// The section `id` at `path`; reports every key in it that the key table does not have.
-    pub(crate) fn new(
+    /// The whole document.
+    pub(crate) fn root(
+        table: &'d DeTable<'d>,
+        file: FileKind,
+        findings: &mut Findings<'_>,
+    ) -> Self {
+        Self::new("", String::new(), Some(table), file, findings)
+    }
+
+    /// The section `id` at `path`; reports every key in it that the key table does not have for this kind of file.
+    fn new(
         id: &'static str,
         path: String,
         table: Option<&'d DeTable<'d>>,
+        file: FileKind,
         findings: &mut Findings<'_>,
     ) -> Self {
-        let section = Self { id, path, table };
-        for key in table.into_iter().flat_map(|table| table.keys()) {
+        let section = Self { id, path, table, file };
+        let keys = table.into_iter().flat_map(|table| table.keys());
+        for key in keys.filter(|_| !file.takes_unknown_keys()) {
             let name: &str = key.get_ref();
-            if key::find(id, name).is_none() {
-                let fix = match key::nearest(id, name) {
-                    Some(known) => format!("did you mean {known}?"),
-                    None => "remove it".to_owned(),
-                };
-                let path = section.path_of(&name.escape_debug().to_string());
-                findings.error_at(key.span().start, &path, "unknown key", fix);
+            if key::find(id, name, file).is_some() {
+                continue;
             }
+            let (message, fix) = match (key::files(id, name), key::nearest(id, name, file)) {
+                (Some(files), _) => file.misplaced(files),
+                (None, Some(known)) => ("unknown key", format!("did you mean {known}?")),
+                (None, None) => ("unknown key", "remove it".to_owned()),
+            };
+            let path = section.path_of(&name.escape_debug().to_string());
+            findings.error_at(key.span().start, &path, message, fix);
         }
         section
+    }
+
+    /// The kind of file it stands in.
+    pub(crate) fn file(&self) -> FileKind {
+        self.file
     }
 
     pub(crate) fn path_of(&self, name: &str) -> String {
@@ -156,7 +177,7 @@ impl<'d> Section<'d> {
         if let (Some(entry), None) = (&entry, table) {
             entry.refuse(findings);
         }
-        Section::new(id, self.path_of(name), table, findings)
+        Section::new(id, self.path_of(name), table, self.file, findings)
     }
 
     /// The repeated tables `name` in this one, as sections `id`.
@@ -177,13 +198,13 @@ impl<'d> Section<'d> {
             if table.is_none() {
                 findings.error(&path, "not a table", format!("write [[{name}]] above its keys"));
             }
-            sections.push(Section::new(id, path, table, findings));
+            sections.push(Section::new(id, path, table, self.file, findings));
         }
         sections
     }
 
     fn key(&self, name: &str) -> &'static Key {
-        key::find(self.id, name)
+        key::find(self.id, name, self.file)
             .unwrap_or_else(|| panic!("{}.{name} is not in the key table", self.id))
     }
 

@@ -4,8 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use ipnet::Ipv4Net;
+use serde::{Serialize, Serializer};
 
-/// A whole valid configuration file.
+/// A node that is all there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     pub node: Node,
@@ -23,6 +24,10 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub name: String,
+    /// What fails together with it. `None`: nothing is known of racks, as on a single node.
+    pub rack: Option<String>,
+    /// Whether it gives up its shards and gets none. False on a single node.
+    pub drain: bool,
     pub poll: Poll,
     /// Cores of every thread that is not a worker. `None`: all cores no worker uses, or core 0 when there are none.
     pub control_cores: Option<Vec<usize>>,
@@ -83,6 +88,10 @@ pub struct Worker {
     pub rx_descriptors: u16,
     /// Transmit descriptors of each port; a power of two.
     pub tx_descriptors: u16,
+    /// Its share of the cluster's shards, relative to other workers; 0: none. Without meaning on a single node.
+    pub weight: u32,
+    /// Where copies of flows are sent to and from; inside the access side's connected prefix.
+    pub replication_address: Ipv4Addr,
 }
 
 /// One side of a worker.
@@ -102,7 +111,7 @@ pub struct Interface {
 }
 
 /// `[access]`: how homes reach weir.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Access {
     pub mode: AccessMode,
     /// Only homes inside these are served: outer sources in gre mode, inside addresses in plain mode.
@@ -110,7 +119,8 @@ pub struct Access {
     pub gre_key: GreKey,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AccessMode {
     /// A subscriber is an outer source, a shard an outer destination.
     Gre,
@@ -118,7 +128,8 @@ pub enum AccessMode {
     Plain,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum GreKey {
     /// Remembered and echoed only.
     Ignore,
@@ -127,7 +138,7 @@ pub enum GreKey {
 }
 
 /// `[nat]`: translation and filtering, the same for every shard.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Nat {
     /// False: a firewall without translation.
     pub enabled: bool,
@@ -139,8 +150,10 @@ pub struct Nat {
     /// Sessions per worker.
     pub flows_max: u32,
     /// `None`: a share of `flows_max`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_max: Option<u32>,
     /// Sessions of one home (RFC 6888 REQ-5). `None`: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub flows_per_subscriber: Option<u32>,
     /// How long a released block stays unused, in seconds (RFC 6888 REQ-8).
     pub quarantine_sec: u32,
@@ -153,7 +166,8 @@ pub struct Nat {
 }
 
 /// Who outside may answer a mapping (RFC 4787 section 5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Filtering {
     AddressAndPortDependent,
     AddressDependent,
@@ -161,7 +175,8 @@ pub enum Filtering {
 }
 
 /// What happens when a subscriber's public address has no block left (RFC 7857 section 4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Pooling {
     /// The flow is refused: one public address per subscriber.
     Hard,
@@ -179,8 +194,19 @@ pub enum MssClamp {
     Max(u16),
 }
 
+/// As the file writes it: `false`, `true`, a number.
+impl Serialize for MssClamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Off => serializer.serialize_bool(false),
+            Self::Auto => serializer.serialize_bool(true),
+            Self::Max(bytes) => serializer.serialize_u16(*bytes),
+        }
+    }
+}
+
 /// `[timeouts]`: idle time of a session until it is removed, in seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Timeouts {
     pub profile: TimeoutProfile,
     pub tcp_syn_sent_sec: u32,
@@ -199,7 +225,8 @@ pub struct Timeouts {
     pub icmp_sec: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum TimeoutProfile {
     /// The values of RFC 4787, 5382, 5508.
     Rfc,
@@ -208,7 +235,7 @@ pub enum TimeoutProfile {
 }
 
 /// `[fragments]`: limits of a worker for packets that arrive in pieces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Fragments {
     /// Datagrams followed at once.
     pub datagrams_max: u32,

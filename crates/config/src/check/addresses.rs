@@ -1,20 +1,26 @@
 //! Each of weir's own addresses exists once: those of the workers and the tunnel endpoints.
 
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+
 use crate::check::{interfaces, refuse_repeats};
 use crate::findings::Findings;
-use crate::types::Config;
+use crate::types::{Shard, Worker};
 
-pub(crate) fn check(config: &Config, findings: &mut Findings<'_>) {
-    let workers =
-        interfaces(config).map(|(path, side)| (format!("{path}.address"), side.address.addr()));
-    let endpoints =
-        config.shards.iter().enumerate().filter_map(|(index, shard)| {
-            Some((format!("shard[{index}].endpoint"), shard.endpoint?))
-        });
-    let own: Vec<_> = workers.chain(endpoints).collect();
+/// `shards`: those of a single node, none in a cluster.
+pub(crate) fn check(workers: &[Worker], shards: &[Shard], findings: &mut Findings<'_>) {
+    let sides =
+        interfaces(workers).map(|(path, side)| (format!("{path}.address"), side.address.addr()));
+    let replication = replication_addresses(workers, findings);
+    let endpoints = shards
+        .iter()
+        .enumerate()
+        .filter_map(|(index, shard)| Some((format!("shard[{index}].endpoint"), shard.endpoint?)));
+    let own: Vec<_> = sides.chain(replication).chain(endpoints).collect();
     refuse_repeats(own.clone(), "address", findings);
 
-    for (path, side) in interfaces(config) {
+    for (path, side) in interfaces(workers) {
         for (index, gateway) in side.gateways.iter().enumerate() {
             let key = findings.element(&format!("{path}.gateway"), index);
             let holder = own.iter().find(|(_, address)| address == gateway);
@@ -28,9 +34,9 @@ pub(crate) fn check(config: &Config, findings: &mut Findings<'_>) {
         }
     }
 
-    for (index, shard) in config.shards.iter().enumerate() {
+    for (index, shard) in shards.iter().enumerate() {
         let key = format!("shard[{index}].endpoint");
-        let access = config.workers.get(shard.worker).map(|worker| worker.access.address);
+        let access = workers.get(shard.worker).map(|worker| worker.access.address);
         let net = access.filter(|net| findings.is_good(&key) && net.prefix_len() > 0);
         if let (Some(net), Some(endpoint)) = (net, shard.endpoint) {
             if net.contains(&endpoint) && net.addr() != endpoint {
@@ -41,4 +47,30 @@ pub(crate) fn check(config: &Config, findings: &mut Findings<'_>) {
             }
         }
     }
+}
+
+/// The workers' replication addresses that are not their access addresses. One that its link does not reach is
+/// reported.
+fn replication_addresses(
+    workers: &[Worker],
+    findings: &mut Findings<'_>,
+) -> Vec<(String, Ipv4Addr)> {
+    let mut addresses = Vec::new();
+    for (index, worker) in workers.iter().enumerate() {
+        let key = format!("worker[{index}].replication_address");
+        let (access, own): (Ipv4Net, Ipv4Addr) =
+            (worker.access.address, worker.replication_address);
+        let is_known = findings.is_good(&format!("worker[{index}].access.address"));
+        if !findings.is_given(&key) || !is_known || own == access.addr() {
+            continue;
+        }
+        let is_host =
+            access.prefix_len() == 31 || ![access.network(), access.broadcast()].contains(&own);
+        if !access.contains(&own) || !is_host {
+            let message = format!("{own} is no host of the connected prefix {}", access.trunc());
+            findings.error(&key, message, "take an address of the access side");
+        }
+        addresses.push((key, own));
+    }
+    addresses
 }

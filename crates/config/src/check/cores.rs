@@ -2,15 +2,15 @@
 
 use crate::check::refuse_repeats;
 use crate::findings::Findings;
-use crate::types::Config;
+use crate::types::{Node, Worker};
 
-pub(crate) fn check(config: &Config, findings: &mut Findings<'_>) {
-    let workers = config.workers.iter().enumerate();
+pub(crate) fn check(node: &Node, workers: &[Worker], findings: &mut Findings<'_>) {
+    let cores = workers.iter().enumerate();
     let cores: Vec<_> =
-        workers.map(|(index, worker)| (format!("worker[{index}].core"), worker.core)).collect();
+        cores.map(|(index, worker)| (format!("worker[{index}].core"), worker.core)).collect();
     refuse_repeats(cores.clone(), "core", findings);
 
-    let control = config.node.control_cores.iter().flatten().enumerate();
+    let control = node.control_cores.iter().flatten().enumerate();
     for (index, control_core) in control {
         if let Some((worker, core)) = cores.iter().find(|(_, core)| core == control_core) {
             let key = findings.element("node.control_cores", index);

@@ -2,20 +2,20 @@
 
 use crate::check::{interfaces, refuse_repeats};
 use crate::findings::Findings;
-use crate::types::Config;
+use crate::types::Worker;
 
-pub(crate) fn check(config: &Config, findings: &mut Findings<'_>) {
+pub(crate) fn check(workers: &[Worker], findings: &mut Findings<'_>) {
     let named = |identity: fn(&str) -> Option<String>| -> Vec<_> {
         let devices =
-            interfaces(config).map(|(path, side)| (format!("{path}.device"), &side.device));
+            interfaces(workers).map(|(path, side)| (format!("{path}.device"), &side.device));
         devices.filter_map(|(key, device)| Some((key, identity(device)?))).collect()
     };
-    for (path, side) in interfaces(config) {
+    for (path, side) in interfaces(workers) {
         form(&format!("{path}.device"), &side.device, findings);
     }
     refuse_repeats(named(name), "device", findings);
     refuse_repeats(named(kernel_queue), "queue", findings);
-    let macs = interfaces(config).filter_map(|(path, side)| {
+    let macs = interfaces(workers).filter_map(|(path, side)| {
         let bytes = side.mac?.map(|byte| format!("{byte:02x}"));
         Some((format!("{path}.mac"), bytes.join(":")))
     });

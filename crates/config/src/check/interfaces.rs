@@ -5,15 +5,15 @@ use ipnet::Ipv4Net;
 use crate::check::interfaces;
 use crate::findings::Findings;
 use crate::read::address::overlap;
-use crate::types::{Config, Interface};
+use crate::types::{Interface, Worker};
 
-pub(crate) fn check(config: &Config, findings: &mut Findings<'_>) {
-    for (path, side) in interfaces(config) {
+pub(crate) fn check(workers: &[Worker], findings: &mut Findings<'_>) {
+    for (path, side) in interfaces(workers) {
         if findings.is_good(&format!("{path}.address")) {
             gateways(&path, side, findings);
         }
     }
-    for (index, worker) in config.workers.iter().enumerate() {
+    for (index, worker) in workers.iter().enumerate() {
         let access = format!("worker[{index}].access.address");
         let internet = format!("worker[{index}].internet.address");
         let is_good = findings.is_good(&access) && findings.is_good(&internet);

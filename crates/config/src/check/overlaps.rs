@@ -1,68 +1,130 @@
 //! Public prefixes belong to one shard and are nothing else; a home belongs to one shard.
 
+use std::net::Ipv4Addr;
+
 use ipnet::Ipv4Net;
 
 use crate::check::interfaces;
+use crate::cluster_types::ClusterFile;
 use crate::findings::Findings;
 use crate::read::address::overlap;
-use crate::types::{Config, Shard};
+use crate::types::{AccessMode, Config};
 
-/// A prefix, the key it stands at, and the shard it belongs to.
+/// A prefix, the key it stands at, and the shard or pool that holds it.
 #[derive(Debug)]
 struct Named {
     key: String,
     net: Ipv4Net,
-    shard: usize,
+    holder: usize,
 }
 
-pub(crate) fn check(config: &Config, findings: &mut Findings<'_>) {
-    let public = prefixes(config, "public", |shard| &shard.public, findings);
-    let homes = prefixes(config, "subscribers", |shard| &shard.subscribers, findings);
-    refuse_shared(&public, findings);
-    refuse_shared(&homes, findings);
+/// Who says what is whose. Prefixes with an error are left out.
+#[derive(Debug, Default)]
+struct Claims {
+    public: Vec<Named>,
+    homes: Vec<Named>,
+    /// Addresses that weir answers for: tunnel endpoints, steering addresses.
+    endpoints: Vec<Named>,
+    /// The workers' links.
+    connected: Vec<Named>,
+    /// What homes have as their addresses.
+    served: Vec<Named>,
+}
 
-    for named in &public {
-        if let Some(what) = occupied(config, named, findings) {
+pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
+    let mut claims = Claims::default();
+    for (index, shard) in config.shards.iter().enumerate() {
+        let path = |name: &str| format!("shard[{index}].{name}");
+        claims.public.extend(named(&path("public"), &shard.public, index, findings));
+        claims.homes.extend(named(&path("subscribers"), &shard.subscribers, index, findings));
+        let endpoint = shard.endpoint.map(Ipv4Net::from);
+        claims.endpoints.extend(named(&path("endpoint"), endpoint.as_slice(), index, findings));
+    }
+    for (path, side) in interfaces(&config.workers) {
+        let net = side.address.trunc();
+        claims.connected.extend(named(&format!("{path}.address"), &[net], 0, findings));
+    }
+    claims.served = named("access.subscribers", &config.access.subscribers, 0, findings);
+    check(&claims, config.nat.enabled, findings);
+}
+
+pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
+    let mut claims = Claims::default();
+    for (index, pool) in file.pools.iter().enumerate() {
+        let path = |name: &str| format!("pool[{index}].{name}");
+        let (name, public) = public(file, &pool.public, &pool.subscribers);
+        claims.public.extend(named(&path(name), public, index, findings));
+        claims.homes.extend(named(&path("subscribers"), &pool.subscribers, index, findings));
+        claims.endpoints.extend(named(&path("endpoints"), &pool.endpoints, index, findings));
+        claims.endpoints.extend(named(&path("steer"), &pool.steer, index, findings));
+    }
+    for (index, shard) in file.shards.iter().enumerate() {
+        let holder = file.pools.len() + index;
+        let path = |name: &str| format!("shard[{index}].{name}");
+        let (name, public) = public(file, &shard.public, &shard.subscribers);
+        claims.public.extend(named(&path(name), public, holder, findings));
+        claims.homes.extend(named(&path("subscribers"), &shard.subscribers, holder, findings));
+        for (name, address) in [("endpoint", shard.endpoint), ("steer", shard.steer)] {
+            let net = address.map(Ipv4Net::from);
+            claims.endpoints.extend(named(&path(name), net.as_slice(), holder, findings));
+        }
+    }
+    claims.served = named("access.subscribers", &file.access.subscribers, 0, findings);
+    check(&claims, file.nat.enabled, findings);
+    refuse_shared(&claims.endpoints, "an address belongs to one shard", findings);
+    refuse_served(&claims, file.access.mode, findings);
+}
+
+/// The key of what will be public, and its prefixes: without translation the homes' own if nothing else is named.
+fn public<'f>(
+    file: &ClusterFile,
+    public: &'f [Ipv4Net],
+    subscribers: &'f [Ipv4Net],
+) -> (&'static str, &'f [Ipv4Net]) {
+    let are_own = public.is_empty() && !file.nat.enabled;
+    if are_own { ("subscribers", subscribers) } else { ("public", public) }
+}
+
+/// The prefixes at `key` that have no error.
+fn named(key: &str, nets: &[Ipv4Net], holder: usize, findings: &Findings<'_>) -> Vec<Named> {
+    let elements = nets.iter().enumerate();
+    elements
+        .map(|(position, net)| Named { key: findings.element(key, position), net: *net, holder })
+        .filter(|named| findings.is_good(&named.key))
+        .collect()
+}
+
+fn check(claims: &Claims, is_translated: bool, findings: &mut Findings<'_>) {
+    refuse_shared(&claims.public, "a prefix belongs to one shard", findings);
+    refuse_shared(&claims.homes, "a prefix belongs to one shard", findings);
+    for public in &claims.public {
+        if let Some(what) = occupied(claims, is_translated, public) {
             let fix = "public prefixes are routed to the worker and used by nothing else";
-            findings.error(&named.key, format!("{} overlaps {what}", named.net), fix);
+            findings.error(&public.key, format!("{} overlaps {what}", public.net), fix);
         }
     }
-    endpoints(config, &public, findings);
+    endpoints(claims, findings);
 }
 
-/// The prefixes without an error of all shards.
-fn prefixes(
-    config: &Config,
-    name: &str,
-    of: impl Fn(&Shard) -> &[Ipv4Net],
-    findings: &Findings<'_>,
-) -> Vec<Named> {
-    let mut all = Vec::new();
-    for (shard, nets) in config.shards.iter().map(of).enumerate() {
-        for (position, net) in nets.iter().enumerate() {
-            let key = findings.element(&format!("shard[{shard}].{name}"), position);
-            if findings.is_good(&key) {
-                all.push(Named { key, net: *net, shard });
-            }
-        }
-    }
-    all
-}
-
-/// Reports prefixes that two shards have. In order of address a prefix can only overlap the widest-reaching one before
+/// Reports prefixes that two holders have. In order of address a prefix can only overlap the widest-reaching one before
 /// it, so thousands of shards are no burden.
-fn refuse_shared(prefixes: &[Named], findings: &mut Findings<'_>) {
+fn refuse_shared(prefixes: &[Named], fix: &str, findings: &mut Findings<'_>) {
     let mut sorted: Vec<&Named> = prefixes.iter().collect();
-    sorted.sort_by_key(|named| (named.net.network(), named.net.prefix_len(), named.shard));
+    sorted.sort_by_key(|named| (named.net.network(), named.net.prefix_len(), named.holder));
     let mut reach: Option<&Named> = None;
     for named in sorted {
         match reach.filter(|before| before.net.broadcast() >= named.net.network()) {
             Some(before) => {
                 let (first, second) =
-                    if before.shard <= named.shard { (before, named) } else { (named, before) };
-                if first.shard != second.shard {
-                    let message = format!("{} overlaps {} of {}", second.net, first.net, first.key);
-                    findings.error(&second.key, message, "a prefix belongs to one shard");
+                    if before.holder <= named.holder { (before, named) } else { (named, before) };
+                if first.holder != second.holder {
+                    let message = format!(
+                        "{} overlaps {} of {}",
+                        words(second.net),
+                        words(first.net),
+                        first.key
+                    );
+                    findings.error(&second.key, message, fix);
                 }
             }
             None => reach = Some(named),
@@ -70,38 +132,62 @@ fn refuse_shared(prefixes: &[Named], findings: &mut Findings<'_>) {
     }
 }
 
-/// What else uses a public prefix.
-fn occupied(config: &Config, public: &Named, findings: &Findings<'_>) -> Option<String> {
-    for (path, side) in interfaces(config) {
-        let key = format!("{path}.address");
-        if findings.is_good(&key) && overlap(side.address.trunc(), public.net) {
-            return Some(format!("the connected prefix {} ({key})", side.address.trunc()));
-        }
+/// What else uses a public prefix. Without translation a home's inside address is its public one.
+fn occupied(claims: &Claims, is_translated: bool, public: &Named) -> Option<String> {
+    let uses = |named: &&Named| overlap(named.net, public.net);
+    if let Some(link) = claims.connected.iter().find(uses) {
+        return Some(format!("the connected prefix {} ({})", link.net, link.key));
     }
-    // Without translation a home's inside address is its public one.
-    let served = config.access.subscribers.iter().enumerate();
-    for (position, net) in served.filter(|_| config.nat.enabled) {
-        let key = findings.element("access.subscribers", position);
-        if findings.is_good(&key) && overlap(*net, public.net) {
-            return Some(format!("the homes' {net} ({key})"));
-        }
-    }
-    None
+    let homes = claims.served.iter().filter(|_| is_translated).find(uses)?;
+    Some(format!("the homes' {} ({})", homes.net, homes.key))
 }
 
 /// An endpoint inside a public prefix would be announced to both sides.
-fn endpoints(config: &Config, public: &[Named], findings: &mut Findings<'_>) {
-    let mut sorted: Vec<&Named> = public.iter().collect();
+fn endpoints(claims: &Claims, findings: &mut Findings<'_>) {
+    let mut sorted: Vec<&Named> = claims.public.iter().collect();
     sorted.sort_by_key(|named| named.net.network());
-    for (index, shard) in config.shards.iter().enumerate() {
-        let key = format!("shard[{index}].endpoint");
-        let Some(endpoint) = shard.endpoint.filter(|_| findings.is_good(&key)) else { continue };
-        let after = sorted.partition_point(|named| named.net.network() <= endpoint);
+    for endpoint in &claims.endpoints {
+        let last: Ipv4Addr = endpoint.net.broadcast();
+        let after = sorted.partition_point(|named| named.net.network() <= last);
         let before = after.checked_sub(1).map(|position| sorted[position]);
-        if let Some(public) = before.filter(|public| public.net.contains(&endpoint)) {
-            let message =
-                format!("{endpoint} lies in the public prefix {} ({})", public.net, public.key);
-            findings.error(&key, message, "an endpoint is an address of the access network");
+        if let Some(public) = before.filter(|public| overlap(public.net, endpoint.net)) {
+            let message = format!(
+                "{} {} the public prefix {} ({})",
+                words(endpoint.net),
+                if public.net.contains(&endpoint.net) { "lies in" } else { "overlaps" },
+                public.net,
+                public.key
+            );
+            findings.error(
+                &endpoint.key,
+                message,
+                "an endpoint is an address of the access network",
+            );
         }
     }
+}
+
+/// An address that weir answers for is no home's.
+fn refuse_served(claims: &Claims, mode: AccessMode, findings: &mut Findings<'_>) {
+    let what = match mode {
+        AccessMode::Gre => "a home would be the end of its own tunnel",
+        AccessMode::Plain => "a home would be the way to itself",
+    };
+    for endpoint in &claims.endpoints {
+        let homes = claims.served.iter().find(|homes| overlap(homes.net, endpoint.net));
+        if let Some(homes) = homes.filter(|_| findings.is_good(&endpoint.key)) {
+            let message = format!(
+                "{} overlaps the homes' {} ({})",
+                words(endpoint.net),
+                homes.net,
+                homes.key
+            );
+            findings.error(&endpoint.key, message, what);
+        }
+    }
+}
+
+/// A single address without its length.
+fn words(net: Ipv4Net) -> String {
+    if net.prefix_len() == 32 { net.addr().to_string() } else { net.to_string() }
 }

@@ -2,9 +2,10 @@
 
 use ipnet::Ipv4Net;
 
-use crate::check::quota::blocks_of_address;
+use crate::check::reserve_lanes::{self, blocks_of_primary};
+use crate::cluster_types::ClusterFile;
 use crate::findings::Findings;
-use crate::types::{Config, Nat, Pooling, Shard};
+use crate::types::{Config, Nat, Pooling};
 
 /// Public addresses of all shards of a worker.
 const ADDRESSES_MAX: u64 = 65_536;
@@ -13,24 +14,64 @@ const HOMES_MAX: u64 = 1 << 22;
 /// Blocks that all homes of a worker may open together.
 const QUOTA_BLOCKS_MAX: u64 = 1 << 28;
 
-pub(crate) fn check(config: &Config, quota_fits: bool, findings: &mut Findings<'_>) {
+pub(crate) fn single(config: &Config, quota_fits: bool, findings: &mut Findings<'_>) {
     for (index, shard) in config.shards.iter().enumerate() {
-        let public = format!("shard[{index}].public");
-        let are_good = (0..shard.public.len())
-            .all(|position| findings.is_good(&findings.element(&public, position)));
-        if !are_good || shard.public.is_empty() {
-            continue;
-        }
-        let addresses = addresses(&shard.public);
-        if addresses > ADDRESSES_MAX {
-            let message = format!("{addresses} addresses in one shard");
-            findings.error(&public, message, format!("a worker serves at most {ADDRESSES_MAX}"));
-        } else if findings.is_good(&format!("shard[{index}].subscribers_max")) && quota_fits {
-            seats(config, index, shard, addresses, findings);
-        }
+        let path = format!("shard[{index}]");
+        let homes = homes(shard.subscribers_max, &shard.subscribers);
+        check_shard(&config.nat, 0, &path, (homes, &shard.public), quota_fits, findings);
     }
     if quota_fits && (0..config.shards.len()).all(|index| is_pool_good(index, findings)) {
         workers(config, findings);
+    }
+}
+
+/// The same for a cluster, where a part of the ports is in reserve. Which worker has which shards is not known.
+pub(crate) fn cluster(file: &ClusterFile, quota_fits: bool, findings: &mut Findings<'_>) {
+    let replicas = if findings.is_good("cluster.replicas") { file.cluster.replicas } else { 0 };
+    for (index, shard) in file.shards.iter().enumerate() {
+        let path = format!("shard[{index}]");
+        let homes = homes(shard.subscribers_max, &shard.subscribers);
+        check_shard(&file.nat, replicas, &path, (homes, &shard.public), quota_fits, findings);
+    }
+    for (index, pool) in file.pools.iter().enumerate() {
+        let path = format!("pool[{index}]");
+        let are_good = ["public", "per_shard", "subscribers_per_shard", "subscribers_max"]
+            .iter()
+            .all(|name| findings.is_whole(&format!("{path}.{name}")));
+        let Some(shard) = pool.shards().next().filter(|_| are_good && quota_fits) else { continue };
+        let (homes, addresses) =
+            (homes(shard.subscribers_max, &shard.subscribers), addresses(&shard.public));
+        let more = |needed: u64| {
+            let bits = needed.next_power_of_two().ilog2();
+            format!("write per_shard = {}", 32 - bits.min(16))
+        };
+        let key = format!("{path}.per_shard");
+        reserve_lanes::check(&file.nat, replicas, &key, (homes, addresses), more, findings);
+        seats(&file.nat, replicas, &key, (homes, addresses), more, findings);
+    }
+}
+
+/// A shard with homes and public prefixes that the file names.
+fn check_shard(
+    nat: &Nat,
+    replicas: u8,
+    path: &str,
+    (homes, public): (u64, &[Ipv4Net]),
+    quota_fits: bool,
+    findings: &mut Findings<'_>,
+) {
+    let key = format!("{path}.public");
+    if !findings.is_whole(&key) || public.is_empty() {
+        return;
+    }
+    let addresses = addresses(public);
+    if addresses > ADDRESSES_MAX {
+        let message = format!("{addresses} addresses in one shard");
+        findings.error(&key, message, format!("a worker serves at most {ADDRESSES_MAX}"));
+    } else if findings.is_good(&format!("{path}.subscribers_max")) && quota_fits {
+        let more = |needed: u64| format!("add addresses ({needed} are enough)");
+        reserve_lanes::check(nat, replicas, &key, (homes, addresses), more, findings);
+        seats(nat, replicas, &key, (homes, addresses), more, findings);
     }
 }
 
@@ -69,23 +110,26 @@ fn addresses(nets: &[Ipv4Net]) -> u64 {
     nets.iter().map(|net| 1 << (32 - net.prefix_len())).sum()
 }
 
-/// Homes the shard serves at once: in plain mode no more than its prefixes have addresses.
-fn homes(shard: &Shard) -> u64 {
-    let limit = u64::from(shard.subscribers_max);
-    if shard.subscribers.is_empty() { limit } else { limit.min(addresses(&shard.subscribers)) }
+/// Homes a shard serves at once: in plain mode no more than its prefixes have addresses.
+fn homes(subscribers_max: u32, subscribers: &[Ipv4Net]) -> u64 {
+    let limit = u64::from(subscribers_max);
+    if subscribers.is_empty() { limit } else { limit.min(addresses(subscribers)) }
 }
 
 /// Every home needs one block; with less than the whole quota for every home, ports run out first come, first served.
+/// `more` says how to have as many addresses as are needed.
 fn seats(
-    config: &Config,
-    index: usize,
-    shard: &Shard,
-    addresses: u64,
+    nat: &Nat,
+    replicas: u8,
+    key: &str,
+    (homes, addresses): (u64, u64),
+    more: impl Fn(u64) -> String,
     findings: &mut Findings<'_>,
 ) {
-    let nat = &config.nat;
-    let homes = homes(shard);
-    let blocks_of_address = u64::from(blocks_of_address(nat.port_block));
+    if !findings.is_good(key) {
+        return;
+    }
+    let blocks_of_address = u64::from(blocks_of_primary(nat.port_block, replicas)).max(1);
     let blocks = addresses * blocks_of_address;
     let quota_blocks = quota_blocks(nat);
     // With hard pooling a home stays on one address (RFC 4787 REQ-2), so what an address has left over helps nobody.
@@ -93,19 +137,18 @@ fn seats(
         Pooling::Hard => addresses * (blocks_of_address / quota_blocks.max(1)),
         Pooling::Soft => blocks / quota_blocks.max(1),
     };
-    let key = format!("shard[{index}].public");
     if blocks < homes {
         let message = format!(
             "{homes} homes do not fit: {addresses} addresses have {blocks} blocks of {} ports, each home needs one",
             nat.port_block
         );
         let needed = homes.div_ceil(blocks_of_address);
-        let fix =
-            format!("add addresses ({needed} are enough), or lower subscribers_max to {blocks}");
-        findings.error(&key, message, fix);
+        let fix = format!("{}, or lower subscribers_max to {blocks}", more(needed));
+        findings.error(key, message, fix);
     } else if whole_quotas < homes {
+        let reserve = if replicas == 0 { "" } else { " beside the reserve lanes" };
         let message = format!(
-            "only {whole_quotas} of {homes} homes can have their {} ports at once",
+            "only {whole_quotas} of {homes} homes can have their {} ports at once{reserve}",
             nat.ports_per_subscriber
         );
         let needed = match nat.pooling {
@@ -113,6 +156,6 @@ fn seats(
             Pooling::Soft => (homes * quota_blocks).div_ceil(blocks_of_address),
         };
         let fix = format!("{needed} addresses would do; it has {addresses}");
-        findings.warning(&key, message, fix);
+        findings.warning(key, message, fix);
     }
 }

@@ -9,8 +9,12 @@ const PORT_MIN: u32 = 1024;
 /// Blocks of one public address that have a port to give. Blocks begin at multiples of their size, so a large one reaches below
 /// the least port and has fewer.
 pub(crate) fn blocks_of_address(port_block: u16) -> u32 {
-    let ports = u32::from(port_block).max(1);
-    65_536 / ports - PORT_MIN / ports
+    65_536 / u32::from(port_block).max(1) - first_block(port_block)
+}
+
+/// Index of the first of them on its address.
+pub(crate) fn first_block(port_block: u16) -> u32 {
+    PORT_MIN / u32::from(port_block).max(1)
 }
 
 /// Whether quota and block size fit together, so that pools can be reckoned with them.

@@ -1,11 +1,14 @@
 //! Each shard has what its access mode asks for, and its own number.
 
 use crate::check::{mode_name, refuse_repeats};
+use crate::cluster_types::ClusterFile;
 use crate::findings::Findings;
 use crate::read::address::overlap;
-use crate::types::{AccessMode, Config, Shard};
+use crate::types::{Access, AccessMode, Config};
 
-pub(crate) fn check(config: &Config, findings: &mut Findings<'_>) {
+use ipnet::Ipv4Net;
+
+pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
     let ids = config.shards.iter().enumerate();
     let ids: Vec<_> = ids.map(|(index, shard)| (format!("shard[{index}].id"), shard.id)).collect();
     refuse_repeats(ids, "shard", findings);
@@ -14,14 +17,45 @@ pub(crate) fn check(config: &Config, findings: &mut Findings<'_>) {
         return;
     }
     for (index, shard) in config.shards.iter().enumerate() {
-        if !findings.is_good(&format!("shard[{index}]")) {
+        let (mode, path) = (config.access.mode, format!("shard[{index}]"));
+        if !findings.is_good(&path) {
             continue;
         }
-        mode(index, config.access.mode, findings);
-        public(index, config, findings);
-        if config.access.mode == AccessMode::Plain {
-            homes(config, index, shard, findings);
+        let (needed, refused) = match mode {
+            AccessMode::Gre => (["endpoint"], ["subscribers"]),
+            AccessMode::Plain => (["subscribers"], ["endpoint"]),
+        };
+        needs(mode, &path, &needed, &refused, findings);
+        public(mode, config.nat.enabled, &path, findings);
+        homes(&config.access, &path, &shard.subscribers, findings);
+    }
+}
+
+/// The shards and pools of a cluster have what the access mode asks for.
+pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
+    if !findings.is_good("access.mode") {
+        return;
+    }
+    let mode = file.access.mode;
+    let pools = file.pools.iter().map(|pool| &pool.subscribers).enumerate();
+    let pools = pools.map(|(index, homes)| (format!("pool[{index}]"), homes, true));
+    let shards = file.shards.iter().map(|shard| &shard.subscribers).enumerate();
+    let shards = shards.map(|(index, homes)| (format!("shard[{index}]"), homes, false));
+    for (path, subscribers, is_pool) in pools.chain(shards) {
+        if !findings.is_good(&path) {
+            continue;
         }
+        let (needed, refused): (&[&str], &[&str]) = match (mode, is_pool) {
+            (AccessMode::Gre, true) => {
+                (&["endpoints"], &["subscribers", "subscribers_per_shard", "steer"])
+            }
+            (AccessMode::Gre, false) => (&["endpoint"], &["subscribers", "steer"]),
+            (AccessMode::Plain, true) => (&["subscribers", "steer"], &["endpoints"]),
+            (AccessMode::Plain, false) => (&["subscribers", "steer"], &["endpoint"]),
+        };
+        needs(mode, &path, needed, refused, findings);
+        public(mode, file.nat.enabled, &path, findings);
+        homes(&file.access, &path, subscribers, findings);
     }
 }
 
@@ -34,32 +68,45 @@ fn idle_workers(config: &Config, findings: &mut Findings<'_>) {
     }
 }
 
-/// `endpoint` belongs to gre mode, `subscribers` to plain mode.
-fn mode(index: usize, mode: AccessMode, findings: &mut Findings<'_>) {
-    let (needed, refused) = match mode {
-        AccessMode::Gre => ("endpoint", "subscribers"),
-        AccessMode::Plain => ("subscribers", "endpoint"),
-    };
-    let (needed, refused_key) =
-        (format!("shard[{index}].{needed}"), format!("shard[{index}].{refused}"));
-    if !findings.is_given(&needed) {
-        let message = format!("missing: access mode \"{}\" needs it", mode_name(mode));
-        let fix = match mode {
-            AccessMode::Gre => "write the homes' tunnel endpoint, e.g. \"10.100.0.1\"",
-            AccessMode::Plain => "write the homes' prefixes, e.g. [\"100.64.0.0/24\"]",
-        };
-        findings.error(&needed, message, fix);
+/// The keys that the access mode asks for are there, those of the other mode are not.
+fn needs(
+    mode: AccessMode,
+    path: &str,
+    needed: &[&str],
+    refused: &[&str],
+    findings: &mut Findings<'_>,
+) {
+    for name in needed {
+        let key = format!("{path}.{name}");
+        if !findings.is_given(&key) {
+            let message = format!("missing: access mode \"{}\" needs it", mode_name(mode));
+            findings.error(&key, message, example(name));
+        }
     }
-    if findings.is_given(&refused_key) {
-        let message = format!("has no meaning in access mode \"{}\"", mode_name(mode));
-        findings.error(&refused_key, message, "remove it");
+    for name in refused {
+        let key = format!("{path}.{name}");
+        if findings.is_given(&key) {
+            let message = format!("has no meaning in access mode \"{}\"", mode_name(mode));
+            findings.error(&key, message, "remove it");
+        }
+    }
+}
+
+fn example(name: &str) -> &'static str {
+    match name {
+        "endpoint" => "write the homes' tunnel endpoint, e.g. \"10.100.0.1\"",
+        "endpoints" => "write where the tunnel endpoints lie, e.g. \"10.100.0.0/20\"",
+        "steer" => {
+            "write what the access network sends to as next hop, e.g. \"10.101.0.1\", in a pool \"10.101.0.0/20\""
+        }
+        _ => "write the homes' prefixes, e.g. [\"100.64.0.0/24\"]",
     }
 }
 
 /// Only a firewall that sees the homes' own addresses knows them without `public`.
-fn public(index: usize, config: &Config, findings: &mut Findings<'_>) {
-    let key = format!("shard[{index}].public");
-    let is_needed = config.nat.enabled || config.access.mode == AccessMode::Gre;
+fn public(mode: AccessMode, is_translated: bool, path: &str, findings: &mut Findings<'_>) {
+    let key = format!("{path}.public");
+    let is_needed = is_translated || mode == AccessMode::Gre;
     if is_needed && !findings.is_given(&key) {
         let fix = "write the homes' public prefixes, e.g. [\"203.0.113.0/28\"]";
         findings.error(&key, "missing", fix);
@@ -67,17 +114,17 @@ fn public(index: usize, config: &Config, findings: &mut Findings<'_>) {
 }
 
 /// Plain mode: the homes of a shard are homes of the access network.
-fn homes(config: &Config, index: usize, shard: &Shard, findings: &mut Findings<'_>) {
-    if !findings.is_good("access.subscribers") || config.access.subscribers.is_empty() {
+fn homes(access: &Access, path: &str, subscribers: &[Ipv4Net], findings: &mut Findings<'_>) {
+    let is_known = findings.is_good("access.subscribers") && !access.subscribers.is_empty();
+    if !is_known || access.mode != AccessMode::Plain {
         return;
     }
-    for (position, net) in shard.subscribers.iter().enumerate() {
-        let key = findings.element(&format!("shard[{index}].subscribers"), position);
-        let is_inside = config.access.subscribers.iter().any(|served| served.contains(net));
+    for (position, net) in subscribers.iter().enumerate() {
+        let key = findings.element(&format!("{path}.subscribers"), position);
+        let is_inside = access.subscribers.iter().any(|served| served.contains(net));
         if findings.is_good(&key) && !is_inside {
-            let served: Vec<_> =
-                config.access.subscribers.iter().map(ToString::to_string).collect();
-            let touches = config.access.subscribers.iter().any(|served| overlap(*served, *net));
+            let served: Vec<_> = access.subscribers.iter().map(ToString::to_string).collect();
+            let touches = access.subscribers.iter().any(|served| overlap(*served, *net));
             let how = if touches { "only in part" } else { "not" };
             let message =
                 format!("{net} is {how} inside access.subscribers ({})", served.join(", "));

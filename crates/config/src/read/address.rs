@@ -5,10 +5,14 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 
 use crate::findings::Findings;
+use crate::key::Kind;
 use crate::section::Section;
 
 /// Stands for an address that could not be read.
 pub(crate) const STAND_IN: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 32);
+
+/// The form of a key that takes one prefix without brackets, too.
+const PREFIX_OR_LIST: &str = "string or list of strings";
 
 /// Prefixes that are no unicast addresses of a network (RFC 6890, RFC 1112).
 const SPECIAL: [(Ipv4Net, &str); 4] = [
@@ -17,6 +21,21 @@ const SPECIAL: [(Ipv4Net, &str); 4] = [
     (Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 4), "multicast (224.0.0.0/4)"),
     (Ipv4Net::new_assert(Ipv4Addr::new(240, 0, 0, 0), 4), "class E (240.0.0.0/4)"),
 ];
+
+/// The unicast address at `name`; `None` where the file has none.
+pub(crate) fn unicast(
+    section: &Section<'_>,
+    name: &str,
+    findings: &mut Findings<'_>,
+) -> Option<Ipv4Addr> {
+    let text = section.text(name, findings, |text| text.parse::<Ipv4Addr>().is_ok())?;
+    let address: Ipv4Addr = text.parse().ok()?;
+    if let Some(kind) = special(address.into()) {
+        let message = format!("{address} is {kind}");
+        findings.error(&section.path_of(name), message, "use a unicast address");
+    }
+    Some(address)
+}
 
 /// The special prefix that `net` lies in or contains.
 pub(crate) fn special(net: Ipv4Net) -> Option<&'static str> {
@@ -27,14 +46,20 @@ pub(crate) fn overlap(one: Ipv4Net, other: Ipv4Net) -> bool {
     one.contains(&other) || other.contains(&one)
 }
 
-/// A list of prefixes; elements with an error are [`STAND_IN`], so that positions stay.
+/// A list of prefixes, or one where the key takes a string; elements with an error are [`STAND_IN`], so that positions
+/// stay.
 pub(crate) fn prefixes(
     section: &Section<'_>,
     name: &str,
     findings: &mut Findings<'_>,
 ) -> Vec<Ipv4Net> {
     let Some(entry) = section.entry(name, findings) else { return Vec::new() };
-    let Some(elements) = entry.elements(findings) else { return Vec::new() };
+    let is_single = entry.value.is_str() && matches!(entry.key.kind, Kind::Form(PREFIX_OR_LIST, _));
+    let elements = match is_single {
+        true => Some(vec![(entry.path.clone(), entry.value)]),
+        false => entry.elements(findings),
+    };
+    let Some(elements) = elements else { return Vec::new() };
     if elements.is_empty() {
         findings.error(&entry.path, "an empty list", "name at least one prefix");
     }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::file_kind::FileKind;
 use crate::findings::Findings;
 use crate::section::{self, Section};
 use crate::types::{HugePages, LogFormat, LogLevel, Node, Poll};
@@ -16,7 +17,16 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Node {
     let admin_socket = section
         .text("admin_socket", findings, is_socket_path)
         .map_or_else(|| PathBuf::from(format!("/run/weir/{name}.sock")), PathBuf::from);
+    let (rack, drain) = match section.file() {
+        FileKind::Member => (
+            section.text("rack", findings, is_printable).map(str::to_owned),
+            section.boolean("drain", findings),
+        ),
+        _ => (None, false),
+    };
     Node {
+        rack,
+        drain,
         poll: match section.choice("poll", findings) {
             "busy" => Poll::Busy,
             _ => Poll::Adaptive,
@@ -82,7 +92,7 @@ fn eal(section: &Section<'_>, findings: &mut Findings<'_>) -> Vec<String> {
     arguments
 }
 
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     text.len() <= 63
         && text.bytes().all(is_letter)
@@ -93,6 +103,6 @@ fn is_socket_path(text: &str) -> bool {
     text.starts_with('/') && text.len() <= SOCKET_PATH_BYTES_MAX && is_printable(text)
 }
 
-fn is_printable(text: &str) -> bool {
+pub(crate) fn is_printable(text: &str) -> bool {
     !text.is_empty() && !text.contains(char::is_control)
 }

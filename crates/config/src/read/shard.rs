@@ -1,8 +1,8 @@
 //! `[[shard]]`.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
 
+use crate::cluster_types::ClusterShard;
 use crate::findings::Findings;
 use crate::read::address;
 use crate::section::Section;
@@ -17,7 +17,7 @@ pub(crate) fn read(
 ) -> Shard {
     Shard {
         id: section.integer("id", findings),
-        endpoint: endpoint(section, findings),
+        endpoint: address::unicast(section, "endpoint", findings),
         subscribers: address::prefixes(section, "subscribers", findings),
         public: address::prefixes(section, "public", findings),
         subscribers_max: section.integer("subscribers_max", findings),
@@ -25,14 +25,16 @@ pub(crate) fn read(
     }
 }
 
-fn endpoint(section: &Section<'_>, findings: &mut Findings<'_>) -> Option<Ipv4Addr> {
-    let text = section.text("endpoint", findings, |text| text.parse::<Ipv4Addr>().is_ok())?;
-    let endpoint: Ipv4Addr = text.parse().ok()?;
-    if let Some(kind) = address::special(endpoint.into()) {
-        let message = format!("{endpoint} is {kind}");
-        findings.error(&section.path_of("endpoint"), message, "use a unicast address");
+/// A shard of the cluster file: the controller gives it to a worker.
+pub(crate) fn of_cluster(section: &Section<'_>, findings: &mut Findings<'_>) -> ClusterShard {
+    ClusterShard {
+        id: section.integer("id", findings),
+        endpoint: address::unicast(section, "endpoint", findings),
+        steer: address::unicast(section, "steer", findings),
+        subscribers: address::prefixes(section, "subscribers", findings),
+        public: address::prefixes(section, "public", findings),
+        subscribers_max: section.integer("subscribers_max", findings),
     }
-    Some(endpoint)
 }
 
 /// The worker on the core the file names; else the shards go round the workers.

@@ -1,5 +1,8 @@
 //! `[[worker]]`.
 
+use std::net::Ipv4Addr;
+
+use crate::file_kind::FileKind;
 use crate::findings::Findings;
 use crate::read::interface;
 use crate::section::Section;
@@ -8,13 +11,30 @@ use crate::types::Worker;
 pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Worker {
     let access = section.section("access", "interface", findings);
     let internet = section.section("internet", "interface", findings);
+    let access = interface::read(&access, findings);
+    let own = access.address.addr();
+    let (weight, replication_address) = match section.file() {
+        FileKind::Member => (
+            section.integer("weight", findings),
+            replication_address(section, findings).unwrap_or(own),
+        ),
+        _ => (0, own),
+    };
     Worker {
         core: section.integer("core", findings),
-        access: interface::read(&access, findings),
+        access,
         internet: interface::read(&internet, findings),
         rx_descriptors: descriptors(section, "rx_descriptors", findings),
         tx_descriptors: descriptors(section, "tx_descriptors", findings),
+        weight,
+        replication_address,
     }
+}
+
+fn replication_address(section: &Section<'_>, findings: &mut Findings<'_>) -> Option<Ipv4Addr> {
+    const NAME: &str = "replication_address";
+    let text = section.text(NAME, findings, |text| text.parse::<Ipv4Addr>().is_ok())?;
+    text.parse().ok()
 }
 
 /// Rings of drivers are powers of two.

@@ -2,15 +2,32 @@
 
 use std::path::Path;
 
-use weir_config::{AccessMode, Config};
+use weir_config::{AccessMode, Config, Desired, Diagnostic, File, Member};
 
-fn example(name: &str) -> (Config, Vec<weir_config::Diagnostic>) {
+fn text(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
-    let text = std::fs::read_to_string(&path).expect("the example is there");
-    weir_config::parse(&text, name).unwrap_or_else(|errors| {
+    std::fs::read_to_string(&path).expect("the example is there")
+}
+
+fn file(name: &str) -> (File, Vec<Diagnostic>) {
+    weir_config::parse_file(&text(name), name).unwrap_or_else(|errors| {
         let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
         panic!("{}", lines.join("\n"))
     })
+}
+
+fn example(name: &str) -> (Config, Vec<Diagnostic>) {
+    match file(name) {
+        (File::Single(config), warnings) => (*config, warnings),
+        (other, _) => panic!("{name} is no single node: {other:?}"),
+    }
+}
+
+fn cluster() -> (Desired, Vec<Diagnostic>) {
+    match file("cluster.toml") {
+        (File::Cluster(desired), warnings) => (*desired, warnings),
+        (other, _) => panic!("cluster.toml is no cluster file: {other:?}"),
+    }
 }
 
 #[test]
@@ -19,12 +36,29 @@ fn every_example_is_valid() {
     let files = std::fs::read_dir(folder).expect("examples/ is there");
     let names = files.map(|file| file.expect("readable").file_name().into_string().expect("UTF-8"));
     let names: Vec<_> = names.filter(|name| name.ends_with(".toml")).collect();
-    assert!(names.len() >= 4, "{names:?}");
+    assert!(names.len() >= 8, "{names:?}");
     for name in names {
-        let (config, _) = example(&name);
-        let flows = config.workers.len() as u64 * u64::from(config.nat.flows_max);
-        assert!(flows <= 10_000_000, "{name} runs on a small machine");
+        if let (File::Single(config), _) = file(&name) {
+            let flows = config.workers.len() as u64 * u64::from(config.nat.flows_max);
+            assert!(flows <= 10_000_000, "{name} runs on a small machine");
+        }
     }
+}
+
+#[test]
+fn the_nodes_of_the_cluster_fit_its_file_and_each_other() {
+    let (desired, warnings) = cluster();
+    assert_eq!(warnings, []);
+    assert_eq!((desired.shards.len(), desired.public_addresses()), (257, 256 * 16 + 32));
+    let mut members: Vec<(String, Member)> = Vec::new();
+    for name in ["node-1.toml", "node-2.toml", "node-3.toml"] {
+        let (member, warnings) =
+            weir_config::parse_member(&text(name), name, &desired, &members).expect("they fit");
+        assert_eq!(warnings, []);
+        members.push((name.to_owned(), member));
+    }
+    let again = weir_config::parse_member(&text("node-2.toml"), "again", &desired, &members);
+    assert_eq!(again.expect_err("a node twice").len(), 1 + 4, "its name and its addresses");
 }
 
 #[test]

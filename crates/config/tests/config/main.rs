@@ -1,9 +1,13 @@
-//! The configuration file from outside: text in, values or findings out.
+//! The files from outside: text in, values or findings out.
 
 mod address_errors;
 mod base;
+mod cluster_file;
 mod defaults;
+mod desired;
+mod difference;
 mod examples;
+mod member_file;
 mod no_panic;
 mod reference;
 mod section_errors;

@@ -1,0 +1,103 @@
+//! The lists of a pool can be cut into the same number of shards.
+
+use ipnet::Ipv4Net;
+
+use crate::cluster_types::{ClusterFile, Pool};
+use crate::findings::Findings;
+use crate::pool::{address_count, pieces};
+use crate::types::AccessMode;
+
+/// Shards of a cluster: they lie in one value of etcd, which takes 1.5 MB.
+const SHARDS_MAX: u64 = 8192;
+
+/// Whether every pool can be cut.
+pub(crate) fn check(file: &ClusterFile, findings: &mut Findings<'_>) -> bool {
+    if !findings.is_given("pool") && !findings.is_given("shard") {
+        findings.error("", "no shards", "write a [[pool]], or a [[shard]] for each");
+    }
+    let mut are_cut = findings.is_good("access.mode");
+    for (index, pool) in file.pools.iter().enumerate() {
+        let path = format!("pool[{index}]");
+        large_enough(&path, "public", &pool.public, "per_shard", pool.per_shard, findings);
+        if file.access.mode == AccessMode::Plain {
+            let (name, length) = ("subscribers_per_shard", pool.subscribers_per_shard);
+            large_enough(&path, "subscribers", &pool.subscribers, name, length, findings);
+        }
+        if !is_readable(&path, findings) {
+            are_cut = false;
+        } else if are_cut {
+            same_number(&path, pool, file.access.mode, findings);
+            are_cut = is_readable(&path, findings);
+        }
+    }
+    are_cut && few_enough(file, findings)
+}
+
+/// Whether no list of the pool has an error.
+fn is_readable(path: &str, findings: &Findings<'_>) -> bool {
+    let names =
+        ["endpoints", "steer", "subscribers", "subscribers_per_shard", "public", "per_shard"];
+    names.iter().all(|name| findings.is_whole(&format!("{path}.{name}")))
+}
+
+fn large_enough(
+    path: &str,
+    name: &str,
+    nets: &[Ipv4Net],
+    length_name: &str,
+    length: u8,
+    findings: &mut Findings<'_>,
+) {
+    if !findings.is_good(&format!("{path}.{length_name}")) {
+        return;
+    }
+    for (position, net) in nets.iter().enumerate() {
+        let key = findings.element(&format!("{path}.{name}"), position);
+        if findings.is_good(&key) && net.prefix_len() > length {
+            let message = format!("{net} is smaller than the /{length} of a shard");
+            let fix = format!("write a larger prefix, or {length_name} = {}", net.prefix_len());
+            findings.error(&key, message, fix);
+        }
+    }
+}
+
+/// An address and, in plain mode, homes for each shard.
+fn same_number(path: &str, pool: &Pool, mode: AccessMode, findings: &mut Findings<'_>) {
+    let shards = pool.shard_count();
+    let (name, what, nets) = match mode {
+        AccessMode::Gre => ("endpoints", "tunnel endpoints", &pool.endpoints),
+        AccessMode::Plain => ("steer", "steering addresses", &pool.steer),
+    };
+    let key = format!("{path}.{name}");
+    let addresses = address_count(nets);
+    if addresses < shards && findings.is_given(&key) {
+        let message = format!(
+            "{shards} shards need {shards} {what}, these are {addresses} without the first of each prefix"
+        );
+        findings.error(&key, message, "add a prefix at the end, or write a larger one");
+    }
+    let homes = pieces(&pool.subscribers, pool.subscribers_per_shard);
+    if mode == AccessMode::Plain && !pool.public.is_empty() && homes != shards {
+        let message = format!(
+            "they make {homes} shards of /{}, public makes {shards} of /{}",
+            pool.subscribers_per_shard, pool.per_shard
+        );
+        let fix = "change subscribers_per_shard, per_shard or a list until both are the same";
+        findings.error(&format!("{path}.subscribers"), message, fix);
+    }
+}
+
+fn few_enough(file: &ClusterFile, findings: &mut Findings<'_>) -> bool {
+    let counts: Vec<u64> = file.pools.iter().map(Pool::shard_count).collect();
+    let count = counts.iter().sum::<u64>() + file.shards.len() as u64;
+    let largest = (0..counts.len()).max_by_key(|index| counts[*index]);
+    let key = match largest.filter(|index| counts[*index] >= file.shards.len() as u64) {
+        Some(index) => format!("pool[{index}]"),
+        None => "shard".to_owned(),
+    };
+    if count > SHARDS_MAX {
+        let message = format!("{count} shards in the cluster, at most {SHARDS_MAX} can be");
+        findings.error(&key, message, "make shards larger, by a smaller per_shard");
+    }
+    count <= SHARDS_MAX
+}

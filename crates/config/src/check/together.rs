@@ -1,0 +1,98 @@
+//! A node's file beside the cluster file and the files of other nodes.
+
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+
+use crate::check::{interfaces, mtu};
+use crate::cluster_types::Member;
+use crate::desired::Desired;
+use crate::findings::Findings;
+use crate::read::address::overlap;
+
+/// `others`: the files of other nodes, with their names.
+pub(crate) fn check(
+    member: &Member,
+    desired: &Desired,
+    others: &[(String, Member)],
+    findings: &mut Findings<'_>,
+) {
+    let (name, expected) = (&member.cluster.name, &desired.cluster.name);
+    if name != expected && findings.is_good("cluster.name") {
+        let message = format!("\"{name}\" is another cluster than \"{expected}\"");
+        findings.error("cluster.name", message, "use the file of a node of this cluster");
+    }
+    let twin = others.iter().find(|(_, other)| other.node.name == member.node.name);
+    if let Some((file, _)) = twin.filter(|_| findings.is_good("node.name")) {
+        let message = format!("{} is also the name in {file}", member.node.name);
+        findings.error("node.name", message, "each node has its own");
+    }
+    for (key, address) in own_addresses(member) {
+        if let Some(holder) = holder(address, desired, others).filter(|_| findings.is_good(&key)) {
+            let message = format!("{address} is also {holder}");
+            findings.error(&key, message, "each address may be used once");
+        }
+    }
+    links(member, desired, findings);
+    next_hops(member, desired, others, findings);
+    mtu::check(&desired.access, &desired.nat, &member.workers, findings);
+}
+
+fn next_hops(
+    member: &Member,
+    desired: &Desired,
+    others: &[(String, Member)],
+    findings: &mut Findings<'_>,
+) {
+    let workers =
+        member.workers.len() + others.iter().map(|(_, other)| other.workers.len()).sum::<usize>();
+    if let Some(max) = desired.cluster.max_next_hops.filter(|max| workers > *max as usize) {
+        let message = format!("with these the cluster has {workers} workers, so many next hops");
+        findings.error("worker", message, format!("cluster.max_next_hops is {max}"));
+    }
+}
+
+/// The addresses of a node's workers, with their keys. A replication address that is the access address counts once.
+fn own_addresses(member: &Member) -> Vec<(String, Ipv4Addr)> {
+    let sides = interfaces(&member.workers)
+        .map(|(path, side)| (format!("{path}.address"), side.address.addr()));
+    let workers = member.workers.iter().enumerate();
+    let replication = workers
+        .filter(|(_, worker)| worker.replication_address != worker.access.address.addr())
+        .map(|(index, worker)| {
+            (format!("worker[{index}].replication_address"), worker.replication_address)
+        });
+    sides.chain(replication).collect()
+}
+
+/// Who else has `address`.
+fn holder(address: Ipv4Addr, desired: &Desired, others: &[(String, Member)]) -> Option<String> {
+    for (file, other) in others {
+        if let Some((key, _)) = own_addresses(other).into_iter().find(|(_, own)| *own == address) {
+            return Some(format!("in {file} ({key})"));
+        }
+    }
+    let is_held = |held: Option<Ipv4Addr>| held == Some(address);
+    let shard =
+        desired.shards.iter().find(|shard| is_held(shard.endpoint) || is_held(shard.steer))?;
+    let what = if is_held(shard.endpoint) { "endpoint" } else { "steering address" };
+    Some(format!("the {what} of shard {}", shard.id))
+}
+
+/// The links' prefixes are nobody's public addresses.
+fn links(member: &Member, desired: &Desired, findings: &mut Findings<'_>) {
+    for (path, side) in interfaces(&member.workers) {
+        let (key, link): (String, Ipv4Net) = (format!("{path}.address"), side.address.trunc());
+        let taken = desired.shards.iter().find_map(|shard| {
+            let net = shard.public.iter().find(|net| overlap(**net, link))?;
+            Some((shard.id, net))
+        });
+        if let Some((shard, net)) = taken.filter(|_| findings.is_good(&key)) {
+            let message = format!(
+                "the connected prefix {link} overlaps the public prefix {net} of shard {shard}"
+            );
+            let fix = "public prefixes are routed to the worker and used by nothing else";
+            findings.error(&key, message, fix);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What the operator wants of a cluster: the cluster file, checked, every shard by itself.
+//!
+//! ```text
+//!   cluster file --parse_cluster--> Desired --serde--> JSON in etcd --serde--> Desired on every node
+//!                                      |                   (the same checks again)
+//!                                      +-- fingerprint: what two workers must agree on to replicate
+//!                                      +-- difference:  what a new one changes, and for which live flows
+//! ```
+//!
+//! Invariants: it has passed the checks of the file, also when it comes out of etcd; shards stand in order of their
+//! numbers, prefixes in order of their addresses, so equal wishes are equal values. It does not say who serves a shard.
+
+pub(crate) mod difference;
+mod fingerprint;
+pub(crate) mod json;
+
+use ipnet::Ipv4Net;
+use serde::Serialize;
+
+use crate::check::LANES;
+use crate::cluster_types::{Cluster, ClusterFile, ClusterShard, Member};
+use crate::types::{Access, AccessMode, Config, Fragments, Nat, Shard, Timeouts};
+
+pub use fingerprint::Fingerprint;
+pub use json::DesiredError;
+
+/// The cluster-wide facts. Its JSON has the keys of the cluster file, a `format` number and no pools.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "json::Stored")]
+pub struct Desired {
+    pub cluster: Cluster,
+    pub access: Access,
+    pub nat: Nat,
+    pub timeouts: Timeouts,
+    pub fragments: Fragments,
+    /// At least one, those of the pools among them; by number.
+    pub shards: Vec<ClusterShard>,
+}
+
+impl Desired {
+    /// Cuts the pools of a file without errors.
+    pub(crate) fn of(file: ClusterFile) -> Self {
+        let mut shards = file.shards;
+        shards.extend(file.pools.iter().flat_map(|pool| pool.shards()));
+        for shard in &mut shards {
+            if shard.public.is_empty() {
+                shard.public.clone_from(&shard.subscribers);
+            }
+            shard.public.sort_unstable();
+            shard.subscribers.sort_unstable();
+        }
+        shards.sort_unstable_by_key(|shard| shard.id);
+        let ClusterFile { cluster, mut access, nat, timeouts, fragments, .. } = file;
+        access.subscribers.sort_unstable();
+        Self { cluster, access, nat, timeouts, fragments, shards }
+    }
+
+    /// The shard of a number.
+    pub fn shard(&self, id: u32) -> Option<&ClusterShard> {
+        let position = self.shards.binary_search_by_key(&id, |shard| shard.id).ok()?;
+        self.shards.get(position)
+    }
+
+    /// Public addresses of all shards.
+    pub fn public_addresses(&self) -> u64 {
+        addresses(self.shards.iter().flat_map(|shard| &shard.public))
+    }
+
+    /// How many of them the reserve lanes cost: their share of the ports, in whole addresses. 0 without translation.
+    pub fn reserved_addresses(&self) -> u64 {
+        let lanes = if self.nat.enabled { u64::from(self.cluster.replicas) } else { 0 };
+        (self.public_addresses() * lanes).div_ceil(u64::from(LANES))
+    }
+
+    /// Homes that all shards serve at once: in plain mode no more than their prefixes have addresses.
+    pub fn homes(&self) -> u64 {
+        let of_shard = |shard: &ClusterShard| {
+            let limit = u64::from(shard.subscribers_max);
+            match self.access.mode {
+                AccessMode::Gre => limit,
+                AccessMode::Plain => limit.min(addresses(&shard.subscribers)),
+            }
+        };
+        self.shards.iter().map(of_shard).sum()
+    }
+
+    /// Addresses that weir answers for on the access side, one a shard: endpoints or steering addresses.
+    pub fn access_routes(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Public prefixes, as many routes for the internet switch.
+    pub fn internet_routes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.public.len()).sum()
+    }
+
+    /// The configuration of `member` as if it were alone with some of the shards: pairs of a shard's number and the
+    /// index of its worker. Numbers that there are not are passed over.
+    pub fn config_of(
+        &self,
+        member: &Member,
+        shards: impl IntoIterator<Item = (u32, usize)>,
+    ) -> Config {
+        let shards = shards.into_iter().filter_map(|(id, worker)| {
+            let shard = self.shard(id)?;
+            Some(Shard {
+                id,
+                endpoint: shard.endpoint,
+                subscribers: shard.subscribers.clone(),
+                public: shard.public.clone(),
+                subscribers_max: shard.subscribers_max,
+                worker,
+            })
+        });
+        Config {
+            node: member.node.clone(),
+            workers: member.workers.clone(),
+            access: self.access.clone(),
+            nat: self.nat.clone(),
+            timeouts: self.timeouts,
+            fragments: self.fragments,
+            shards: shards.collect(),
+        }
+    }
+}
+
+fn addresses<'n>(nets: impl IntoIterator<Item = &'n Ipv4Net>) -> u64 {
+    nets.into_iter().map(|net| 1_u64 << (32 - net.prefix_len())).sum()
+}

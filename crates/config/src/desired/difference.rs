@@ -1,0 +1,317 @@
+//! What a new wish changes, in an operator's words, and what each change does to flows that live.
+
+use std::fmt;
+
+use ipnet::Ipv4Net;
+use serde_json::{Map, Value};
+
+use crate::cluster_types::ClusterShard;
+use crate::desired::{Desired, addresses};
+use crate::read::address::overlap;
+
+/// One change. Displays as `shard 12: public prefix 203.0.113.16/28 added (flows go on)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The key or the shard.
+    pub subject: String,
+    /// What happens to it.
+    pub what: String,
+    pub effect: Effect,
+}
+
+/// What a change does to the flows that live when it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// They go on; new ones are made by the new rule.
+    NewFlows,
+    /// Those that have been idle for longer than the new timer end.
+    IdleFlows,
+    /// Those of public addresses that the shard loses have no way back.
+    StrandsPrefix { shard: u32, prefix: Ipv4Net },
+    /// Those of homes that are not served any more end.
+    StrandsHomes { prefix: Ipv4Net },
+    /// All of a shard have no way to it.
+    StrandsShard { shard: u32 },
+    /// All of the cluster end.
+    EndsAll,
+}
+
+impl Effect {
+    /// Whether live flows are lost by it.
+    pub fn is_stranding(&self) -> bool {
+        !matches!(self, Self::None | Self::NewFlows | Self::IdleFlows)
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("flows go on"),
+            Self::NewFlows => f.write_str("for new flows"),
+            Self::IdleFlows => f.write_str("ends flows that are idle for longer"),
+            Self::StrandsPrefix { shard, prefix } => {
+                write!(f, "strands the flows of {prefix} in shard {shard}")
+            }
+            Self::StrandsHomes { prefix } => {
+                write!(f, "strands the flows of the homes in {prefix}")
+            }
+            Self::StrandsShard { shard } => write!(f, "strands all flows of shard {shard}"),
+            Self::EndsAll => f.write_str("ends all flows"),
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({})", self.subject, self.what, self.effect)
+    }
+}
+
+/// What is different in `new`: keys in the order of the file, then shards by number. Empty exactly if both are equal.
+pub fn difference(old: &Desired, new: &Desired) -> Vec<Change> {
+    let mut changes = Vec::new();
+    keys(old, new, &mut changes);
+    homes(&old.access.subscribers, &new.access.subscribers, "access.subscribers", &mut changes);
+    for shard in &old.shards {
+        match new.shard(shard.id) {
+            Some(changed) if changed != shard => shard_changes(shard, changed, new, &mut changes),
+            Some(_) => {}
+            None => changes.push(Change {
+                subject: format!("shard {}", shard.id),
+                what: format!("removed{}", whereabouts(&shard.public, new)),
+                effect: Effect::StrandsShard { shard: shard.id },
+            }),
+        }
+    }
+    added_shards(old, new, &mut changes);
+    changes
+}
+
+/// How the new value of a key meets the flows that live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    Unnoticed,
+    NewFlows,
+    EndsAll,
+    /// A timer: a lower one ends flows, a higher one none.
+    Timer,
+    /// A switch that keeps flows alive while it is on.
+    KeepsAlive,
+}
+
+/// The rule of a key that is no list; `None` for one that there is not.
+fn rule(section: &str, name: &str) -> Option<Rule> {
+    let rule = match (section, name) {
+        ("cluster", "name") => Rule::EndsAll,
+        ("cluster", "replicas" | "max_routes" | "max_next_hops") => Rule::Unnoticed,
+        ("cluster", "commit") => Rule::NewFlows,
+        // Who a home is, and which port belongs to which writer.
+        ("access", "mode" | "gre_key") => Rule::EndsAll,
+        ("nat", "enabled" | "port_block") => Rule::EndsAll,
+        ("nat", "udp_inbound_refresh") => Rule::KeepsAlive,
+        (
+            "nat",
+            "filtering"
+            | "ports_per_subscriber"
+            | "flows_max"
+            | "sessions_max"
+            | "flows_per_subscriber"
+            | "quarantine_sec"
+            | "pooling"
+            | "inbound_sessions_max"
+            | "mss_clamp",
+        ) => Rule::NewFlows,
+        ("timeouts", "profile") => Rule::Unnoticed,
+        ("timeouts", name) if name.ends_with("_sec") => Rule::Timer,
+        ("fragments", "datagrams_max" | "held_max" | "held_per_datagram_max" | "timeout_sec") => {
+            Rule::Unnoticed
+        }
+        _ => return None,
+    };
+    Some(rule)
+}
+
+impl Rule {
+    fn effect(self, old: &Value, new: &Value) -> Effect {
+        match self {
+            Self::Unnoticed => Effect::None,
+            Self::NewFlows => Effect::NewFlows,
+            Self::EndsAll => Effect::EndsAll,
+            Self::Timer if new.as_u64() < old.as_u64() => Effect::IdleFlows,
+            Self::KeepsAlive if *new == Value::Bool(false) => Effect::IdleFlows,
+            Self::Timer | Self::KeepsAlive => Effect::None,
+        }
+    }
+}
+
+fn keys(old: &Desired, new: &Desired, changes: &mut Vec<Change>) {
+    let sections = [
+        ("cluster", object(&old.cluster), object(&new.cluster)),
+        ("access", object(&old.access), object(&new.access)),
+        ("nat", object(&old.nat), object(&new.nat)),
+        ("timeouts", object(&old.timeouts), object(&new.timeouts)),
+        ("fragments", object(&old.fragments), object(&new.fragments)),
+    ];
+    for (section, old, new) in sections {
+        let fresh = new.keys().filter(|name| !old.contains_key(*name));
+        for name in old.keys().chain(fresh) {
+            let values =
+                (old.get(name).unwrap_or(&Value::Null), new.get(name).unwrap_or(&Value::Null));
+            if values.0 == values.1 || values.0.is_array() {
+                continue;
+            }
+            let rule = rule(section, name)
+                .unwrap_or_else(|| panic!("{section}.{name} has no rule for live flows"));
+            changes.push(Change {
+                subject: format!("{section}.{name}"),
+                what: format!("{} -> {}", words(values.0), words(values.1)),
+                effect: rule.effect(values.0, values.1),
+            });
+        }
+    }
+}
+
+fn object(section: &impl serde::Serialize) -> Map<String, Value> {
+    match serde_json::to_value(section) {
+        Ok(Value::Object(object)) => object,
+        other => panic!("a section is an object: {other:?}"),
+    }
+}
+
+fn words(value: &Value) -> String {
+    match value {
+        Value::Null => "not set".to_owned(),
+        value => value.to_string(),
+    }
+}
+
+fn homes(old: &[Ipv4Net], new: &[Ipv4Net], subject: &str, changes: &mut Vec<Change>) {
+    for net in old.iter().filter(|net| !new.contains(net)) {
+        let is_served = is_covered(*net, new);
+        changes.push(Change {
+            subject: subject.to_owned(),
+            what: format!("{net} removed{}", if is_served { ", its homes stay" } else { "" }),
+            effect: if is_served { Effect::None } else { Effect::StrandsHomes { prefix: *net } },
+        });
+    }
+    for net in new.iter().filter(|net| !old.contains(net)) {
+        changes.push(Change {
+            subject: subject.to_owned(),
+            what: format!("{net} added"),
+            effect: Effect::None,
+        });
+    }
+}
+
+fn shard_changes(
+    old: &ClusterShard,
+    new: &ClusterShard,
+    desired: &Desired,
+    changes: &mut Vec<Change>,
+) {
+    let subject = format!("shard {}", old.id);
+    let strands = Effect::StrandsShard { shard: old.id };
+    let mut push = |what: String, effect| {
+        changes.push(Change { subject: subject.clone(), what, effect });
+    };
+    for (name, old, new) in
+        [("endpoint", old.endpoint, new.endpoint), ("steer", old.steer, new.steer)]
+    {
+        if old != new {
+            let words = |address: Option<std::net::Ipv4Addr>| {
+                address.map_or_else(|| "none".to_owned(), |address| address.to_string())
+            };
+            push(format!("{name} {} -> {}", words(old), words(new)), strands);
+        }
+    }
+    for net in old.public.iter().filter(|net| !new.public.contains(net)) {
+        let effect = match is_covered(*net, &new.public) {
+            true => Effect::None,
+            false => Effect::StrandsPrefix { shard: old.id, prefix: *net },
+        };
+        let stays = match effect {
+            Effect::None => ", its addresses stay".to_owned(),
+            _ => whereabouts(&[*net], desired),
+        };
+        push(format!("public prefix {net} removed{stays}"), effect);
+    }
+    for net in new.public.iter().filter(|net| !old.public.contains(net)) {
+        push(format!("public prefix {net} added"), Effect::None);
+    }
+    if old.subscribers_max != new.subscribers_max {
+        let what = format!("subscribers_max {} -> {}", old.subscribers_max, new.subscribers_max);
+        push(what, Effect::NewFlows);
+    }
+    homes(&old.subscribers, &new.subscribers, &format!("{subject} subscribers"), changes);
+}
+
+/// A run of new shards is one change: a pool grows by hundreds.
+fn added_shards(old: &Desired, new: &Desired, changes: &mut Vec<Change>) {
+    let added: Vec<&ClusterShard> =
+        new.shards.iter().filter(|shard| old.shard(shard.id).is_none()).collect();
+    for run in added.chunk_by(|one, next| next.id - one.id == 1) {
+        let subject = match run {
+            [shard] => format!("shard {}", shard.id),
+            [first, .., last] => format!("shards {}..={}", first.id, last.id),
+            [] => continue,
+        };
+        let public: Vec<&Ipv4Net> = run.iter().flat_map(|shard| &shard.public).collect();
+        let what = match public[..] {
+            [net] => format!("added with {net}"),
+            _ => format!("added with {} public prefixes", public.len()),
+        };
+        changes.push(Change { subject, what, effect: Effect::None });
+    }
+}
+
+/// Which shard has the first of `public` now: a slip in a pool moves addresses from shard to shard.
+fn whereabouts(public: &[Ipv4Net], desired: &Desired) -> String {
+    let holder = public.first().and_then(|net| {
+        desired.shards.iter().find(|shard| shard.public.iter().any(|held| overlap(*held, *net)))
+    });
+    match (public.first(), holder) {
+        (Some(net), Some(holder)) => format!(", {net} is in shard {} now", holder.id),
+        _ => String::new(),
+    }
+}
+
+/// Whether every address of `net` is in `nets`, of which no two overlap.
+fn is_covered(net: Ipv4Net, nets: &[Ipv4Net]) -> bool {
+    let held: u64 = nets
+        .iter()
+        .filter(|held| overlap(**held, net))
+        .map(|held| addresses([if held.contains(&net) { &net } else { held }]))
+        .sum();
+    held == addresses([&net])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file_kind::FileKind;
+    use crate::key_table::KEYS;
+
+    #[test]
+    fn every_key_of_the_cluster_has_a_rule() {
+        let lists = ["access.subscribers"];
+        let sections = ["cluster", "access", "nat", "timeouts", "fragments"];
+        for key in KEYS.iter().filter(|key| key.files().has(FileKind::Cluster)) {
+            let path = format!("{}.{}", key.section, key.name);
+            let is_value = sections.contains(&key.section) && !lists.contains(&path.as_str());
+            assert_eq!(rule(key.section, key.name).is_some(), is_value, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_covered_by_its_parts_and_by_what_contains_it() {
+        let net = |text: &str| text.parse::<Ipv4Net>().unwrap();
+        let whole = net("203.0.113.0/28");
+        let (low, high) = (net("203.0.113.0/29"), net("203.0.113.8/29"));
+        assert!(is_covered(whole, &[low, high]));
+        assert!(is_covered(whole, &[net("203.0.113.0/24")]));
+        assert!(!is_covered(whole, &[low]));
+        assert!(!is_covered(whole, &[net("203.0.114.0/24")]));
+    }
+}

@@ -1,0 +1,164 @@
+//! The JSON form: one value of etcd.
+//!
+//! ```json
+//! {"format":1,
+//!  "cluster":{"name":"edge","replicas":1,"commit":"async"},
+//!  "access":{...}, "nat":{...}, "timeouts":{...}, "fragments":{...},
+//!  "shard":[{"id":1,"endpoint":"10.100.0.1","public":["203.0.113.0/28"],"subscribers_max":256}, ...]}
+//! ```
+//!
+//! Keys and words are those of the cluster file, and reading is the file's own reader with its ranges, defaults and
+//! checks: a value that somebody wrote by hand is refused like a file. Keys that are unknown are passed over and keys
+//! that are missing have their default, so that versions can read each other. What would be read wrongly raises
+//! [`FORMAT`].
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use toml::de::DeTable;
+
+use crate::cluster_types::{Cluster, ClusterShard};
+use crate::desired::Desired;
+use crate::file_kind::FileKind;
+use crate::findings::Findings;
+use crate::types::{Access, Fragments, Nat, Timeouts};
+use crate::{check, read};
+
+/// Number of the form that is written, and the highest that is read.
+const FORMAT: u64 = 1;
+/// Bytes of the JSON at most. A request of etcd has 1.5 MiB, with what else is in it.
+pub(crate) const BYTES_MAX: usize = 1_400_000;
+/// Mistakes that an error names.
+const NAMED_MAX: usize = 3;
+
+/// Why a value is not what an operator may want.
+#[derive(Debug, thiserror::Error)]
+pub enum DesiredError {
+    #[error("no JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("not a description of a cluster: no number \"format\"")]
+    NoFormat,
+    #[error("format {0} is of a newer version: this one reads up to {FORMAT}")]
+    Format(u64),
+    #[error("not valid: {0}")]
+    Refused(String),
+}
+
+/// What is written.
+#[derive(Serialize)]
+pub(crate) struct Stored {
+    format: u64,
+    cluster: Cluster,
+    access: Access,
+    nat: Nat,
+    timeouts: Timeouts,
+    fragments: Fragments,
+    shard: Vec<ClusterShard>,
+}
+
+impl From<Desired> for Stored {
+    fn from(desired: Desired) -> Self {
+        let Desired { cluster, access, nat, timeouts, fragments, shards } = desired;
+        Self { format: FORMAT, cluster, access, nat, timeouts, fragments, shard: shards }
+    }
+}
+
+impl<'de> Deserialize<'de> for Desired {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        Self::try_from(value).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Desired {
+    /// The JSON that [`from_json`](Self::from_json) reads.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("no map in it has keys that are not strings")
+    }
+
+    /// Reads and checks what [`to_json`](Self::to_json) of this or another version wrote.
+    ///
+    /// # Errors
+    /// No JSON, a newer format, or a value that the checks of the cluster file refuse.
+    pub fn from_json(text: &str) -> Result<Self, DesiredError> {
+        Self::try_from(serde_json::from_str::<Value>(text)?)
+    }
+}
+
+impl TryFrom<Value> for Desired {
+    type Error = DesiredError;
+
+    fn try_from(value: Value) -> Result<Self, DesiredError> {
+        match value.get("format").and_then(Value::as_u64) {
+            None => return Err(DesiredError::NoFormat),
+            Some(format) if format > FORMAT => return Err(DesiredError::Format(format)),
+            Some(_) => {}
+        }
+        let Value::Object(keys) = value else { return Err(DesiredError::NoFormat) };
+        let mut text = String::new();
+        for (key, value) in keys.iter().filter(|(_, value)| !value.is_null()) {
+            write_string(&mut text, key);
+            text.push('=');
+            write_value(&mut text, value);
+            text.push('\n');
+        }
+        let document = DeTable::parse(&text)
+            .map_err(|error| DesiredError::Refused(error.message().to_owned()))?;
+        let mut findings = Findings::new(&text, "");
+        let file = read::cluster(document.get_ref(), FileKind::Stored, &mut findings);
+        check::cluster(&file, &mut findings);
+        let (errors, _) = findings.into_parts();
+        if errors.is_empty() {
+            return Ok(Self::of(file));
+        }
+        let named: Vec<String> = errors
+            .iter()
+            .take(NAMED_MAX)
+            .map(|error| format!("{}: {}", error.key, error.message))
+            .collect();
+        let more = match errors.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        Err(DesiredError::Refused(named.join("; ") + &more))
+    }
+}
+
+/// `value` as TOML, on one line. TOML has no null: such keys count as missing, such elements of a list as empty text.
+fn write_value(text: &mut String, value: &Value) {
+    match value {
+        Value::Null => text.push_str("\"\""),
+        Value::String(string) => write_string(text, string),
+        Value::Array(elements) => {
+            text.push('[');
+            for element in elements {
+                write_value(text, element);
+                text.push(',');
+            }
+            text.push(']');
+        }
+        Value::Object(keys) => {
+            text.push('{');
+            let given = keys.iter().filter(|(_, value)| !value.is_null());
+            for (position, (key, value)) in given.enumerate() {
+                if position > 0 {
+                    text.push(',');
+                }
+                write_string(text, key);
+                text.push('=');
+                write_value(text, value);
+            }
+            text.push('}');
+        }
+        Value::Bool(_) | Value::Number(_) => {
+            let _ = write!(text, "{value}");
+        }
+    }
+}
+
+/// A JSON string is a TOML string, but for DEL, which TOML wants escaped.
+fn write_string(text: &mut String, string: &str) {
+    let json = Value::from(string).to_string();
+    text.push_str(&json.replace('\u{7f}', "\\u007f"));
+}

@@ -1,0 +1,138 @@
+//! `[cluster]`: in the cluster file what all nodes share, in a node's file how the cluster is reached.
+
+use std::path::PathBuf;
+
+use crate::cluster_types::{Cluster, Commit, Membership, TlsFiles, User};
+use crate::findings::Findings;
+use crate::read::node::{is_name, is_printable};
+use crate::section::Section;
+
+const ETCD_MAX: usize = 32;
+
+pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Cluster {
+    Cluster {
+        name: name(section, findings),
+        replicas: section.integer("replicas", findings),
+        commit: match section.choice("commit", findings) {
+            "replicated" => Commit::Replicated,
+            _ => Commit::Async,
+        },
+        max_routes: section.optional_integer("max_routes", findings),
+        max_next_hops: section.optional_integer("max_next_hops", findings),
+    }
+}
+
+pub(crate) fn membership(section: &Section<'_>, findings: &mut Findings<'_>) -> Membership {
+    let etcd = etcd(section, findings);
+    let is_https = etcd.first().is_some_and(|address| address.starts_with("https://"));
+    Membership {
+        name: name(section, findings),
+        tls: tls(section, is_https, findings),
+        user: user(section, is_https, findings),
+        key_file: path(section, "key_file", findings).unwrap_or_default(),
+        etcd,
+    }
+}
+
+fn name(section: &Section<'_>, findings: &mut Findings<'_>) -> String {
+    section.text("name", findings, is_name).unwrap_or_default().to_owned()
+}
+
+fn path(section: &Section<'_>, name: &str, findings: &mut Findings<'_>) -> Option<PathBuf> {
+    section.text(name, findings, is_printable).map(PathBuf::from)
+}
+
+fn etcd(section: &Section<'_>, findings: &mut Findings<'_>) -> Vec<String> {
+    let Some(entry) = section.entry("etcd", findings) else { return Vec::new() };
+    let Some(elements) = entry.elements(findings) else { return Vec::new() };
+    if elements.is_empty() || elements.len() > ETCD_MAX {
+        entry.refuse(findings);
+    }
+    let mut addresses: Vec<String> = Vec::new();
+    for (path, element) in elements {
+        let Some(address) = element.as_str().filter(|text| is_address(text)) else {
+            let fix = "write it as \"https://host:port\" or \"http://host:port\"";
+            findings.error(&path, "not an address of etcd", fix);
+            continue;
+        };
+        let first = addresses.first();
+        if addresses.iter().any(|before| before == address) {
+            findings.error(&path, format!("{address} is listed twice"), "remove one");
+        } else if let Some(first) = first.filter(|first| scheme(first) != scheme(address)) {
+            let fix = "use one scheme for all members";
+            findings.error(&path, format!("{first} before it has another scheme"), fix);
+        }
+        addresses.push(address.to_owned());
+    }
+    addresses
+}
+
+fn scheme(address: &str) -> &str {
+    address.split("://").next().unwrap_or(address)
+}
+
+/// A scheme, a host (a name, an IPv4 address or an IPv6 address in brackets) and a port.
+fn is_address(text: &str) -> bool {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let Some((host, port)) = rest.and_then(|rest| rest.rsplit_once(':')) else { return false };
+    let is_port = port.parse::<u16>().is_ok_and(|port| port > 0) && !port.starts_with('+');
+    let is_name = !host.is_empty()
+        && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
+    let ipv6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_ipv6 = ipv6.is_some_and(|host| host.parse::<std::net::Ipv6Addr>().is_ok());
+    is_port && (is_name || is_ipv6)
+}
+
+fn tls(section: &Section<'_>, is_https: bool, findings: &mut Findings<'_>) -> Option<TlsFiles> {
+    let ca = path(section, "tls_ca", findings);
+    let cert = path(section, "tls_cert", findings);
+    let key = path(section, "tls_key", findings);
+    let server_name = section.text("tls_server_name", findings, is_printable).map(str::to_owned);
+    if !findings.is_whole(&section.path_of("etcd")) {
+        return None;
+    }
+    if !is_https {
+        for name in ["tls_ca", "tls_cert", "tls_key", "tls_server_name"] {
+            let path = section.path_of(name);
+            if findings.is_given(&path) {
+                let fix = "write https:// in etcd, or remove it";
+                findings.error(&path, "etcd is reached without TLS", fix);
+            }
+        }
+        return None;
+    }
+    refuse_half(section, ["tls_cert", "tls_key"], findings);
+    if !findings.is_given(&section.path_of("tls_ca")) && findings.is_given(&section.path_of("etcd"))
+    {
+        let fix = "write the file with the authority of etcd's certificate";
+        findings.error(&section.path_of("tls_ca"), "missing: etcd is reached with TLS", fix);
+    }
+    Some(TlsFiles { ca: ca.unwrap_or_default(), client: cert.zip(key), server_name })
+}
+
+fn user(section: &Section<'_>, is_https: bool, findings: &mut Findings<'_>) -> Option<User> {
+    let name = section.text("user", findings, is_printable).map(str::to_owned);
+    let password_file = path(section, "password_file", findings);
+    refuse_half(section, ["user", "password_file"], findings);
+    let (name, password_file) = name.zip(password_file)?;
+    if !is_https && findings.is_whole(&section.path_of("etcd")) {
+        let message = "the password goes over the network as it is";
+        findings.warning(&section.path_of("user"), message, "reach etcd with https://");
+    }
+    Some(User { name, password_file })
+}
+
+/// Two keys that mean something only together.
+fn refuse_half(section: &Section<'_>, pair: [&str; 2], findings: &mut Findings<'_>) {
+    let [one, other] = pair.map(|name| section.path_of(name));
+    let (given, missing) = match (findings.is_given(&one), findings.is_given(&other)) {
+        (true, false) => (one, pair[1]),
+        (false, true) => (other, pair[0]),
+        _ => return,
+    };
+    findings.error(
+        &given,
+        format!("{missing} is missing"),
+        format!("write {missing}, or remove it"),
+    );
+}

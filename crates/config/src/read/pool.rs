@@ -1,0 +1,24 @@
+//! `[[pool]]`.
+
+use crate::cluster_types::Pool;
+use crate::findings::Findings;
+use crate::read::address;
+use crate::section::Section;
+
+/// Homes of a shard in plain mode, where the file does not say: 256 addresses.
+const SUBSCRIBERS_PER_SHARD: u8 = 24;
+
+pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Pool {
+    Pool {
+        first_id: section.integer("first_id", findings),
+        endpoints: address::prefixes(section, "endpoints", findings),
+        steer: address::prefixes(section, "steer", findings),
+        subscribers: address::prefixes(section, "subscribers", findings),
+        subscribers_per_shard: section
+            .optional_integer("subscribers_per_shard", findings)
+            .unwrap_or(SUBSCRIBERS_PER_SHARD),
+        public: address::prefixes(section, "public", findings),
+        per_shard: section.integer("per_shard", findings),
+        subscribers_max: section.integer("subscribers_max", findings),
+    }
+}

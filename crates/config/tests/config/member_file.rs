@@ -1,0 +1,223 @@
+//! The file of a cluster's node: local facts only, and how they fit the cluster.
+
+use weir_config::{File, Member};
+
+use crate::base::{BASE, Case, assert_found, changed};
+use crate::cluster_file::{CLUSTER, desired};
+
+/// Line numbers count from 1 at `[node]`.
+const MEMBER: &str = r#"[node]
+name = "n1"
+rack = "r1"
+
+[cluster]
+name = "edge"
+etcd = ["https://e1:2379", "https://[2001:db8::1]:2379"]
+tls_ca = "/ca.pem"
+key_file = "/etc/weir/cluster.key"
+
+[[worker]]
+core = 1
+weight = 50
+access = { device = "net_af_xdp0,iface=acc0", address = "10.1.0.1/24", gateway = "10.1.0.2", mtu = 1524 }
+internet = { device = "net_af_xdp1,iface=net0", address = "10.2.0.1/24", gateway = "10.2.0.2" }
+"#;
+
+fn member(text: &str) -> Member {
+    match weir_config::parse_file(text, "t.toml") {
+        Ok((File::Member(member), warnings)) => {
+            assert_found("member", &warnings, &[]);
+            *member
+        }
+        other => panic!("{other:#?}"),
+    }
+}
+
+fn check_errors(cases: &[Case]) {
+    for (from, to, expected) in cases {
+        let text = changed(MEMBER, from, to);
+        let errors = weir_config::parse_file(&text, "t.toml").err().unwrap_or_default();
+        assert_found(&format!("{from:?} -> {to:?}"), &errors, expected);
+    }
+}
+
+#[test]
+fn local_facts() {
+    let member = member(MEMBER);
+    assert_eq!((member.node.rack.as_deref(), member.node.drain), (Some("r1"), false));
+    assert_eq!((member.cluster.name.as_str(), member.cluster.etcd.len()), ("edge", 2));
+    let tls = member.cluster.tls.expect("https");
+    assert_eq!((tls.ca.to_str(), tls.client), (Some("/ca.pem"), None));
+    let worker = &member.workers[0];
+    assert_eq!((worker.weight, worker.replication_address), (50, [10, 1, 0, 1].into()));
+}
+
+#[test]
+fn a_node_has_no_shards_of_its_own() {
+    check_errors(&[
+        (
+            "[cluster]",
+            "[access]\nsubscribers = [\"10.200.0.0/16\"]\n[nat]\n[timeouts]\n[fragments]\n[[shard]]\n[cluster]",
+            &[
+                "5:2: access: the same for the whole cluster (write it in the cluster file)",
+                "7:2: nat: the same for the whole cluster",
+                "8:2: timeouts: the same for the whole cluster",
+                "9:2: fragments: the same for the whole cluster",
+                "10:3: shard: the same for the whole cluster",
+            ],
+        ),
+        (
+            "key_file",
+            "replicas = 1\nkey_file",
+            &[
+                "9:1: cluster.replicas: the same for the whole cluster (write it in the cluster file)",
+            ],
+        ),
+        ("name = \"n1\"\n", "", &["1:1: node.name: missing"]),
+        ("key_file = \"/etc/weir/cluster.key\"\n", "", &["5:1: cluster.key_file: missing"]),
+    ]);
+    let without = changed(MEMBER, "[node]\nname = \"n1\"\nrack = \"r1\"\n", "");
+    let errors = weir_config::parse_file(&without, "t.toml").expect_err("no name");
+    assert_found("no [node]", &errors, &["1:1: node: missing (write a section [node])"]);
+    let errors = weir_config::parse(MEMBER, "t.toml").expect_err("no single node");
+    assert_found("single", &errors, &["5:2: cluster: this is not the file of a single node"]);
+}
+
+#[test]
+fn a_single_node_has_nothing_of_a_cluster() {
+    let cases: [Case; 3] = [
+        (
+            "core = 1",
+            "core = 1\nweight = 3",
+            &[
+                "6:1: worker[0].weight: has a meaning in a cluster only (remove it, or write a section [cluster])",
+            ],
+        ),
+        (
+            "id = 2",
+            "id = 2\nsteer = \"10.9.0.1\"",
+            &["30:1: shard[1].steer: has a meaning in the cluster file only (remove it)"],
+        ),
+        (
+            "[access]",
+            "[[pool]]\n[access]",
+            &["14:3: pool: has a meaning in the cluster file only (remove it)"],
+        ),
+    ];
+    crate::base::check_errors(BASE, &cases);
+}
+
+#[test]
+fn how_the_cluster_is_reached() {
+    check_errors(&[
+        (
+            "https://e1:2379",
+            "http://e1:2379",
+            &["7:27: cluster.etcd[1]: http://e1:2379 before it has another scheme"],
+        ),
+        ("https://e1:2379", "e1:2379", &["7:9: cluster.etcd[0]: not an address of etcd"]),
+        ("https://e1:2379", "https://e1", &["7:9: cluster.etcd[0]: not an address of etcd"]),
+        ("https://e1:2379", "https://u@e1:2379", &["7:9: cluster.etcd[0]: not an address of etcd"]),
+        (
+            "[\"https://e1:2379\", \"https://[2001:db8::1]:2379\"]",
+            "[]",
+            &["7:8: cluster.etcd: an array is not valid here (must be a list of strings: 1 to 32"],
+        ),
+        (
+            "[2001:db8::1]",
+            "e1",
+            &["7:28: cluster.etcd[1]: https://e1:2379 is listed twice (remove one)"],
+        ),
+        ("tls_ca = \"/ca.pem\"\n", "", &["5:1: cluster.tls_ca: missing: etcd is reached with TLS"]),
+        (
+            "tls_ca = ",
+            "tls_cert = \"/c.pem\"\ntls_ca = ",
+            &["8:12: cluster.tls_cert: tls_key is missing (write tls_key, or remove it)"],
+        ),
+        (
+            "[\"https://e1:2379\", \"https://[2001:db8::1]:2379\"]",
+            "[\"http://e1:2379\"]",
+            &["8:10: cluster.tls_ca: etcd is reached without TLS"],
+        ),
+        (
+            "tls_ca = ",
+            "user = \"weir\"\ntls_ca = ",
+            &["8:8: cluster.user: password_file is missing"],
+        ),
+        (
+            "weight = 50",
+            "replication_address = \"10.9.0.1\"",
+            &[
+                "13:23: worker[0].replication_address: 10.9.0.1 is no host of the connected prefix 10.1.0.0/24",
+            ],
+        ),
+        (
+            "weight = 50",
+            "replication_address = \"10.1.0.2\"",
+            &[
+                "14:82: worker[0].access.gateway: 10.1.0.2 is weir's own (worker[0].replication_address)",
+            ],
+        ),
+        ("weight = 50", "replication_address = \"10.1.0.9\"", &[]),
+    ]);
+}
+
+#[test]
+fn a_password_in_clear_is_warned_of() {
+    let text = MEMBER
+        .replace("https://e1:2379\", \"https://[2001:db8::1]:2379", "http://e1:2379")
+        .replace("tls_ca = \"/ca.pem\"", "user = \"weir\"\npassword_file = \"/p\"");
+    let (file, warnings) = weir_config::parse_file(&text, "t.toml").expect("valid");
+    let File::Member(member) = file else { panic!("{file:?}") };
+    assert_eq!(member.cluster.user.expect("it is given").name, "weir");
+    assert_found(
+        "user",
+        &warnings,
+        &[
+            "8:8: cluster.user: the password goes over the network as it is (reach etcd with https://)",
+        ],
+    );
+}
+
+#[test]
+fn a_node_that_does_not_fit_its_cluster() {
+    let desired = desired(&changed(CLUSTER, "replicas = 1", "max_next_hops = 1"));
+    let other = changed(MEMBER, "\"n1\"", "\"n2\"").replace("0.1/24", "0.9/24");
+    let others = [("other.toml".to_owned(), member(&other))];
+    let cases: &[Case] = &[
+        ("\"n1\"", "\"n1\"", &[]),
+        ("\"edge\"", "\"core\"", &["6:8: cluster.name: \"core\" is another cluster than \"edge\""]),
+        (
+            "10.1.0.1/24\", gateway = \"10.1.0.2\"",
+            "10.100.0.1/24\", gateway = \"10.100.0.2\"",
+            &["14:57: worker[0].access.address: 10.100.0.1 is also the endpoint of shard 1"],
+        ),
+        (
+            "10.2.0.1/24\", gateway = \"10.2.0.2\"",
+            "203.0.113.130/24\", gateway = \"203.0.113.131\"",
+            &[
+                "15:59: worker[0].internet.address: the connected prefix 203.0.113.0/24 overlaps the public prefix 203.0.113.0/28 of shard 1",
+            ],
+        ),
+    ];
+    for (from, to, expected) in cases {
+        let text = changed(MEMBER, from, to);
+        let found = weir_config::parse_member(&text, "t.toml", &desired, &[]);
+        assert_found(from, &found.err().unwrap_or_default(), expected);
+    }
+    let twin = MEMBER.replace("n1", "n2").replace("10.1.0.1/24", "10.1.0.9/24");
+    let errors = weir_config::parse_member(&twin, "t.toml", &desired, &others).expect_err("twice");
+    let expected = [
+        "2:8: node.name: n2 is also the name in other.toml",
+        "11:1: worker: with these the cluster has 2 workers, so many next hops (cluster.max_next_hops is 1)",
+        "14:57: worker[0].access.address: 10.1.0.9 is also in other.toml (worker[0].access.address)",
+    ];
+    assert_found("twice", &errors, &expected);
+    let narrow = changed(MEMBER, ", mtu = 1524", "");
+    let (_, warnings) = weir_config::parse_member(&narrow, "t.toml", &desired, &[]).expect("valid");
+    assert_found(
+        "mtu",
+        &warnings,
+        &["14:10: worker[0].access.mtu: homes get an MTU of 1476 bytes"],
+    );
+}
