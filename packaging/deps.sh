@@ -16,6 +16,8 @@ run=(
     python3                 # the frame injector of the tests
     iproute2 ethtool iputils-ping traceroute curl
     nginx-light dnsmasq-base bind9-dnsutils iperf3
+    bird2                   # BGP on the nodes and on a switch of the tests
+    frr                     # another switch of the tests
     coturn                  # a STUN server and turnutils_natdiscovery (RFC 5780)
     valgrind                # counts instructions per packet
     etcd-server etcd-client openssl     # the cluster's store, and certificates for it

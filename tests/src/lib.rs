@@ -13,10 +13,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bird;
 pub mod clients;
 pub mod condition;
 pub mod echo;
 pub mod exchange;
+pub mod frr;
 pub mod home;
 pub mod injector;
 mod interrupt;
@@ -28,6 +30,7 @@ mod patch;
 pub mod process;
 pub mod services;
 mod stale;
+pub mod steering;
 pub mod veth;
 pub mod weir;
 pub mod weir_config;

@@ -1,0 +1,271 @@
+//! The guard: a small process that alone holds the TUN device and the netlink socket, and outlives nobody.
+//!
+//! ```text
+//!   node --- socket (standard input) ---> requests --\
+//!   node <-- answers, "fenced" ---------------------- guard --- netlink ---> tables 4242, 4243 on weir0 ---> BIRD
+//!   workers --- heartbeats, fences (standard output, mapped) --/
+//! ```
+//!
+//! Routes die with their owner, in whatever way it ends:
+//!
+//! | what ends | what the guard does |
+//! |---|---|
+//! | the node's process | the socket closes: withdraw all, end |
+//! | a worker's turns | silent for `silence`: fence it, withdraw its routes; silent for `kill_after` more: kill the process |
+//! | the guard | the kernel closes the TUN device, which takes its routes along; the node starts another guard |
+//!
+//! So the device is not persistent: for the moment without a guard the replicas are announced instead. Nothing here
+//! waits for the node: its socket is never blocked on, and the signals that end a node are its own affair, so that a
+//! stopping node can move its shards before its routes go.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::{Pid, getppid};
+
+use crate::frames::Frames;
+use crate::kernel_tables::KernelTables;
+use crate::options::Options;
+use crate::protocol::{Answer, FAILURES_MAX, Failure, ProtocolError, Request};
+use crate::route::{Route, WorkerIndex};
+use crate::shared_words::{Fence, SharedWords};
+use crate::watchdog::{Alarm, Watchdog};
+
+/// A name may be taken for a moment by a guard that is just ending.
+const DEVICE_PATIENCE: Duration = Duration::from_secs(2);
+const DEVICE_POLL: Duration = Duration::from_millis(10);
+
+/// Why a guard ended other than because its node wanted it, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// Standard input is no socket, or standard output no heartbeats: it was not started by a node.
+    #[error("the guard is started by a weir node, not by hand: {0}")]
+    NotANode(io::Error),
+    /// The node speaks another language.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The TUN device cannot be had.
+    #[error(
+        "TUN device {interface}: {source} (it takes /dev/net/tun, CAP_NET_ADMIN and a free name)"
+    )]
+    Device {
+        /// Its name.
+        interface: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The socket to the node or to the kernel fails.
+    #[error("the guard's sockets: {0}")]
+    Socket(#[from] io::Error),
+}
+
+/// Runs a guard until its node ends, or ends it. `socket` and `words` are the descriptors that
+/// [`Guard::start`](crate::Guard::start) gives to the process as standard input and standard output.
+///
+/// # Errors
+/// [`GuardError`]. The routes are gone when this returns, one way or the other.
+pub fn run(socket: OwnedFd, words: OwnedFd) -> Result<(), GuardError> {
+    let words = SharedWords::open(words).map_err(GuardError::NotANode)?;
+    let mut frames = Frames::new(UnixStream::from(socket)).map_err(GuardError::NotANode)?;
+    protect_itself();
+    let Some(options) = first_request(&mut frames)? else {
+        return Ok(());
+    };
+    let tables = match open_device(&options, words.workers()) {
+        Ok(tables) => tables,
+        Err(source) => {
+            let error = GuardError::Device { interface: options.interface, source };
+            frames.send(&Answer::CannotStart(error.to_string()).encode())?;
+            frames.wait(Some(Duration::ZERO))?;
+            return Err(error);
+        }
+    };
+    frames.send(&Answer::Started.encode())?;
+    let watchdog = Watchdog::new(words.workers(), options.silence, options.kill_after);
+    let mut guard =
+        Watch { frames, words, tables, watchdog, node: getppid(), start: Instant::now() };
+    let result = guard.run();
+    // The device would take them along; said explicitly it reaches BIRD some milliseconds earlier.
+    let withdrawn = guard.tables.withdraw_all();
+    result?;
+    withdrawn?;
+    Ok(())
+}
+
+/// What can be refused here costs a little safety, not the service: one line on standard error each.
+fn protect_itself() {
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        signals.add(signal);
+    }
+    let warn = |what: &str, error: &dyn std::fmt::Display| eprintln!("weir guard: {what}: {error}");
+    if let Err(error) = signals.thread_block() {
+        warn("signals", &error);
+    }
+    if let Err(error) = fs::write("/proc/self/oom_score_adj", "-1000") {
+        warn("may be killed when memory runs out (CAP_SYS_RESOURCE)", &error);
+    }
+    if let Err(error) = mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE) {
+        warn("may be swapped out (CAP_IPC_LOCK)", &error);
+    }
+}
+
+/// The options; `None` if the node ended before it said anything.
+fn first_request(frames: &mut Frames) -> Result<Option<Options>, GuardError> {
+    loop {
+        if let Some(frame) = frames.next()? {
+            return match Request::decode(&frame)? {
+                Request::Start(options) => Ok(Some(options)),
+                _ => Err(ProtocolError::Value.into()),
+            };
+        }
+        if frames.is_closed() {
+            return Ok(None);
+        }
+        frames.wait(None)?;
+    }
+}
+
+fn open_device(options: &Options, workers: usize) -> io::Result<KernelTables> {
+    let start = Instant::now();
+    loop {
+        match KernelTables::open(&options.interface, options.tables, workers) {
+            Err(error)
+                if error.raw_os_error() == Some(Errno::EBUSY as i32)
+                    && start.elapsed() < DEVICE_PATIENCE =>
+            {
+                std::thread::sleep(DEVICE_POLL);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// A guard on duty.
+struct Watch {
+    frames: Frames,
+    words: SharedWords,
+    tables: KernelTables,
+    watchdog: Watchdog,
+    node: Pid,
+    start: Instant,
+}
+
+impl Watch {
+    /// Until the node says quit or its socket closes.
+    fn run(&mut self) -> Result<(), GuardError> {
+        loop {
+            self.frames.wait(self.watchdog.interval())?;
+            self.look()?;
+            while !self.frames.is_congested() {
+                let Some(frame) = self.frames.next()? else { break };
+                let request = Request::decode(&frame)?;
+                let is_last = matches!(request, Request::Quit { .. });
+                let answer = self.answer(request)?;
+                self.frames.send(&answer.encode())?;
+                if is_last {
+                    return Ok(());
+                }
+            }
+            if self.frames.is_closed() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn look(&mut self) -> Result<(), GuardError> {
+        let words = &self.words;
+        for alarm in self.watchdog.look(self.start.elapsed(), |worker| words.beat(worker)) {
+            match alarm {
+                Alarm::Silent(worker) => {
+                    let fence = self.words.raise_fence(worker);
+                    let failures = self.tables.withdraw(worker)?;
+                    report(&failures);
+                    self.frames.send(&Answer::Fenced { worker, fence }.encode())?;
+                }
+                Alarm::Hung(worker) => self.kill_node(worker),
+            }
+        }
+        Ok(())
+    }
+
+    /// The number is still the node's as long as it is our parent: a dead node's guard has another parent.
+    fn kill_node(&self, worker: WorkerIndex) {
+        if getppid() != self.node {
+            return;
+        }
+        eprintln!("weir guard: worker {worker} hangs: the process {} is killed", self.node);
+        if let Err(error) = kill(self.node, Signal::SIGKILL) {
+            eprintln!("weir guard: it is not: {error}");
+        }
+    }
+
+    fn answer(&mut self, request: Request) -> Result<Answer, GuardError> {
+        match request {
+            Request::Start(_) => Err(ProtocolError::Value.into()),
+            Request::Set { number, worker, fence, routes } => {
+                self.known(worker)?;
+                self.set(number, worker, fence, &routes)
+            }
+            Request::Withdraw { number, worker } => {
+                self.known(worker)?;
+                let failures = self.tables.withdraw(worker)?;
+                self.watchdog.unwatch(worker);
+                Ok(done(number, failures, self.tables.count(worker)))
+            }
+            Request::WithdrawAll { number } | Request::Quit { number } => {
+                let failures = self.tables.withdraw_all()?;
+                (0..self.words.workers())
+                    .for_each(|worker| self.watchdog.unwatch(worker as WorkerIndex));
+                let left = failures.len();
+                Ok(done(number, failures, left))
+            }
+        }
+    }
+
+    fn set(
+        &mut self,
+        number: u32,
+        worker: WorkerIndex,
+        fence: Fence,
+        routes: &[Route],
+    ) -> Result<Answer, GuardError> {
+        let current = self.words.fence(worker);
+        if fence != current {
+            return Ok(Answer::Refused { number, worker, fence: current });
+        }
+        let failures = self.tables.set(worker, routes)?;
+        if self.tables.count(worker) == 0 {
+            self.watchdog.unwatch(worker);
+        } else {
+            self.watchdog.watch(worker, self.words.beat(worker));
+        }
+        Ok(done(number, failures, self.tables.count(worker)))
+    }
+
+    fn known(&self, worker: WorkerIndex) -> Result<(), GuardError> {
+        let is_known = usize::from(worker) < self.words.workers();
+        if is_known { Ok(()) } else { Err(ProtocolError::Value.into()) }
+    }
+}
+
+fn done(number: u32, failures: Vec<Failure>, routes: usize) -> Answer {
+    if failures.is_empty() {
+        return Answer::Done { number, routes: routes as u32 };
+    }
+    let total = failures.len() as u32;
+    Answer::Failed { number, total, failures: failures.into_iter().take(FAILURES_MAX).collect() }
+}
+
+/// Failures that nobody asked about.
+fn report(failures: &[Failure]) {
+    for failure in failures.iter().take(FAILURES_MAX) {
+        eprintln!("weir guard: {failure}");
+    }
+}

@@ -1,0 +1,131 @@
+//! The routes of all workers in the kernel, as the guard knows them.
+//!
+//! Invariant: for each worker a sorted list of what the kernel has acknowledged and, as of the last
+//! [`set`](KernelTables::set), still holds. What the kernel refused is not in it, so it is tried again with the next
+//! list.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use tun_rs::{DeviceBuilder, SyncDevice};
+
+use crate::difference::{Step, difference};
+use crate::protocol::Failure;
+use crate::route::{Route, Side, Tables, WorkerIndex};
+use crate::route_socket::{KernelRoute, RouteSocket};
+
+/// The TUN device, the socket and the lists. The routes go with the device, and the device with this process.
+pub(crate) struct KernelTables {
+    /// Held open, never read: nothing is routed to it, its tables are not consulted.
+    _device: SyncDevice,
+    interface: u32,
+    tables: Tables,
+    socket: RouteSocket,
+    workers: Vec<Vec<Route>>,
+}
+
+impl KernelTables {
+    /// Makes the device and brings it up.
+    ///
+    /// # Errors
+    /// What the kernel says: no right (`CAP_NET_ADMIN`), no /dev/net/tun, name taken.
+    pub(crate) fn open(interface: &str, tables: Tables, workers: usize) -> io::Result<Self> {
+        let device = DeviceBuilder::new().name(interface).build_sync()?;
+        let index = device.if_index()?;
+        Ok(Self {
+            _device: device,
+            interface: index,
+            tables,
+            socket: RouteSocket::open()?,
+            workers: vec![Vec::new(); workers],
+        })
+    }
+
+    /// Routes of a worker in the kernel.
+    pub(crate) fn count(&self, worker: WorkerIndex) -> usize {
+        self.workers[usize::from(worker)].len()
+    }
+
+    /// Makes `routes` the worker's routes; returns what the kernel refused.
+    ///
+    /// The kernel is asked first what it still has of the old ones: somebody may have flushed a table or switched the
+    /// device off and on, and a list that is set again then repairs it.
+    ///
+    /// # Errors
+    /// When the kernel cannot be talked to at all.
+    pub(crate) fn set(
+        &mut self,
+        worker: WorkerIndex,
+        routes: &[Route],
+    ) -> io::Result<Vec<Failure>> {
+        let at = usize::from(worker);
+        if !self.workers[at].is_empty() {
+            self.forget_what_is_gone(at)?;
+        }
+        let steps = difference(&self.workers[at], routes);
+        self.apply(at, &steps)
+    }
+
+    /// Withdraws all routes of a worker, without a question before.
+    pub(crate) fn withdraw(&mut self, worker: WorkerIndex) -> io::Result<Vec<Failure>> {
+        let at = usize::from(worker);
+        let steps: Vec<Step> = self.workers[at].iter().copied().map(Step::Withdraw).collect();
+        self.apply(at, &steps)
+    }
+
+    /// Withdraws all routes of all workers.
+    pub(crate) fn withdraw_all(&mut self) -> io::Result<Vec<Failure>> {
+        let mut failures = Vec::new();
+        for at in 0..self.workers.len() {
+            failures.extend(self.withdraw(at as WorkerIndex)?);
+        }
+        Ok(failures)
+    }
+
+    fn forget_what_is_gone(&mut self, at: usize) -> io::Result<()> {
+        let access = self.socket.dump(self.tables.access)?;
+        let internet = self.socket.dump(self.tables.internet)?;
+        let interface = self.interface;
+        self.workers[at].retain(|route| {
+            let there = KernelRoute {
+                prefix: route.prefix,
+                metric: route.metric,
+                next_hop: Some(route.next_hop),
+                interface: Some(interface),
+            };
+            let table = if route.side == Side::Access { &access } else { &internet };
+            table.binary_search(&there).is_ok()
+        });
+        Ok(())
+    }
+
+    fn apply(&mut self, at: usize, steps: &[Step]) -> io::Result<Vec<Failure>> {
+        let (mut failures, mut changed) = (Vec::new(), Vec::new());
+        self.socket.apply(steps, self.tables, self.interface, |step, result| {
+            match (step, result) {
+                (_, Ok(())) => changed.push(step),
+                // It is not there: that is what was wanted.
+                (Step::Withdraw(_), Err(error)) if error.raw_os_error() == Some(NO_SUCH_ROUTE) => {
+                    changed.push(step);
+                }
+                (_, Err(error)) => failures.push(Failure {
+                    route: step.route(),
+                    errno: error.raw_os_error().unwrap_or(0),
+                }),
+            }
+        })?;
+        let mut list: BTreeMap<_, Route> =
+            self.workers[at].iter().map(|route| (route.key(), *route)).collect();
+        for step in changed {
+            match step {
+                Step::Announce(route) | Step::Replace(route) => list.insert(route.key(), route),
+                Step::Withdraw(route) => list.remove(&route.key()),
+            };
+        }
+        self.workers[at] = list.into_values().collect();
+        Ok(failures)
+    }
+}
+
+/// `ESRCH`: what the kernel answers to the withdrawal of a route it does not have.
+const NO_SUCH_ROUTE: i32 = nix::errno::Errno::ESRCH as i32;

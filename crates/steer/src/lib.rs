@@ -1,0 +1,38 @@
+//! Routes for the switches that die with their owner, and the guard process that holds them.
+//!
+//! ```text
+//!   roles, liveness --> wanted --> Guard (in the node) ==socket== guard process --netlink--> kernel tables
+//!                                    ^                                ^                          |
+//!   workers: Heartbeat ------------- shared words --------------------+                          v
+//!                                                             switches <--BGP, BFD-- BIRD <-- learns
+//! ```
+//!
+//! - [`wanted`] says which routes there shall be, [`difference`](difference::difference) in which steps;
+//! - the [`Guard`] has them set by the guard process ([`guard`]), which withdraws them when its node ends or a worker
+//!   is silent;
+//! - [`dump`] and [`bird::exported`] read back what became of them.
+//!
+//! Metrics are plain numbers here: what they mean is the roles' affair. weir speaks no BGP: `packaging/bird` does.
+
+mod frames;
+mod guard_process;
+mod kernel_tables;
+mod options;
+mod owner;
+mod protocol;
+mod route;
+mod route_socket;
+mod shared_words;
+mod watchdog;
+
+pub mod bird;
+pub mod difference;
+pub mod guard;
+pub mod wanted;
+
+pub use options::Options;
+pub use owner::{Event, Guard, RequestError};
+pub use protocol::{Failure, ProtocolError};
+pub use route::{ROUTES_MAX, Route, Side, Tables, WORKERS_MAX, WorkerIndex};
+pub use route_socket::{KernelRoute, dump};
+pub use shared_words::{Fence, Heartbeat, SharedWords};

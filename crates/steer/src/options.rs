@@ -1,0 +1,29 @@
+//! What the guard is told at its start.
+
+use std::time::Duration;
+
+use crate::route::Tables;
+
+/// Options of the guard. Times are whole milliseconds on the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Name of the TUN device, at most 15 bytes. One for each node of a machine.
+    pub interface: String,
+    /// Kernel tables that BIRD learns from.
+    pub tables: Tables,
+    /// Silence of a worker until its routes are withdrawn.
+    pub silence: Duration,
+    /// Further silence until the process is killed; `None` leaves it, for a debugger.
+    pub kill_after: Option<Duration>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            interface: "weir0".to_owned(),
+            tables: Tables::default(),
+            silence: Duration::from_millis(50),
+            kill_after: Some(Duration::from_secs(1)),
+        }
+    }
+}

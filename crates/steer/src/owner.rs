@@ -1,0 +1,348 @@
+//! The node's end of the guard: starts it, asks it, starts another when it is gone.
+//!
+//! One thread owns a [`Guard`] and calls [`wait`](Guard::wait) between its requests. The guard has no state that the
+//! node has not: a new one is given every worker's last list, under the fence it was first set with. A list that the
+//! guard withdrew (a fence) is forgotten here too, so it never comes back by a restart.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::difference::is_ordered;
+use crate::guard_process::GuardProcess;
+use crate::options::Options;
+use crate::protocol::{Answer, Failure, Request};
+use crate::route::{ROUTES_MAX, Route, WorkerIndex};
+use crate::shared_words::{Fence, SharedWords};
+
+/// Time a guard has to answer; one that takes longer is stuck and replaced.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
+/// A guard is started no sooner than this after the last start.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A running guard process.
+pub struct Guard {
+    command: Box<dyn FnMut() -> Command + Send>,
+    words: Arc<SharedWords>,
+    options: Options,
+    /// `None` while there is none: the last start failed.
+    process: Option<GuardProcess>,
+    last_start: Instant,
+    /// The routes of each worker and the fence they were set under.
+    wanted: Vec<Option<(Fence, Vec<Route>)>>,
+    events: VecDeque<Event>,
+    last_number: u32,
+}
+
+/// What the guard did unasked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The worker was silent: it is fenced, its routes are withdrawn.
+    Fenced {
+        /// Which worker.
+        worker: WorkerIndex,
+        /// How often it was fenced now.
+        fence: Fence,
+    },
+    /// The guard was gone, and all routes with it; another one has set them again.
+    Restarted {
+        /// How the old one ended.
+        reason: String,
+    },
+    /// The kernel refused some routes to the new guard. The others are set.
+    Incomplete {
+        /// Whose routes.
+        worker: WorkerIndex,
+        /// How many.
+        total: u32,
+        /// The first of them.
+        failures: Vec<Failure>,
+    },
+    /// There is no guard and no route. It is tried again.
+    Absent {
+        /// Why it does not start.
+        reason: String,
+    },
+}
+
+/// Why a request was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The worker has been fenced since: it must acknowledge that first.
+    #[error(
+        "worker {worker} was fenced: it has to drop its roles and acknowledge before it announces routes again"
+    )]
+    Fenced {
+        /// Which worker.
+        worker: WorkerIndex,
+    },
+    /// The kernel refused some routes. The others are set.
+    #[error("the kernel refused {total} routes, the first: {}", show(.failures))]
+    Kernel {
+        /// How many.
+        total: u32,
+        /// The first of them.
+        failures: Vec<Failure>,
+    },
+    /// The list is unsorted, has a key twice or more than [`ROUTES_MAX`] routes, or there is no such worker.
+    #[error("a route list that is unsorted or too long, or a worker that does not exist")]
+    Invalid,
+    /// There is no guard just now; the list is kept for the next one.
+    #[error("no guard process: {0}")]
+    NoGuard(String),
+}
+
+impl Guard {
+    /// Starts a guard: `command` gives the command that runs [`guard::run`](crate::guard::run), as often as one is
+    /// needed. Best at the very start of the node, before it is large and has threads.
+    ///
+    /// # Errors
+    /// Why it does not start; nothing is left behind.
+    pub fn start(
+        command: impl FnMut() -> Command + Send + 'static,
+        words: Arc<SharedWords>,
+        options: Options,
+    ) -> Result<Self, RequestError> {
+        let mut guard = Self {
+            command: Box::new(command),
+            wanted: vec![None; words.workers()],
+            words,
+            options,
+            process: None,
+            last_start: Instant::now(),
+            events: VecDeque::new(),
+            last_number: 0,
+        };
+        guard.process = Some(guard.spawn().map_err(RequestError::NoGuard)?);
+        Ok(guard)
+    }
+
+    /// Makes `routes` (sorted, see [`is_ordered`]) all the routes of a worker, and has it watched from now on if there
+    /// are any. `fence` is what the worker acknowledged last; at first it is [`Fence::default`]. A list that is set
+    /// again repairs what somebody else removed from the kernel.
+    ///
+    /// # Errors
+    /// [`RequestError`]; after `NoGuard` the list is set as soon as there is a guard.
+    pub fn set(
+        &mut self,
+        worker: WorkerIndex,
+        fence: Fence,
+        routes: Vec<Route>,
+    ) -> Result<(), RequestError> {
+        let wanted = self.wanted.get_mut(usize::from(worker)).ok_or(RequestError::Invalid)?;
+        if !is_ordered(&routes) || routes.len() > ROUTES_MAX {
+            return Err(RequestError::Invalid);
+        }
+        *wanted = Some((fence, routes.clone()));
+        self.request(|number| Request::Set { number, worker, fence, routes: routes.clone() })
+    }
+
+    /// Withdraws all routes of a worker.
+    ///
+    /// # Errors
+    /// [`RequestError`]; without a guard there is no route either.
+    pub fn withdraw(&mut self, worker: WorkerIndex) -> Result<(), RequestError> {
+        *self.wanted.get_mut(usize::from(worker)).ok_or(RequestError::Invalid)? = None;
+        self.request(|number| Request::Withdraw { number, worker })
+    }
+
+    /// Withdraws all routes of all workers.
+    ///
+    /// # Errors
+    /// [`RequestError`]; without a guard there is no route either.
+    pub fn withdraw_all(&mut self) -> Result<(), RequestError> {
+        self.wanted.fill(None);
+        self.request(|number| Request::WithdrawAll { number })
+    }
+
+    /// Waits for the next event, `timeout` at most, and no longer than until `waker` can be read: so a thread can wait
+    /// for its own orders at the same time. Restarts a guard that is gone.
+    pub fn wait(&mut self, timeout: Duration, waker: Option<BorrowedFd<'_>>) -> Option<Event> {
+        let end = Instant::now() + timeout;
+        while self.events.is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            let Some(process) = &mut self.process else {
+                std::thread::sleep(left.min(self.pause()));
+                if !self.pause().is_zero() {
+                    break;
+                }
+                self.restart("there was none".to_owned());
+                continue;
+            };
+            match process.wait(left, waker).and_then(|is_woken| {
+                self.receive(None)?;
+                Ok(is_woken)
+            }) {
+                Ok(is_woken) if is_woken || left.is_zero() => break,
+                Ok(_) => {}
+                Err(reason) => self.restart(reason),
+            }
+        }
+        self.events.pop_front()
+    }
+
+    /// Time until a guard may be started again.
+    fn pause(&self) -> Duration {
+        RETRY_INTERVAL.saturating_sub(self.last_start.elapsed())
+    }
+
+    /// Routes of a worker as last set here, and not fenced since.
+    pub fn wanted(&self, worker: WorkerIndex) -> &[Route] {
+        match self.wanted.get(usize::from(worker)) {
+            Some(Some((_, routes))) => routes,
+            _ => &[],
+        }
+    }
+
+    /// Process id of the guard, while there is one.
+    pub fn process_id(&self) -> Option<u32> {
+        self.process.as_ref().map(|process| process.id())
+    }
+
+    /// Withdraws all routes and ends the guard. One that does not answer ends all the same, as when this is dropped.
+    ///
+    /// # Errors
+    /// [`RequestError::NoGuard`] if there was none, or a stuck one; then its routes went with it.
+    pub fn quit(mut self) -> Result<(), RequestError> {
+        let number = self.next_number();
+        let answer = self.ask(&Request::Quit { number }, number);
+        answer.map(drop).map_err(RequestError::NoGuard)
+    }
+
+    /// Asks and waits for the answer. Without a guard, or when it ends meanwhile, another one is started, which is
+    /// given all lists; then there is nothing more to ask.
+    fn request(&mut self, request: impl Fn(u32) -> Request) -> Result<(), RequestError> {
+        let number = self.next_number();
+        let answer = self.ask(&request(number), number);
+        match answer {
+            Ok(Answer::Refused { worker, fence, .. }) => {
+                forget(&mut self.wanted, worker, fence);
+                Err(RequestError::Fenced { worker })
+            }
+            Ok(Answer::Failed { total, failures, .. }) => {
+                Err(RequestError::Kernel { total, failures })
+            }
+            Ok(_) => Ok(()),
+            Err(reason) => {
+                self.restart(reason.clone());
+                if self.process.is_some() { Ok(()) } else { Err(RequestError::NoGuard(reason)) }
+            }
+        }
+    }
+
+    fn ask(&mut self, request: &Request, number: u32) -> Result<Answer, String> {
+        let process = self.process.as_mut().ok_or_else(|| "there is none".to_owned())?;
+        process.send(request)?;
+        let end = Instant::now() + ANSWER_DEADLINE;
+        loop {
+            if let Some(answer) = self.receive(Some(number))? {
+                return Ok(answer);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(format!("it did not answer within {ANSWER_DEADLINE:?}"));
+            }
+            self.process.as_mut().ok_or_else(|| "it is gone".to_owned())?.wait(left, None)?;
+        }
+    }
+
+    /// Reads what is there, until the answer to `number`. Fences become events.
+    fn receive(&mut self, number: Option<u32>) -> Result<Option<Answer>, String> {
+        let Some(process) = &mut self.process else { return Ok(None) };
+        while let Some(answer) = process.next()? {
+            match answer {
+                Answer::Fenced { worker, fence } => {
+                    forget(&mut self.wanted, worker, fence);
+                    self.events.push_back(Event::Fenced { worker, fence });
+                }
+                Answer::Done { number: of, .. }
+                | Answer::Failed { number: of, .. }
+                | Answer::Refused { number: of, .. }
+                    if Some(of) == number =>
+                {
+                    return Ok(Some(answer));
+                }
+                // An answer that was waited for too long.
+                _ => {}
+            }
+        }
+        if process.is_closed() { Err("it ended".to_owned()) } else { Ok(None) }
+    }
+
+    /// Ends what is left of the guard, starts another one, gives it all lists. Not at once after the last start: routes
+    /// that come and go many times a second are worse for the switches than none.
+    fn restart(&mut self, reason: String) {
+        let is_early = !self.pause().is_zero();
+        if let Some(mut process) = self.process.take() {
+            if is_early {
+                self.events.push_back(Event::Absent { reason: reason.clone() });
+            }
+            // Its end closes the device and takes the old routes along.
+            process.kill();
+        }
+        if is_early {
+            return;
+        }
+        let started = self.spawn().and_then(|process| {
+            self.process = Some(process);
+            self.set_all()
+        });
+        match started {
+            Ok(()) => self.events.push_back(Event::Restarted { reason }),
+            Err(why) => {
+                self.process = None;
+                self.events.push_back(Event::Absent { reason: format!("{reason}; then: {why}") });
+            }
+        }
+    }
+
+    fn set_all(&mut self) -> Result<(), String> {
+        for at in 0..self.wanted.len() {
+            let Some((fence, routes)) = self.wanted[at].clone() else { continue };
+            let (number, worker) = (self.next_number(), at as WorkerIndex);
+            match self.ask(&Request::Set { number, worker, fence, routes }, number)? {
+                // The old guard fenced it and did not come to tell.
+                Answer::Refused { fence, .. } => {
+                    forget(&mut self.wanted, worker, fence);
+                    self.events.push_back(Event::Fenced { worker, fence });
+                }
+                Answer::Failed { total, failures, .. } => {
+                    self.events.push_back(Event::Incomplete { worker, total, failures });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn next_number(&mut self) -> u32 {
+        self.last_number = self.last_number.wrapping_add(1);
+        self.last_number
+    }
+
+    fn spawn(&mut self) -> Result<GuardProcess, String> {
+        self.last_start = Instant::now();
+        GuardProcess::spawn((self.command)(), &self.words, &self.options)
+    }
+}
+
+/// A list set after the fence stays: its number tells.
+fn forget(wanted: &mut [Option<(Fence, Vec<Route>)>], worker: WorkerIndex, fence: Fence) {
+    if let Some(list) = wanted.get_mut(usize::from(worker))
+        && list.as_ref().is_some_and(|(under, _)| *under != fence)
+    {
+        *list = None;
+    }
+}
+
+fn show(failures: &[Failure]) -> String {
+    failures.first().map(Failure::to_string).unwrap_or_default()
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard").field("process_id", &self.process_id()).finish_non_exhaustive()
+    }
+}

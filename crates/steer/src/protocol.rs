@@ -1,0 +1,322 @@
+//! What a node and its guard say to each other, and how it is written.
+//!
+//! Numbers are little endian. A list starts with its length in 4 bytes, a text is a list of bytes. Every frame on the
+//! socket is a length in 4 bytes and that many bytes, the first of which names the kind.
+//!
+//! | request | fields |   | answer | fields |
+//! |---|---|---|---|---|
+//! | 1 start | version 1, options | | 1 started | |
+//! | 2 set | number 4, worker 2, fence 4, routes | | 2 done | number 4, routes in the kernel 4 |
+//! | 3 withdraw | number 4, worker 2 | | 3 failed | number 4, failures of all 4, first failures |
+//! | 4 withdraw all | number 4 | | 4 refused | number 4, worker 2, fence 4 |
+//! | 5 quit | number 4 | | 5 fenced | worker 2, fence 4 |
+//! | | | | 6 cannot start | text |
+//!
+//! A route takes 14 bytes: side 1, prefix 4, length 1, next hop 4, metric 4. The guard answers each request once, under
+//! its number; only "fenced" comes unasked. Both ends are one binary, so an unknown kind is an error, not a newer
+//! peer; the version tells a binary that was replaced under a running node.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use ipnet::Ipv4Net;
+use nix::errno::Errno;
+
+use crate::options::Options;
+use crate::route::{Route, Side, Tables, WorkerIndex};
+use crate::shared_words::Fence;
+
+const VERSION: u8 = 1;
+/// Failures told one by one; the rest is a number.
+pub(crate) const FAILURES_MAX: usize = 16;
+
+/// What the node asks of the guard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// The first one.
+    Start(Options),
+    /// All routes of a worker, valid only while the worker was fenced as often as said.
+    Set { number: u32, worker: WorkerIndex, fence: Fence, routes: Vec<Route> },
+    /// No route of a worker.
+    Withdraw { number: u32, worker: WorkerIndex },
+    /// No route at all.
+    WithdrawAll { number: u32 },
+    /// Withdraw all and end.
+    Quit { number: u32 },
+}
+
+/// A route that the kernel did not add or remove.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which one.
+    pub route: Route,
+    /// The kernel's error number.
+    pub errno: i32,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.route, Errno::from_raw(self.errno).desc())
+    }
+}
+
+/// What the guard says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The TUN device is there.
+    Started,
+    /// The request is done: so many routes of those it spoke of are in the kernel now.
+    Done { number: u32, routes: u32 },
+    /// The kernel refused something.
+    Failed { number: u32, total: u32, failures: Vec<Failure> },
+    /// The routes belong to a life of the worker that is over.
+    Refused { number: u32, worker: WorkerIndex, fence: Fence },
+    /// A worker was silent: it is fenced and its routes are withdrawn.
+    Fenced { worker: WorkerIndex, fence: Fence },
+    /// Why there is no guard.
+    CannotStart(String),
+}
+
+/// A frame that no weir of this version writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// It ends too early or goes on too long.
+    #[error("a message of a wrong length between node and guard")]
+    Length,
+    /// A kind, side or prefix length that does not exist.
+    #[error("a message with an unknown value between node and guard")]
+    Value,
+    /// The other end is another version.
+    #[error(
+        "node and guard are different versions: the weir binary was replaced; restart the node"
+    )]
+    Version,
+    /// A route list out of order.
+    #[error("a message with unsorted routes between node and guard")]
+    Order,
+}
+
+impl Request {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Request::Start(options) => {
+                out.extend([1, VERSION]);
+                put_bytes(&mut out, options.interface.as_bytes());
+                put_u32(&mut out, options.tables.access);
+                put_u32(&mut out, options.tables.internet);
+                put_u32(&mut out, milliseconds(options.silence));
+                out.push(u8::from(options.kill_after.is_some()));
+                put_u32(&mut out, milliseconds(options.kill_after.unwrap_or_default()));
+            }
+            Request::Set { number, worker, fence, routes } => {
+                out.push(2);
+                put_u32(&mut out, *number);
+                out.extend(worker.to_le_bytes());
+                put_u32(&mut out, fence.0);
+                put_u32(&mut out, routes.len() as u32);
+                routes.iter().for_each(|route| put_route(&mut out, route));
+            }
+            Request::Withdraw { number, worker } => {
+                out.push(3);
+                put_u32(&mut out, *number);
+                out.extend(worker.to_le_bytes());
+            }
+            Request::WithdrawAll { number } => {
+                out.push(4);
+                put_u32(&mut out, *number);
+            }
+            Request::Quit { number } => {
+                out.push(5);
+                put_u32(&mut out, *number);
+            }
+        }
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
+        let mut reader = Reader(bytes);
+        let request = match reader.u8()? {
+            1 => Request::Start(reader.options()?),
+            2 => {
+                let (number, worker) = (reader.u32()?, reader.u16()?);
+                let fence = Fence(reader.u32()?);
+                let routes = reader.list(Reader::route)?;
+                if !crate::difference::is_ordered(&routes) {
+                    return Err(ProtocolError::Order);
+                }
+                Request::Set { number, worker, fence, routes }
+            }
+            3 => Request::Withdraw { number: reader.u32()?, worker: reader.u16()? },
+            4 => Request::WithdrawAll { number: reader.u32()? },
+            5 => Request::Quit { number: reader.u32()? },
+            _ => return Err(ProtocolError::Value),
+        };
+        reader.end(request)
+    }
+}
+
+impl Answer {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Answer::Started => out.push(1),
+            Answer::Done { number, routes } => {
+                out.push(2);
+                put_u32(&mut out, *number);
+                put_u32(&mut out, *routes);
+            }
+            Answer::Failed { number, total, failures } => {
+                out.push(3);
+                put_u32(&mut out, *number);
+                put_u32(&mut out, *total);
+                put_u32(&mut out, failures.len() as u32);
+                for failure in failures {
+                    put_route(&mut out, &failure.route);
+                    out.extend(failure.errno.to_le_bytes());
+                }
+            }
+            Answer::Refused { number, worker, fence } => {
+                out.push(4);
+                put_u32(&mut out, *number);
+                out.extend(worker.to_le_bytes());
+                put_u32(&mut out, fence.0);
+            }
+            Answer::Fenced { worker, fence } => {
+                out.push(5);
+                out.extend(worker.to_le_bytes());
+                put_u32(&mut out, fence.0);
+            }
+            Answer::CannotStart(reason) => {
+                out.push(6);
+                put_bytes(&mut out, reason.as_bytes());
+            }
+        }
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
+        let mut reader = Reader(bytes);
+        let answer = match reader.u8()? {
+            1 => Answer::Started,
+            2 => Answer::Done { number: reader.u32()?, routes: reader.u32()? },
+            3 => Answer::Failed {
+                number: reader.u32()?,
+                total: reader.u32()?,
+                failures: reader.list(|reader| {
+                    Ok(Failure { route: reader.route()?, errno: reader.u32()? as i32 })
+                })?,
+            },
+            4 => Answer::Refused {
+                number: reader.u32()?,
+                worker: reader.u16()?,
+                fence: Fence(reader.u32()?),
+            },
+            5 => Answer::Fenced { worker: reader.u16()?, fence: Fence(reader.u32()?) },
+            6 => Answer::CannotStart(reader.text()?),
+            _ => return Err(ProtocolError::Value),
+        };
+        reader.end(answer)
+    }
+}
+
+fn milliseconds(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
+
+fn put_u32(out: &mut Vec<u8>, value: u32) {
+    out.extend(value.to_le_bytes());
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u32(out, bytes.len() as u32);
+    out.extend(bytes);
+}
+
+fn put_route(out: &mut Vec<u8>, route: &Route) {
+    out.push(match route.side {
+        Side::Access => 0,
+        Side::Internet => 1,
+    });
+    out.extend(route.prefix.addr().octets());
+    out.push(route.prefix.prefix_len());
+    out.extend(route.next_hop.octets());
+    put_u32(out, route.metric);
+}
+
+/// What is left to read.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], ProtocolError> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(ProtocolError::Length)?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    fn u8(&mut self) -> Result<u8, ProtocolError> {
+        Ok(self.bytes::<1>()?[0])
+    }
+
+    fn u16(&mut self) -> Result<u16, ProtocolError> {
+        Ok(u16::from_le_bytes(self.bytes()?))
+    }
+
+    fn u32(&mut self) -> Result<u32, ProtocolError> {
+        Ok(u32::from_le_bytes(self.bytes()?))
+    }
+
+    fn address(&mut self) -> Result<Ipv4Addr, ProtocolError> {
+        Ok(Ipv4Addr::from(self.bytes::<4>()?))
+    }
+
+    /// A list whose length is a claim: nothing is reserved for it, and it ends where the frame ends.
+    fn list<T>(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Result<T, ProtocolError>,
+    ) -> Result<Vec<T>, ProtocolError> {
+        (0..self.u32()?).map(|_| item(self)).collect()
+    }
+
+    fn text(&mut self) -> Result<String, ProtocolError> {
+        String::from_utf8(self.list(Self::u8)?).map_err(|_| ProtocolError::Value)
+    }
+
+    fn route(&mut self) -> Result<Route, ProtocolError> {
+        let side = match self.u8()? {
+            0 => Side::Access,
+            1 => Side::Internet,
+            _ => return Err(ProtocolError::Value),
+        };
+        let (address, len) = (self.address()?, self.u8()?);
+        let prefix = Ipv4Net::new(address, len).map_err(|_| ProtocolError::Value)?;
+        if prefix != prefix.trunc() {
+            return Err(ProtocolError::Value);
+        }
+        Ok(Route { side, prefix, next_hop: self.address()?, metric: self.u32()? })
+    }
+
+    fn options(&mut self) -> Result<Options, ProtocolError> {
+        if self.u8()? != VERSION {
+            return Err(ProtocolError::Version);
+        }
+        let interface = self.text()?;
+        let tables = Tables { access: self.u32()?, internet: self.u32()? };
+        let silence = Duration::from_millis(self.u32()?.into());
+        let kill_after = match (self.u8()?, self.u32()?) {
+            (0, 0) => None,
+            (1, grace) => Some(Duration::from_millis(grace.into())),
+            _ => return Err(ProtocolError::Value),
+        };
+        Ok(Options { interface, tables, silence, kill_after })
+    }
+
+    fn end<T>(self, value: T) -> Result<T, ProtocolError> {
+        if self.0.is_empty() { Ok(value) } else { Err(ProtocolError::Length) }
+    }
+}
+
+#[cfg(test)]
+#[path = "protocol_tests.rs"]
+mod tests;

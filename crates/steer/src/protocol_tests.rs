@@ -1,0 +1,89 @@
+//! What is written is read again; what nobody writes is refused.
+
+use super::*;
+
+fn route(number: u8) -> Route {
+    Route {
+        side: if number.is_multiple_of(2) { Side::Access } else { Side::Internet },
+        prefix: Ipv4Net::new(Ipv4Addr::new(203, 0, number, 0), 24).unwrap(),
+        metric: u32::MAX - u32::from(number),
+        next_hop: Ipv4Addr::new(10, 9, 0, number),
+    }
+}
+
+fn requests() -> Vec<Request> {
+    let mut routes: Vec<Route> = (0..5).map(route).collect();
+    routes.sort_unstable();
+    vec![
+        Request::Start(Options::default()),
+        Request::Start(Options { kill_after: None, ..Options::default() }),
+        Request::Set { number: 1, worker: 65_535, fence: Fence(u32::MAX), routes },
+        Request::Set { number: 1, worker: 0, fence: Fence(0), routes: Vec::new() },
+        Request::Withdraw { number: 2, worker: 1 },
+        Request::WithdrawAll { number: u32::MAX },
+        Request::Quit { number: 4 },
+    ]
+}
+
+fn answers() -> Vec<Answer> {
+    vec![
+        Answer::Started,
+        Answer::Done { number: 1, routes: 2 },
+        Answer::Failed {
+            number: 1,
+            total: 99,
+            failures: vec![Failure { route: route(1), errno: 17 }],
+        },
+        Answer::Refused { number: 1, worker: 2, fence: Fence(3) },
+        Answer::Fenced { worker: 2, fence: Fence(3) },
+        Answer::CannotStart("no /dev/net/tun".to_owned()),
+    ]
+}
+
+#[test]
+fn what_is_written_is_read_and_every_cut_is_refused() {
+    for request in requests() {
+        let bytes = request.encode();
+        assert_eq!(Request::decode(&bytes), Ok(request));
+        for len in 0..bytes.len() {
+            assert!(Request::decode(&bytes[..len]).is_err());
+        }
+        assert_eq!(Request::decode(&[&bytes[..], &[0]].concat()), Err(ProtocolError::Length));
+    }
+    for answer in answers() {
+        let bytes = answer.encode();
+        assert_eq!(Answer::decode(&bytes), Ok(answer));
+        for len in 0..bytes.len() {
+            assert!(Answer::decode(&bytes[..len]).is_err());
+        }
+    }
+}
+
+#[test]
+fn any_bytes_are_refused_or_mean_what_they_say() {
+    bolero::check!().with_type::<(usize, Vec<(u16, u8)>, Vec<u8>)>().for_each(
+        |(which, edits, any)| {
+            let requests = requests();
+            let mut edited = requests[which % requests.len()].encode();
+            for (at, value) in edits {
+                let at = usize::from(*at) % edited.len();
+                edited[at] = *value;
+            }
+            for bytes in [&edited, any] {
+                if let Ok(request) = Request::decode(bytes) {
+                    assert_eq!(&request.encode(), bytes);
+                }
+                if let Ok(answer) = Answer::decode(bytes) {
+                    assert_eq!(&answer.encode(), bytes);
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn another_version_is_named() {
+    let mut bytes = Request::Start(Options::default()).encode();
+    bytes[1] += 1;
+    assert_eq!(Request::decode(&bytes), Err(ProtocolError::Version));
+}

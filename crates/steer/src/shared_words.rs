@@ -1,0 +1,243 @@
+//! The memory that a node shares with its guard: for each worker a heartbeat and a fence word, 128 bytes.
+//!
+//! ```text
+//!   line 0   beat  u64   written by the worker at each turn of its loop, read by the guard
+//!   line 1   fence u32   written by the guard, read by the worker at each turn: how often it was fenced
+//! ```
+//!
+//! Every word has one writer. The fence word counts, so that "I have seen the third fence" cannot be mistaken for the
+//! fourth: a worker is fenced while the word differs from the number it has acknowledged, and routes are set
+//! under such a number (see [`Request::Set`](crate::protocol::Request::Set)). The memory is a sealed memfd of fixed
+//! length and outlives the guard, so a new guard goes on counting.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::{fmt, io};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::route::{WORKERS_MAX, WorkerIndex};
+
+/// One cache line.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Line<T>(T);
+
+/// The words of one worker.
+#[derive(Debug)]
+#[repr(C)]
+struct Words {
+    beat: Line<AtomicU64>,
+    fence: Line<AtomicU32>,
+}
+
+const _: () = assert!(size_of::<Words>() == 128);
+
+/// How often a worker was fenced: 0 at the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fence(pub(crate) u32);
+
+/// The mapped memory, with its descriptor for the next guard.
+pub struct SharedWords {
+    start: NonNull<Words>,
+    workers: usize,
+    file: OwnedFd,
+}
+
+// JUSTIFICATION: a raw pointer makes the type neither Send nor Sync, but both sides of it are needed by several threads.
+// SAFETY: the memory holds atomics only, is mapped until the value is dropped, and belongs to no thread.
+unsafe impl Send for SharedWords {}
+// JUSTIFICATION: as above.
+// SAFETY: as above: every access is an atomic load or store through a shared reference.
+unsafe impl Sync for SharedWords {}
+
+impl SharedWords {
+    /// New memory for `workers` workers (1 to [`WORKERS_MAX`]), all words 0.
+    ///
+    /// # Errors
+    /// What the kernel refuses; `EINVAL` for a number of workers out of range.
+    pub fn new(workers: usize) -> io::Result<Self> {
+        if !(1..=WORKERS_MAX).contains(&workers) {
+            return Err(Errno::EINVAL.into());
+        }
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = File::from(memfd_create(c"weir-heartbeats", flags)?);
+        file.set_len((workers * size_of::<Words>()) as u64)?;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(Self::seals()))?;
+        Self::open(OwnedFd::from(file))
+    }
+
+    /// The memory behind a descriptor that [`new`](Self::new) made, in another process.
+    ///
+    /// # Errors
+    /// `EINVAL` for anything else than such a descriptor.
+    pub fn open(file: OwnedFd) -> io::Result<Self> {
+        let file = File::from(file);
+        let bytes = file.metadata()?.len() as usize;
+        let seals = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS)?);
+        let workers = bytes / size_of::<Words>();
+        if !seals.contains(Self::seals())
+            || !(1..=WORKERS_MAX).contains(&workers)
+            || bytes != workers * size_of::<Words>()
+        {
+            return Err(Errno::EINVAL.into());
+        }
+        let length = NonZeroUsize::new(bytes).ok_or(Errno::EINVAL)?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // JUSTIFICATION: memory shared between processes can only be had by mmap.
+        // SAFETY: a fresh mapping at an address of the kernel's choice. The file is sealed against shrinking, so no
+        // page of it can vanish, and all who map it access it as the same atomics.
+        let start = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, &file, 0) }?;
+        Ok(Self { start: start.cast(), workers, file: OwnedFd::from(file) })
+    }
+
+    /// Workers there is room for.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// How often the worker was fenced until now.
+    pub fn fence(&self, worker: WorkerIndex) -> Fence {
+        Fence(self.words(worker).fence.0.load(Ordering::Relaxed))
+    }
+
+    /// The guard's look at a heartbeat.
+    pub(crate) fn beat(&self, worker: WorkerIndex) -> u64 {
+        self.words(worker).beat.0.load(Ordering::Relaxed)
+    }
+
+    /// Fences the worker. For the guard alone, the only writer of the word.
+    ///
+    /// The system calls that withdraw its routes follow, so the worker can see the fence before any switch sees a
+    /// withdrawal.
+    pub(crate) fn raise_fence(&self, worker: WorkerIndex) -> Fence {
+        let word = &self.words(worker).fence.0;
+        let next = word.load(Ordering::Relaxed).wrapping_add(1);
+        word.store(next, Ordering::SeqCst);
+        Fence(next)
+    }
+
+    fn seals() -> SealFlag {
+        SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
+    }
+
+    /// Panics if there is no such worker.
+    fn words(&self, worker: WorkerIndex) -> &Words {
+        let worker = usize::from(worker);
+        assert!(worker < self.workers, "worker {worker} of {}", self.workers);
+        // JUSTIFICATION: what mmap gave is a pointer.
+        // SAFETY: worker < workers, and workers * size_of::<Words>() bytes are mapped.
+        let words = unsafe { self.start.add(worker) };
+        // JUSTIFICATION: as above.
+        // SAFETY: page aligned memory of atomics, for which any bits are valid, mapped as long as `self` lives.
+        unsafe { words.as_ref() }
+    }
+}
+
+impl Drop for SharedWords {
+    fn drop(&mut self) {
+        // JUSTIFICATION: what mmap gave has to be given back by munmap.
+        // SAFETY: the whole of one mapping of ours; references into it borrow `self` and are gone. A refusal would
+        // leave it mapped until the process ends, which harms nobody.
+        let _ = unsafe { munmap(self.start.cast(), self.workers * size_of::<Words>()) };
+    }
+}
+
+impl AsFd for SharedWords {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl fmt::Debug for SharedWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedWords").field("workers", &self.workers).finish_non_exhaustive()
+    }
+}
+
+/// A worker's end of its words. Hot: one store and one load a turn, none a packet.
+#[derive(Debug)]
+pub struct Heartbeat {
+    words: Arc<SharedWords>,
+    worker: WorkerIndex,
+    count: u64,
+    acknowledged: Fence,
+}
+
+impl Heartbeat {
+    /// The heartbeat of a worker, which counts as acknowledged whatever happened before. One for each worker.
+    ///
+    /// # Panics
+    /// If there is no room for such a worker.
+    pub fn new(words: Arc<SharedWords>, worker: WorkerIndex) -> Self {
+        let (count, acknowledged) = (words.beat(worker), words.fence(worker));
+        Self { words, worker, count, acknowledged }
+    }
+
+    /// "I am alive": once a turn.
+    #[inline]
+    pub fn beat(&mut self) {
+        self.count = self.count.wrapping_add(1);
+        self.words.words(self.worker).beat.0.store(self.count, Ordering::Relaxed);
+    }
+
+    /// Whether the guard took this worker for dead: its routes are gone or going, and a replica may serve its shards.
+    /// Once a turn, before a burst is received: a worker that stood still in the middle of a burst finishes that one.
+    #[inline]
+    pub fn is_fenced(&self) -> bool {
+        self.words.fence(self.worker) != self.acknowledged
+    }
+
+    /// To be called by a fenced worker that has discarded its rings and dropped its roles. The number is what its next
+    /// routes are set under.
+    pub fn acknowledge(&mut self) -> Fence {
+        self.acknowledged = self.words.fence(self.worker);
+        self.acknowledged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_end_writes_the_other_end_reads() {
+        let ours = Arc::new(SharedWords::new(3).unwrap());
+        let theirs = SharedWords::open(ours.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(theirs.workers(), 3);
+        let mut heartbeat = Heartbeat::new(Arc::clone(&ours), 2);
+        heartbeat.beat();
+        heartbeat.beat();
+        assert_eq!((theirs.beat(1), theirs.beat(2)), (0, 2));
+        assert!(!heartbeat.is_fenced());
+        let fence = theirs.raise_fence(2);
+        assert!(heartbeat.is_fenced());
+        assert_eq!(heartbeat.acknowledge(), fence);
+        assert!(!heartbeat.is_fenced());
+        assert_ne!(theirs.raise_fence(2), fence);
+        assert!(heartbeat.is_fenced());
+        assert_eq!(ours.fence(1), Fence(0));
+    }
+
+    #[test]
+    fn only_memory_that_cannot_shrink_is_opened() {
+        let ours = SharedWords::new(1).unwrap();
+        let file = File::from(ours.as_fd().try_clone_to_owned().unwrap());
+        assert!(file.set_len(0).is_err());
+        let loose = memfd_create(c"loose", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        File::from(loose.try_clone().unwrap()).set_len(128).unwrap();
+        for refused in
+            [SharedWords::open(loose), SharedWords::new(0), SharedWords::new(WORKERS_MAX + 1)]
+        {
+            assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+}

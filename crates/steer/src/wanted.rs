@@ -1,0 +1,168 @@
+//! Which routes the switches shall have: from workers, shards, roles and liveness to a list for each worker.
+//!
+//! Invariants: both sides of a worker share fate, since half a path loses every packet of the other half; no two
+//! routes of the result have the same key; nothing is returned that exceeds what the switches were said to hold.
+//! It reads no clock, no kernel and no role machine: a shard comes with the metric its role gives it.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+
+use crate::route::{Route, Side, WorkerIndex};
+
+/// Where a worker is, and whether its two sides work (link up, a gateway answers).
+#[derive(Clone, Copy, Debug)]
+pub struct Worker {
+    /// Its address on the access side: next hop of the tunnel endpoints.
+    pub access: Ipv4Addr,
+    /// Its address on the internet side: next hop of the public prefixes.
+    pub internet: Ipv4Addr,
+    /// Whether the access side works.
+    pub is_access_up: bool,
+    /// Whether the internet side works.
+    pub is_internet_up: bool,
+}
+
+/// A shard that a worker serves.
+#[derive(Clone, Copy, Debug)]
+pub struct Shard<'a> {
+    /// Addresses on the access side: the tunnel endpoint, or in plain mode the address that the BNG steers to.
+    pub endpoints: &'a [Ipv4Addr],
+    /// Its public prefixes.
+    pub prefixes: &'a [Ipv4Net],
+    /// The worker, an index into the workers.
+    pub worker: WorkerIndex,
+    /// The metric of the worker's role; `None` for a role that announces nothing.
+    pub metric: Option<u32>,
+    /// Whether no other worker has a synced copy. With one side down half a path is then all there is, and stays
+    /// announced; with both sides down there is nothing to announce.
+    pub is_last_copy: bool,
+}
+
+/// What the switches hold of this cluster. Each limit counts for each switch alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Routes a switch takes.
+    pub max_routes: usize,
+    /// Different next hops a switch takes.
+    pub max_next_hops: usize,
+}
+
+/// Why there is no list of routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WantedError {
+    /// A shard names a worker that does not exist.
+    #[error("a shard is on worker {worker}, but there are only {workers}")]
+    NoWorker {
+        /// The worker named.
+        worker: WorkerIndex,
+        /// Workers there are.
+        workers: usize,
+    },
+    /// Two shards announce the same prefix with the same metric: no switch could tell them apart.
+    #[error(
+        "{one} and {other} differ only in the next hop or the shard: a prefix belongs to one shard"
+    )]
+    Twice {
+        /// The one.
+        one: Route,
+        /// The other.
+        other: Route,
+    },
+    /// More routes than the switch holds.
+    #[error(
+        "{wanted} routes for the {side} switch, which holds {max} (max_routes): use larger prefixes or fewer shards"
+    )]
+    TooManyRoutes {
+        /// Which switch.
+        side: Side,
+        /// Routes wanted.
+        wanted: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// More next hops than the switch holds.
+    #[error(
+        "{wanted} next hops for the {side} switch, which holds {max} (max_next_hops): use fewer workers"
+    )]
+    TooManyNextHops {
+        /// Which switch.
+        side: Side,
+        /// Next hops wanted.
+        wanted: usize,
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// The routes of each worker, in the order of `workers`, each list sorted.
+///
+/// # Errors
+/// [`WantedError`]: nothing is announced in part.
+pub fn wanted(
+    workers: &[Worker],
+    shards: &[Shard<'_>],
+    limits: Limits,
+) -> Result<Vec<Vec<Route>>, WantedError> {
+    let mut lists = vec![Vec::new(); workers.len()];
+    for shard in shards {
+        let at = usize::from(shard.worker);
+        let worker = workers
+            .get(at)
+            .ok_or(WantedError::NoWorker { worker: shard.worker, workers: workers.len() })?;
+        lists[at].extend(routes_of(worker, shard));
+    }
+    for list in &mut lists {
+        list.sort_unstable();
+    }
+    let mut all: Vec<Route> = lists.iter().flatten().copied().collect();
+    all.sort_unstable();
+    if let Some(pair) = all.windows(2).find(|pair| pair[0].key() == pair[1].key()) {
+        return Err(WantedError::Twice { one: pair[0], other: pair[1] });
+    }
+    check(&all, Side::Access, limits)?;
+    check(&all, Side::Internet, limits)?;
+    Ok(lists)
+}
+
+fn routes_of<'a>(worker: &'a Worker, shard: &'a Shard<'_>) -> impl Iterator<Item = Route> + 'a {
+    let is_announced = match (worker.is_access_up, worker.is_internet_up) {
+        (true, true) => true,
+        (false, false) => false,
+        (true, false) | (false, true) => shard.is_last_copy,
+    };
+    shard.metric.filter(|_| is_announced).into_iter().flat_map(move |metric| {
+        let endpoints = shard.endpoints.iter().map(move |endpoint| Route {
+            side: Side::Access,
+            prefix: Ipv4Net::from(*endpoint),
+            metric,
+            next_hop: worker.access,
+        });
+        let prefixes = shard.prefixes.iter().map(move |prefix| Route {
+            side: Side::Internet,
+            prefix: prefix.trunc(),
+            metric,
+            next_hop: worker.internet,
+        });
+        endpoints.chain(prefixes)
+    })
+}
+
+fn check(all: &[Route], side: Side, limits: Limits) -> Result<(), WantedError> {
+    let of_side = || all.iter().filter(|route| route.side == side);
+    let (wanted, max) = (of_side().count(), limits.max_routes);
+    if wanted > max {
+        return Err(WantedError::TooManyRoutes { side, wanted, max });
+    }
+    let next_hops: BTreeSet<Ipv4Addr> = of_side().map(|route| route.next_hop).collect();
+    let (wanted, max) = (next_hops.len(), limits.max_next_hops);
+    if wanted > max {
+        return Err(WantedError::TooManyNextHops { side, wanted, max });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "wanted_tests.rs"]
+mod tests;

@@ -1,0 +1,196 @@
+//! Who has been silent for too long: the guard's judgement over the heartbeats, pure.
+//!
+//! ```text
+//!            watch           silent for `silence`            silent for `kill_after` more
+//!   unwatched ----> watched ---------------------> fenced ------------------------------> hung (said once)
+//!       ^                                            | beats again
+//!       +--------------------------------------------+
+//! ```
+//!
+//! Silence is counted in the guard's own waking time: when the guard itself stood still (a paused machine, a busy
+//! one), the workers stood still with it, and nobody is to blame for that time.
+
+use std::time::Duration;
+
+use crate::route::WorkerIndex;
+
+/// Looks within the time that a worker may be silent.
+const LOOKS: u32 = 10;
+/// Looks do not come faster than this.
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
+
+/// What a look found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alarm {
+    /// Silent for too long: fence this worker, then withdraw its routes.
+    Silent(WorkerIndex),
+    /// Fenced, and still silent after the grace.
+    Hung(WorkerIndex),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    Unwatched,
+    Watched,
+    Fenced,
+    Hung,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    watch: Watch,
+    beat: u64,
+    silent: Duration,
+}
+
+/// The state of all workers.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    silence: Duration,
+    kill_after: Option<Duration>,
+    last_look: Option<Duration>,
+    workers: Vec<State>,
+}
+
+impl Watchdog {
+    /// Nobody is watched at first. `silence` is what a worker may be silent for, `kill_after` the grace after that.
+    pub(crate) fn new(workers: usize, silence: Duration, kill_after: Option<Duration>) -> Self {
+        let nobody = State { watch: Watch::Unwatched, beat: 0, silent: Duration::ZERO };
+        Self { silence, kill_after, last_look: None, workers: vec![nobody; workers] }
+    }
+
+    /// Time between two looks; `None` while nobody needs one.
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        let is_idle =
+            self.workers.iter().all(|state| matches!(state.watch, Watch::Unwatched | Watch::Hung));
+        (!is_idle).then(|| (self.silence / LOOKS).max(INTERVAL_MIN))
+    }
+
+    /// Watches a worker from now on; one that is watched already keeps its count.
+    pub(crate) fn watch(&mut self, worker: WorkerIndex, beat: u64) {
+        let state = &mut self.workers[usize::from(worker)];
+        if state.watch != Watch::Watched {
+            *state = State { watch: Watch::Watched, beat, silent: Duration::ZERO };
+        }
+    }
+
+    /// Watches a worker no longer: it has no routes.
+    pub(crate) fn unwatch(&mut self, worker: WorkerIndex) {
+        let state = &mut self.workers[usize::from(worker)];
+        if state.watch == Watch::Watched {
+            state.watch = Watch::Unwatched;
+        }
+    }
+
+    /// Looks at all heartbeats. `now` is the time since any fixed moment.
+    pub(crate) fn look(&mut self, now: Duration, beat: impl Fn(WorkerIndex) -> u64) -> Vec<Alarm> {
+        let since = now.saturating_sub(self.last_look.replace(now).unwrap_or(now));
+        let passed = since.min(2 * (self.silence / LOOKS).max(INTERVAL_MIN));
+        let mut alarms = Vec::new();
+        for (state, worker) in self.workers.iter_mut().zip(0..) {
+            if state.watch == Watch::Unwatched {
+                continue;
+            }
+            let current = beat(worker);
+            if current != state.beat {
+                state.beat = current;
+                state.silent = Duration::ZERO;
+                if state.watch != Watch::Watched {
+                    state.watch = Watch::Unwatched;
+                }
+                continue;
+            }
+            state.silent += passed;
+            match (state.watch, self.kill_after) {
+                (Watch::Watched, _) if state.silent >= self.silence => {
+                    state.watch = Watch::Fenced;
+                    alarms.push(Alarm::Silent(worker));
+                }
+                (Watch::Fenced, Some(grace)) if state.silent >= self.silence + grace => {
+                    state.watch = Watch::Hung;
+                    alarms.push(Alarm::Hung(worker));
+                }
+                _ => {}
+            }
+        }
+        alarms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SILENCE: Duration = Duration::from_millis(50);
+    const GRACE: Duration = Duration::from_millis(1000);
+    const STEP: Duration = Duration::from_millis(5);
+
+    /// Looks every 5 ms from `from` until `to`; returns each alarm with its time.
+    fn looks(
+        dog: &mut Watchdog,
+        from: u64,
+        to: u64,
+        beat: impl Fn(Duration, WorkerIndex) -> u64,
+    ) -> Vec<(Duration, Alarm)> {
+        let mut alarms = Vec::new();
+        let mut now = Duration::from_millis(from);
+        while now < Duration::from_millis(to) {
+            alarms.extend(
+                dog.look(now, |worker| beat(now, worker)).into_iter().map(|alarm| (now, alarm)),
+            );
+            now += STEP;
+        }
+        alarms
+    }
+
+    #[test]
+    fn silence_fences_and_the_grace_ends_once() {
+        let mut dog = Watchdog::new(2, SILENCE, Some(GRACE));
+        dog.watch(0, 0);
+        dog.watch(1, 0);
+        // Worker 0 beats, worker 1 never does.
+        let beat = |now: Duration, worker: WorkerIndex| {
+            if worker == 0 { now.as_millis() as u64 } else { 0 }
+        };
+        let alarms = looks(&mut dog, 0, 5000, beat);
+        assert_eq!(alarms, [(SILENCE, Alarm::Silent(1)), (SILENCE + GRACE, Alarm::Hung(1))]);
+    }
+
+    #[test]
+    fn a_worker_that_wakes_up_in_the_grace_is_left_alone_until_it_is_watched_anew() {
+        let mut dog = Watchdog::new(1, SILENCE, Some(GRACE));
+        dog.watch(0, 7);
+        assert_eq!(looks(&mut dog, 0, 500, |_, _| 7), [(SILENCE, Alarm::Silent(0))]);
+        assert_eq!(looks(&mut dog, 500, 9000, |_, _| 8), []);
+        assert_eq!(dog.interval(), None);
+        dog.watch(0, 8);
+        assert_eq!(dog.interval(), Some(STEP));
+        assert_eq!(looks(&mut dog, 9000, 9100, |_, _| 8).len(), 1);
+    }
+
+    #[test]
+    fn without_a_grace_nobody_is_hung() {
+        let mut dog = Watchdog::new(1, SILENCE, None);
+        dog.watch(0, 0);
+        assert_eq!(looks(&mut dog, 0, 60_000, |_, _| 0).len(), 1);
+    }
+
+    #[test]
+    fn a_pause_of_the_guard_is_nobody_elses_silence() {
+        let mut dog = Watchdog::new(1, SILENCE, Some(GRACE));
+        dog.watch(0, 1);
+        assert_eq!(looks(&mut dog, 0, 20, |_, _| 1), []);
+        // A minute later: the worker has not run either.
+        assert_eq!(looks(&mut dog, 60_000, 60_020, |_, _| 1), []);
+        assert_eq!(looks(&mut dog, 60_020, 60_100, |_, _| 1).len(), 1);
+    }
+
+    #[test]
+    fn one_without_routes_may_be_silent() {
+        let mut dog = Watchdog::new(1, SILENCE, Some(GRACE));
+        dog.watch(0, 0);
+        dog.unwatch(0);
+        assert_eq!(dog.interval(), None);
+        assert_eq!(looks(&mut dog, 0, 5000, |_, _| 0), []);
+    }
+}

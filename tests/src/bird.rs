@@ -1,0 +1,81 @@
+//! BIRD daemons with the configurations that weir ships.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::condition::wait_for;
+use crate::lab::Lab;
+use crate::namespace::Namespace;
+use crate::process::Process;
+
+/// Time BIRD has to open its control socket.
+const START_DEADLINE: Duration = Duration::from_secs(10);
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A file below `packaging/`.
+pub fn packaged(path: &str) -> Result<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(path);
+    fs::read_to_string(&path).with_context(|| path.display().to_string())
+}
+
+/// `config` with other values in its `define NAME = value;` lines. Each name must be there.
+pub fn with_settings(config: &str, settings: &[(&str, &str)]) -> Result<String> {
+    let mut lines: Vec<String> = config.lines().map(str::to_owned).collect();
+    for (name, value) in settings {
+        let start = format!("define {name} = ");
+        let line = lines
+            .iter_mut()
+            .find(|line| line.starts_with(&start))
+            .with_context(|| format!("no setting {name}"))?;
+        *line = format!("{start}{value};");
+    }
+    Ok(lines.join("\n") + "\n")
+}
+
+/// A running BIRD.
+#[derive(Debug)]
+pub struct Bird {
+    socket: PathBuf,
+    process: Process,
+}
+
+impl Bird {
+    /// Starts BIRD in the namespace; returns when it answers.
+    pub fn start(lab: &Lab, namespace: &Namespace, name: &str, config: &str) -> Result<Self> {
+        let file = |end: &str| lab.directory().join(format!("{name}.{end}"));
+        let (config_path, socket) = (file("conf"), file("ctl"));
+        fs::write(&config_path, config)?;
+        let mut command = namespace.command("bird");
+        command.arg("-f").arg("-c").arg(&config_path).arg("-s").arg(&socket);
+        command.arg("-P").arg(file("pid"));
+        let process = lab.start(name, &mut command)?;
+        let bird = Self { socket, process };
+        let answered = wait_for(&format!("answer of {name}"), START_DEADLINE, || {
+            bird.ask("show status").ok().map(drop)
+        });
+        answered.with_context(|| bird.process.log_tail())?;
+        Ok(bird)
+    }
+
+    /// Its control socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// What birdc prints to a question.
+    pub fn ask(&self, question: &str) -> Result<String> {
+        let mut command = std::process::Command::new("birdc");
+        command.arg("-s").arg(&self.socket).args(question.split_whitespace());
+        let finished = crate::process::run(&mut command, ANSWER_DEADLINE)?.success()?;
+        ensure!(!finished.stdout.contains("Unable to connect"), "{}", finished.stdout);
+        Ok(finished.stdout)
+    }
+}
