@@ -19,7 +19,7 @@ impl FlowKey {
     pub fn of(number: u32) -> FlowKey {
         let (home, inside) = (number / 64, 0xC0A8_0102 + number / 16 % 4);
         let port = (home.wrapping_mul(PORT_STEP) >> 16 & 0xFFF0) | (number % 16);
-        let (shard, protocol) = (home / 1024 % 1024, if number % 4 == 0 { 17 } else { 6 });
+        let (shard, protocol) = (home / 1024 % 1024, if number.is_multiple_of(4) { 17 } else { 6 });
         let outer = 0x6440_0000 + home;
         FlowKey([
             u64::from(shard) << 40 | protocol << 32 | u64::from(outer),

@@ -127,7 +127,7 @@ mod tests {
             let is_take = match step {
                 0..5000 => true,
                 5000..9900 => false,
-                _ => draw % 2 == 0,
+                _ => draw.is_multiple_of(2),
             };
             if let (true, Some(lowest)) = (is_take, free.first().copied()) {
                 assert_eq!(positions.take(1), lowest);
