@@ -4,13 +4,20 @@
 
 mod capture;
 mod check;
+mod cluster;
+mod controller;
 mod cpe;
+mod drain;
 mod drops;
 mod endpoint;
+mod etcd;
+mod events;
+mod fence;
 mod metrics;
 mod node_socket;
 #[cfg(target_arch = "x86_64")]
 mod processor;
+mod rebalance;
 mod run;
 mod sessions;
 mod shards;
@@ -28,8 +35,9 @@ use weir_node::client::ClientError;
 
 /// A software NAT and stateful firewall for Internet providers, on DPDK.
 ///
-/// A node runs with `weir run`; every other command asks a running node through its admin socket, reads a file, or
-/// plays a home gateway. Reading needs membership in the socket's group, changing needs root.
+/// A node runs with `weir run`, a cluster's controller with `weir controller`; every other command asks a running node
+/// through its admin socket, reads or writes the cluster's keys in etcd, reads a file, or plays a home gateway. Reading
+/// needs membership in the socket's group, changing needs root.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, propagate_version = true, max_term_width = 100)]
 struct Arguments {
@@ -51,6 +59,13 @@ enum Command {
     Metrics(metrics::Args),
     Traffic(traffic::Args),
     Cpe(cpe::Args),
+    Controller(controller::Args),
+    Cluster(cluster::Args),
+    Drain(drain::Args),
+    Undrain(drain::UndrainArgs),
+    Fence(fence::Args),
+    Rebalance(rebalance::Args),
+    Events(events::Args),
 }
 
 fn main() -> ExitCode {
@@ -80,6 +95,13 @@ fn run_command() -> ExitCode {
         Command::Metrics(args) => metrics::run(&args),
         Command::Traffic(args) => traffic::run(args),
         Command::Cpe(args) => cpe::run(args),
+        Command::Controller(args) => controller::run(&args),
+        Command::Cluster(args) => return cluster::run(&args),
+        Command::Drain(args) => drain::run(&args),
+        Command::Undrain(args) => drain::undrain(&args),
+        Command::Fence(args) => fence::run(&args),
+        Command::Rebalance(args) => rebalance::run(&args),
+        Command::Events(args) => events::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -156,6 +178,16 @@ mod tests {
             "where 203.0.113.1:4000 --at 2026-03-01T12:00:00Z --log a.log --log b.log",
             "capture --worker 0 --side access --inner --filter udp -c 5 -w out.pcapng",
             "metrics",
+            "controller --cluster north --etcd http://10.0.0.1:2379,http://10.0.0.2:2379",
+            "controller freeze --why maintenance",
+            "controller unfreeze --cluster north",
+            "controller retire 7 8",
+            "cluster status --json",
+            "drain edge1 --wait --force",
+            "undrain edge1",
+            "fence edge1",
+            "rebalance",
+            "events --node edge1 --shard 7 --json",
         ];
         for line in lines {
             let words = std::iter::once("weir").chain(line.split(' '));
@@ -168,6 +200,10 @@ mod tests {
             "where 203.0.113.1",
             "sessions --public 1.2.3.4",
             "sessions --limit 0",
+            "drain",
+            "fence a/b",
+            "controller retire",
+            "cluster",
         ] {
             let words =
                 std::iter::once("weir").chain(line.split(' ').filter(|word| !word.is_empty()));

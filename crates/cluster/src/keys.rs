@@ -6,6 +6,9 @@
 //!   /weir/<cluster>/nodes/<node>    a live node; goes with its lease
 //!   /weir/<cluster>/shards/<id>     who serves a shard
 //!   /weir/<cluster>/intents/<node>  what the operator wants of a node
+//!   /weir/<cluster>/control         what the operator wants of the controller
+//!   /weir/<cluster>/report          what the controller sees and waits for
+//!   /weir/<cluster>/events/<place>  what it decided last, in a ring of places
 //!   /weir/<cluster>/leader/elected  the controller that acts; goes with its lease
 //! ```
 //!
@@ -73,6 +76,9 @@ pub enum Key {
     Node(NodeName),
     Shard(u32),
     Intent(NodeName),
+    Control,
+    Report,
+    Event(u32),
     Leader,
 }
 
@@ -84,6 +90,7 @@ pub enum Range {
     Nodes,
     Shards,
     Intents,
+    Events,
 }
 
 /// Why a path is no [`Key`].
@@ -127,6 +134,7 @@ impl Keys {
             Range::Nodes => "nodes/",
             Range::Shards => "shards/",
             Range::Intents => "intents/",
+            Range::Events => "events/",
         };
         format!("{}{folder}", self.prefix)
     }
@@ -140,6 +148,9 @@ impl Keys {
             Key::Node(name) => format!("{prefix}nodes/{name}"),
             Key::Shard(id) => format!("{prefix}shards/{id}"),
             Key::Intent(name) => format!("{prefix}intents/{name}"),
+            Key::Control => format!("{prefix}control"),
+            Key::Report => format!("{prefix}report"),
+            Key::Event(place) => format!("{prefix}events/{place}"),
             Key::Leader => format!("{prefix}{LEADER}"),
         }
     }
@@ -156,9 +167,12 @@ impl Keys {
         let key = match rest.split_once('/') {
             None if rest == "meta" => Some(Key::Meta),
             None if rest == "desired" => Some(Key::Desired),
+            None if rest == "control" => Some(Key::Control),
+            None if rest == "report" => Some(Key::Report),
             Some(("nodes", name)) => name.parse().ok().map(Key::Node),
             Some(("intents", name)) => name.parse().ok().map(Key::Intent),
-            Some(("shards", id)) => parse_shard(id).map(Key::Shard),
+            Some(("shards", id)) => parse_number(id).map(Key::Shard),
+            Some(("events", place)) => parse_number(place).map(Key::Event),
             Some(_) if rest == LEADER => Some(Key::Leader),
             _ => None,
         };
@@ -167,9 +181,9 @@ impl Keys {
 }
 
 /// A number as [`Keys::path`] writes it: neither sign nor leading zero.
-fn parse_shard(text: &str) -> Option<u32> {
-    let id: u32 = text.parse().ok()?;
-    (id.to_string() == text).then_some(id)
+fn parse_number(text: &str) -> Option<u32> {
+    let number: u32 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
 }
 
 #[cfg(test)]
@@ -192,6 +206,9 @@ mod tests {
             Key::Shard(0),
             Key::Shard(u32::MAX),
             Key::Intent(node),
+            Key::Control,
+            Key::Report,
+            Key::Event(511),
             Key::Leader,
         ];
         for key in all {
@@ -209,6 +226,7 @@ mod tests {
             "shards/07",
             "shards/+7",
             "shards/4294967296",
+            "events/00",
             "nodes/",
             "nodes/a/b",
             "leader/",

@@ -42,5 +42,5 @@ pub use mirror::Mirror;
 pub use mirror::event::{MirrorEvent, RestoreReason};
 pub use options::{Options, OptionsError, TlsFiles, User};
 pub use revision::{LeaseId, Place, Revision, Versioned};
-pub use session::{NodeRecord, Session};
+pub use session::{NodeRecord, Session, WorkerRecord};
 pub use store::{Change, Outcome, Store, Swap, TRANSACTION_BYTES_MAX, TRANSACTION_KEYS_MAX};

@@ -28,6 +28,23 @@ pub struct NodeRecord {
     pub rack: Option<String>,
     /// How much the node can serve, in the operator's own unit.
     pub capacity: u32,
+    /// Every worker that can hold shards. Empty: the node does not say, so nothing is decided on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<WorkerRecord>,
+}
+
+/// One worker of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerRecord {
+    /// Its position in the node's configuration.
+    pub index: u16,
+    /// 32 hexadecimal digits; different each time that the worker starts, or had been fenced.
+    pub boot_id: String,
+    /// Its share, relative to others. 0: none.
+    pub weight: u32,
+    /// What it can carry, in the unit of the shards' load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_max: Option<u64>,
 }
 
 /// A node's registration; ends when dropped, at once when closed.

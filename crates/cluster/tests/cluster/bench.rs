@@ -46,6 +46,7 @@ pub(crate) fn node_record(boot_id: &str) -> NodeRecord {
         version: "0.1.0".to_owned(),
         rack: None,
         capacity: 10,
+        workers: Vec::new(),
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) struct WorkerSlot {
     pub(super) load_max: Option<u64>,
     /// Shards on it may stay: it is neither drained nor gone.
     pub(super) may_stay: bool,
-    /// It may get more: besides, its node is registered.
+    /// It may get more: besides, its node is registered and not on trial.
     pub(super) takes_more: bool,
 }
 
@@ -67,7 +67,7 @@ impl Fleet {
                     weight: worker.weight.max(1),
                     load_max: worker.load_max,
                     may_stay,
-                    takes_more: may_stay && node.liveness == Liveness::Alive,
+                    takes_more: may_stay && node.liveness == Liveness::Alive && !node.is_on_trial,
                 }
             }));
         }

@@ -18,11 +18,17 @@ pub(super) struct Urgent<'a> {
 }
 
 impl Urgent<'_> {
-    /// An incarnation has ended: its lanes are free.
+    /// An incarnation has ended: its lanes are free. Where nobody can take a primary's seat yet, the
+    /// end of another member comes first: its worker may be the one that can.
     pub(super) fn fence(&self) -> Option<Transition> {
+        let members = self.entry.members().iter();
+        let mut ended = members.filter(|member| self.standing(member) == Standing::Ended);
+        ended.find_map(|member| self.fence_of(&member.incarnation))
+    }
+
+    fn fence_of(&self, ended: &Incarnation) -> Option<Transition> {
         let members = self.entry.members();
-        let is_over = |member: &&Member| self.standing(member) == Standing::Ended;
-        let ended = members.iter().find(is_over)?.incarnation.clone();
+        let ended = ended.clone();
         let slot = self.fleet.slot_of(&ended.worker);
         let again = slot.map(|slot| &self.fleet.slots[slot]).filter(|slot| slot.takes_more);
         let stays = members.iter().filter(|member| self.may_stay(member)).count();

@@ -46,6 +46,7 @@ impl World {
             rack: rack.map(str::to_string),
             liveness: Liveness::Alive,
             is_drained: false,
+            is_on_trial: false,
             workers: workers.collect(),
         });
         self.restart(node);

@@ -357,3 +357,30 @@ fn how_long_a_plan_takes() {
     world.shards.iter_mut().for_each(|shard| shard.entry = None);
     time(&world, "all new");
 }
+
+#[test]
+fn a_node_on_trial_keeps_what_it_has_and_gets_no_more() {
+    let mut world = world(3, 1, 30);
+    let before = world.shares();
+    world.nodes[1].is_on_trial = true;
+    assert_eq!(world.plan().steps, []);
+    world.nodes[2].is_drained = true;
+    world.settle();
+    let worker = WorkerId { node: name(1), index: 0 };
+    assert_eq!(world.shares()[&worker].1, before[&worker].1, "no copy more");
+    world.nodes[1].is_on_trial = false;
+    world.settle();
+    check_whole(&world, 2);
+}
+
+#[test]
+fn the_only_open_node_takes_a_shard_of_which_it_held_a_lost_copy() {
+    let mut world = world(2, 1, 4);
+    (0..2).for_each(|node| world.restart(node));
+    // Nobody has a copy any more, and one of the two nodes is to be emptied.
+    world.nodes[1].is_drained = true;
+    world.settle();
+    check_whole(&world, 1);
+    let worker = WorkerId { node: name(0), index: 0 };
+    assert_eq!(world.shares()[&worker], (4, 4));
+}

@@ -241,7 +241,14 @@ impl Cluster {
         let worker =
             boot_id.map(|boot_id| WorkerView { index: 0, boot_id, weight: 1, load_max: None });
         let workers = worker.into_iter().collect();
-        NodeView { name: name(node), rack: None, liveness, is_drained: false, workers }
+        NodeView {
+            name: name(node),
+            rack: None,
+            liveness,
+            is_drained: false,
+            is_on_trial: false,
+            workers,
+        }
     }
 
     fn deliver(&mut self, node: usize, index: usize) {

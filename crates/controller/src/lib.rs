@@ -1,0 +1,24 @@
+//! The controller: keeps the map of shards right. Any number run, one leads.
+//!
+//! ```text
+//!   operator --orders--> etcd <---compare and swap, leader's key compared too---+
+//!                         |                                                     |
+//!                         | mirror of all keys                                  |
+//!                         v                                                     |
+//!   nodes ---reports--> [run] --Event--> state::Controller --Action--> [run] ---+
+//!                         ^ clock, election   (pure)
+//! ```
+//!
+//! - [`state`] decides, and knows no I/O, no clock and no chance: a simulator runs it unchanged.
+//! - [`run`] joins it with etcd and the nodes, and decides nothing.
+//! - [`records`] are the JSON values that the controller, its operators and the nodes share.
+//! - [`operate`] is the operator's side: orders, their progress, the events, the state in words.
+//!
+//! The data path never waits for a controller: a failover is over before this one has seen it. It
+//! moves no packets, announces no routes, and asks no more of a node than its report.
+#![forbid(unsafe_code)]
+
+pub mod operate;
+pub mod records;
+pub mod run;
+pub mod state;

@@ -1,0 +1,11 @@
+//! The operator's side: orders to the controllers, and what they make of them.
+//!
+//! An order is a key of etcd: it needs no controller that runs just now, and survives all of them.
+//! Every order is a compare and swap, and is repeated when somebody else wrote at the same time.
+
+mod order;
+mod status;
+mod words;
+
+pub use order::{OperateError, Operator};
+pub use status::{ClusterStatus, DrainProgress, Verdict};

@@ -1,0 +1,147 @@
+//! How the cluster is, in one word with reasons; and how far a drain is.
+
+use serde::Serialize;
+use weir_cluster::{Key, LeaderRecord, NodeName};
+
+use super::order::{OperateError, Operator};
+use super::words;
+use crate::records::{ControllerState, Report};
+use crate::state::node_id;
+
+/// One word on the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    Ok,
+    /// Every shard has its copies; something needs a look.
+    Degraded,
+    /// One more failure would end flows, or nobody would repair it.
+    AtRisk,
+}
+
+impl Verdict {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::Degraded => "DEGRADED",
+            Self::AtRisk => "AT RISK",
+        }
+    }
+}
+
+/// The cluster as its leader reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClusterStatus {
+    pub verdict: Verdict,
+    /// What is wrong, and what to do; empty when all is well.
+    pub reasons: Vec<String>,
+    /// Name of the controller that leads; none: nobody does.
+    pub leader: Option<String>,
+    pub report: Option<Report>,
+}
+
+/// How far a drain is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DrainProgress {
+    /// Shards that the node still holds.
+    pub left: usize,
+    /// Of these, as primary.
+    pub primaries: usize,
+    /// Why it does not go on; empty if it does.
+    pub waits: String,
+}
+
+impl Operator {
+    /// # Errors
+    /// When etcd could not be read.
+    pub async fn status(&self) -> Result<ClusterStatus, OperateError> {
+        let view = self.look().await?;
+        let leader = self.store.get(&Key::Leader).await?;
+        let leader = leader.map(|held| {
+            serde_json::from_slice(&held.value)
+                .map_or_else(|_| "unknown".to_owned(), |record: LeaderRecord| record.name)
+        });
+        let report = view.report.and_then(|held| held.value);
+        Ok(status_of(leader, report))
+    }
+
+    /// # Errors
+    /// When etcd could not be read.
+    pub async fn drain_progress(&self, node: &NodeName) -> Result<DrainProgress, OperateError> {
+        let view = self.look().await?;
+        let id = node_id(node);
+        let mut progress = DrainProgress { left: 0, primaries: 0, waits: String::new() };
+        for (_, entry) in view.entries() {
+            let mut members = entry.members().iter();
+            if let Some(rank) = members.position(|it| it.incarnation.worker.node == id) {
+                progress.left += 1;
+                progress.primaries += usize::from(rank == 0);
+            }
+        }
+        let report = view.report.and_then(|held| held.value);
+        let seen = report.and_then(|it| it.nodes.into_iter().find(|it| it.node == id.as_str()));
+        progress.waits = seen.map_or_else(String::new, |seen| seen.waits);
+        if self.store.get(&Key::Leader).await?.is_none() {
+            progress.waits = words::NO_LEADER.to_owned();
+        }
+        Ok(progress)
+    }
+}
+
+fn status_of(leader: Option<String>, report: Option<Report>) -> ClusterStatus {
+    let mut reasons: Vec<(Verdict, String)> = Vec::new();
+    if leader.is_none() {
+        reasons.push((Verdict::AtRisk, words::NO_LEADER.to_owned()));
+    }
+    match &report {
+        None => reasons.push((Verdict::AtRisk, "no controller has reported yet".to_owned())),
+        Some(report) => {
+            match report.state {
+                ControllerState::Frozen => reasons.push((
+                    Verdict::Degraded,
+                    format!("{}; nothing is moved or repaired", report.why),
+                )),
+                ControllerState::Halted => reasons.push((Verdict::AtRisk, report.why.clone())),
+                ControllerState::Resting | ControllerState::Working => {}
+            }
+            if report.unprotected > 0 {
+                let text = words::unprotected(report.unprotected, report.shards);
+                reasons.push((Verdict::AtRisk, text));
+            }
+            let nodes = report.nodes.iter().filter(|node| node.life != "alive");
+            reasons.extend(nodes.map(|node| (Verdict::Degraded, words::node(node))));
+            // The note on a halt is the state's own reason.
+            let notes = report.notes.iter().filter(|note| **note != report.why);
+            reasons.extend(notes.map(|note| (Verdict::Degraded, note.clone())));
+        }
+    }
+    let verdict = reasons.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Ok);
+    let reasons = reasons.into_iter().map(|(_, text)| text).collect();
+    ClusterStatus { verdict, reasons, leader, report }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(change: impl FnOnce(&mut Report)) -> ClusterStatus {
+        let mut report = Report { shards: 8, whole: 8, ..Report::default() };
+        change(&mut report);
+        status_of(Some("c1".into()), Some(report))
+    }
+
+    #[test]
+    fn one_word_and_every_reason() {
+        assert_eq!((status(|_| ()).verdict, status(|_| ()).reasons.len()), (Verdict::Ok, 0));
+        let frozen = status(|report| {
+            (report.state, report.why) = (ControllerState::Frozen, "frozen by ann".into());
+        });
+        assert_eq!(frozen.verdict, Verdict::Degraded);
+        assert_eq!(frozen.reasons, ["frozen by ann; nothing is moved or repaired"]);
+        let bare = status(|report| report.unprotected = 3);
+        assert_eq!(bare.verdict, Verdict::AtRisk);
+        assert!(bare.reasons[0].starts_with("3 of 8 shards"));
+        assert_eq!(status_of(None, Some(Report::default())).verdict, Verdict::AtRisk);
+        assert_eq!(status_of(Some("c1".into()), None).verdict, Verdict::AtRisk);
+    }
+}

@@ -1,0 +1,26 @@
+//! What is wrong, why, and what to do.
+
+use crate::records::NodeReport;
+
+pub(super) const NO_LEADER: &str = "no controller leads: traffic goes on, but nothing is repaired or moved; start `weir controller`";
+
+pub(super) fn unprotected(count: usize, shards: usize) -> String {
+    format!(
+        "{count} of {shards} shards lack a synced copy: one more failure would end their flows; the \
+         controller copies them as soon as it can"
+    )
+}
+
+pub(super) fn node(node: &NodeReport) -> String {
+    let name = &node.node;
+    let what_to_do = match node.life.as_str() {
+        "suspect" => "nothing is decided on it yet".to_owned(),
+        "dead" if node.shards > 0 => format!(
+            "its share of the ports of {} shards is frozen; start it again, or if it has certainly \
+             ended, `weir fence {name}`",
+            node.shards
+        ),
+        _ => "its ports go to others".to_owned(),
+    };
+    format!("{name} is {}: {}; {what_to_do}", node.life, node.why)
+}

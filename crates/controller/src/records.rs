@@ -1,0 +1,178 @@
+//! The JSON values that the controller shares with operators and nodes.
+//!
+//! Fields that are unknown are kept where a value is written again, so that versions can work side
+//! by side. Times are milliseconds since 1970.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use weir_shard::BootId;
+
+/// Highest `format` of `/meta` and `/desired` that is read.
+pub const FORMAT: u64 = 1;
+/// Events that are kept.
+pub const EVENTS_MAX: u32 = 512;
+
+/// Who wants something, and since when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    pub by: String,
+    pub at_ms: u64,
+}
+
+/// `/intents/<node>`: what the operator wants of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intent {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainOrder>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<FenceOrder>,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl Intent {
+    pub fn is_empty(&self) -> bool {
+        self.drain.is_none() && self.fence.is_none() && self.other.is_empty()
+    }
+}
+
+/// The node is to be emptied, and to stay empty.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainOrder {
+    #[serde(flatten)]
+    pub order: Order,
+    /// Even where shards are left with fewer copies than wanted.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// These lives of the node's workers have certainly ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FenceOrder {
+    #[serde(flatten)]
+    pub order: Order,
+    pub boot_ids: Vec<BootId>,
+}
+
+/// `/control`: what the operator wants of the controller.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Control {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freeze: Option<FreezeOrder>,
+    /// Balance now, without waiting whether the imbalance lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebalance: Option<Order>,
+    /// Shards whose entries are to go, if they are not desired any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retire: Vec<u32>,
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// Nothing is to be moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FreezeOrder {
+    #[serde(flatten)]
+    pub order: Order,
+    #[serde(default)]
+    pub why: String,
+    /// Not even what follows from a failure is written: the map itself is in doubt.
+    #[serde(default)]
+    pub is_total: bool,
+}
+
+/// `/meta`: what the cluster is. Written once, by the first leader.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    pub format: u64,
+    /// 32 hexadecimal digits; never the same for two clusters.
+    pub cluster_id: String,
+}
+
+/// The part of `/desired` that the controller needs.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Desired {
+    pub format: u64,
+    pub cluster: DesiredCluster,
+    #[serde(rename = "shard", default)]
+    pub shards: Vec<DesiredShard>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct DesiredCluster {
+    /// Copies beside the primary.
+    pub replicas: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct DesiredShard {
+    pub id: u32,
+}
+
+/// `/events/<number mod 512>`: something that was decided or seen. A decision's event is written in
+/// the same transaction, so there is never one without the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Counts the events of the cluster, without gaps.
+    pub number: u64,
+    pub at_ms: u64,
+    /// The controller's name.
+    pub by: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<u32>,
+    pub what: String,
+    pub why: String,
+    /// It began a move: such are limited in a minute, over changes of the leader too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_move: bool,
+}
+
+/// `/report`: what the leader sees and waits for, written when it changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    pub by: String,
+    pub at_ms: u64,
+    pub state: ControllerState,
+    /// Why it is in that state; empty when there is nothing to say.
+    pub why: String,
+    pub shards: usize,
+    /// Shards with all their copies, synced and at rest.
+    pub whole: usize,
+    /// Shards without any synced copy beside the primary.
+    pub unprotected: usize,
+    pub nodes: Vec<NodeReport>,
+    /// What is not as it should be, and what to do about it; the first twenty.
+    pub notes: Vec<String>,
+}
+
+/// What the leader is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ControllerState {
+    /// Nothing is left to do.
+    #[default]
+    Resting,
+    Working,
+    /// Only what has happened already is written.
+    Frozen,
+    /// So many nodes look gone that nothing moves.
+    Halted,
+}
+
+/// A node as the leader sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReport {
+    pub node: String,
+    /// alive, suspect, dead, lease-ended, fenced.
+    pub life: String,
+    pub why: String,
+    pub is_drained: bool,
+    /// Shards it is a member of.
+    pub shards: usize,
+    /// Of these, as primary.
+    pub primaries: usize,
+    /// Why a drain does not go on; empty if it does.
+    pub waits: String,
+}

@@ -1,0 +1,349 @@
+//! The controller's decisions: state and events in, transactions out.
+//!
+//! ```text
+//!   mirror ----> View (what etcd says) --+
+//!   reports ---> Lives, loads, acting ---+--> Fleet --> weir_shard::allocate --> steps
+//!   tick ------> decide -----------------+                                        |
+//!                                             kinds and gates: freeze, halt,      |
+//!                                             drains, minute's moves, calm <------+
+//!   outcome ---> one write at a time <------- jobs, each with its event <---------+
+//! ```
+//!
+//! - It decides only as the leader, on a complete view that holds its own election, and so all that
+//!   earlier leaders wrote, and when the last write is answered. A write of unknown outcome is read
+//!   before anything else is written.
+//! - Every write is a compare and swap on the revisions that it was decided on, and holds the event
+//!   that tells of it.
+//! - An incarnation is fenced only if its node is registered without it, or the operator says so and
+//!   the node is not registered: both are conditions of the write.
+//! - All that it remembers can be lost: a new leader goes on from what stands in etcd.
+//!
+//! The order of everything is fixed, and nothing is random: equal events give equal actions.
+
+mod decide;
+mod event;
+mod fleet;
+mod job;
+mod journal;
+mod kind;
+mod lives;
+mod options;
+mod pace;
+mod report;
+mod time;
+mod view;
+mod words;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weir_cluster::{Change, Key, MirrorEvent, NodeRecord, Outcome, Revision, Swap, Versioned};
+use weir_shard::allocate::{Acting, Liveness};
+use weir_shard::{NodeId, ShardId};
+
+pub use event::{Action, Event, NodeReport};
+pub use options::Options;
+pub use time::Now;
+
+use job::Job;
+use journal::Journal;
+use lives::{Lives, worker_views};
+use pace::Pace;
+pub(crate) use view::{View, node_id, node_name};
+
+/// How long nothing is tried after etcd refused a write.
+const REFUSED_WAIT_MS: u64 = 10_000;
+
+/// One controller, leading or not.
+#[derive(Debug)]
+pub struct Controller {
+    options: Options,
+    view: View,
+    /// Everything there is has been reported, and etcd gives news.
+    is_fresh: bool,
+    /// etcd tells another history than it did, and nobody has been told yet.
+    is_restored: bool,
+    /// The revision of our election, while we lead.
+    elected_at: Option<Revision>,
+    /// The newest election that the mirror has told of.
+    election_seen: Revision,
+    /// The moves of earlier leaders are counted.
+    has_inherited: bool,
+    lives: Lives,
+    /// What each node was last told to be.
+    told: BTreeMap<NodeId, Liveness>,
+    loads: BTreeMap<ShardId, u64>,
+    /// Who says to be acting primary, and when it said so.
+    acting: BTreeMap<ShardId, (Acting, u64)>,
+    pace: Pace,
+    /// Since when there is something to balance.
+    uneven_since_ms: Option<u64>,
+    journal: Journal,
+    jobs: VecDeque<Job>,
+    under_way: Option<UnderWay>,
+    /// Keys of a write of unknown outcome.
+    unsure: Vec<Key>,
+    rest_until_ms: u64,
+    ticked_at_ms: Option<u64>,
+}
+
+/// The write that is not answered yet, or the read.
+#[derive(Debug)]
+enum UnderWay {
+    Write {
+        swaps: Vec<Swap>,
+        /// Waiting events that it holds.
+        along: usize,
+        /// etcd has told another history since.
+        is_void: bool,
+    },
+    Read,
+}
+
+impl Controller {
+    pub fn new(options: Options) -> Self {
+        Self {
+            pace: Pace::new(options.moves_per_min),
+            options,
+            view: View::default(),
+            is_fresh: false,
+            is_restored: false,
+            elected_at: None,
+            election_seen: Revision(0),
+            has_inherited: false,
+            lives: Lives::default(),
+            told: BTreeMap::new(),
+            loads: BTreeMap::new(),
+            acting: BTreeMap::new(),
+            uneven_since_ms: None,
+            journal: Journal::default(),
+            jobs: VecDeque::new(),
+            under_way: None,
+            unsure: Vec::new(),
+            rest_until_ms: 0,
+            ticked_at_ms: None,
+        }
+    }
+
+    /// Registered nodes: who is to be asked for a report.
+    pub fn registered(&self) -> impl Iterator<Item = &NodeId> {
+        self.view.nodes.keys()
+    }
+
+    pub fn handle(&mut self, event: Event, now: Now) -> Vec<Action> {
+        match event {
+            Event::Mirror(event) => self.mirrored(event, now),
+            Event::Elected(revision) => self.elected(revision),
+            Event::Deposed => self.deposed(),
+            Event::Report(report) => self.reported(report, now),
+            Event::Written(outcome) => self.written(outcome, now),
+            Event::Read(found) => self.read(found, now),
+            Event::Tick => self.tick(now),
+        }
+        self.next_action(now).into_iter().collect()
+    }
+
+    fn elected(&mut self, revision: Revision) {
+        self.elected_at = Some(revision);
+        self.has_inherited = false;
+        self.told.clear();
+        self.uneven_since_ms = None;
+        self.jobs.clear();
+        self.journal.clear();
+        self.journal.tell(None, "this controller leads now", "it was elected");
+    }
+
+    fn deposed(&mut self) {
+        self.elected_at = None;
+        self.jobs.clear();
+        self.journal.clear();
+        self.unsure.clear();
+        self.acting.clear();
+        if let Some(UnderWay::Write { along, .. }) = &mut self.under_way {
+            // What waited with it is gone.
+            *along = 0;
+        }
+    }
+
+    fn tick(&mut self, now: Now) {
+        let stood_still =
+            self.ticked_at_ms.is_some_and(|last| now.since(last) > self.options.pause_max_ms);
+        self.ticked_at_ms = Some(now.monotonic_ms);
+        if stood_still {
+            self.lives.forget_absences(now);
+        }
+        if self.may_decide(now) && self.jobs.is_empty() {
+            if !std::mem::replace(&mut self.has_inherited, true) {
+                let events = self.view.events.values().filter_map(|held| held.value.as_ref());
+                self.pace.inherit(events, now);
+            }
+            self.decide(now);
+        }
+    }
+
+    fn may_decide(&self, now: Now) -> bool {
+        self.elected_at.is_some_and(|elected_at| self.election_seen >= elected_at)
+            && self.is_fresh
+            && self.under_way.is_none()
+            && self.unsure.is_empty()
+            && now.monotonic_ms >= self.rest_until_ms
+    }
+
+    fn next_action(&mut self, now: Now) -> Option<Action> {
+        if self.under_way.is_some() || self.elected_at.is_none() {
+            return None;
+        }
+        if !self.unsure.is_empty() {
+            if now.monotonic_ms < self.rest_until_ms {
+                return None;
+            }
+            self.under_way = Some(UnderWay::Read);
+            return Some(Action::Read(self.unsure.clone()));
+        }
+        if !self.may_decide(now) {
+            return None;
+        }
+        let (swaps, along) = self.next_write(now)?;
+        self.under_way = Some(UnderWay::Write { swaps: swaps.clone(), along, is_void: false });
+        Some(Action::Write(swaps))
+    }
+
+    fn mirrored(&mut self, event: MirrorEvent, now: Now) {
+        match event {
+            MirrorEvent::Put { key, value, mod_revision } => {
+                if key == Key::Leader {
+                    self.election_seen = self.election_seen.max(mod_revision);
+                }
+                if self.view.revision(&key).is_none_or(|known| known < mod_revision) {
+                    self.reconsider(&key);
+                }
+                self.view.put(&key, &value, mod_revision);
+                self.node_put(&key, mod_revision, now);
+                self.is_restored &= !self.is_frozen_whole();
+            }
+            MirrorEvent::Delete { key } => {
+                if let Key::Node(name) = &key {
+                    let node = node_id(name);
+                    let is_drained = self.view.intent(&node).is_some_and(|it| it.drain.is_some());
+                    let is_loss = !is_drained;
+                    self.lives.gone(&node, is_loss, &self.options, now);
+                }
+                self.reconsider(&key);
+                self.view.delete(&key);
+            }
+            MirrorEvent::SnapshotComplete { .. } => {
+                self.is_fresh = true;
+                self.lives.forget_absences(now);
+                self.miss_nodes(now);
+            }
+            MirrorEvent::Restored { .. } => {
+                self.view = View::default();
+                (self.is_fresh, self.is_restored) = (false, true);
+                self.election_seen = Revision(0);
+                self.jobs.clear();
+                if let Some(UnderWay::Write { is_void, .. }) = &mut self.under_way {
+                    *is_void = true;
+                }
+            }
+            MirrorEvent::Stale => self.is_fresh = false,
+        }
+    }
+
+    /// What was decided before an order or a node changed is decided anew.
+    fn reconsider(&mut self, key: &Key) {
+        if !matches!(key, Key::Shard(_) | Key::Event(_) | Key::Report | Key::Leader) {
+            self.jobs.clear();
+        }
+    }
+
+    fn node_put(&mut self, key: &Key, revision: Revision, now: Now) {
+        let Key::Node(name) = key else { return };
+        let node = node_id(name);
+        let Some(held) = self.view.nodes.get(&node).filter(|it| it.revision == revision) else {
+            return;
+        };
+        let names_workers = |record: &&NodeRecord| worker_views(&record.workers).is_some();
+        let record = held.value.as_ref().filter(names_workers);
+        self.lives.registered(&node, record, &self.options, now);
+    }
+
+    fn is_frozen_whole(&self) -> bool {
+        let control = self.view.control();
+        control.and_then(|control| control.freeze).is_some_and(|freeze| freeze.is_total)
+    }
+
+    /// The view is complete: nodes that entries name and that have no key are gone.
+    fn miss_nodes(&mut self, now: Now) {
+        let members = self.view.entries().flat_map(|(_, entry)| entry.members());
+        let named: Vec<NodeId> =
+            members.map(|member| member.incarnation.worker.node.clone()).collect();
+        for node in named.iter().filter(|node| !self.view.nodes.contains_key(node)) {
+            self.lives.missed(node, now);
+        }
+        self.lives.lost_unseen(|node| self.view.nodes.contains_key(node), &self.options, now);
+    }
+
+    fn reported(&mut self, report: NodeReport, now: Now) {
+        self.lives.hear(&report, now);
+        for (shard, load) in report.loads {
+            // Smoothed over about eight reports, so that a moment's burst moves nothing.
+            let smooth = self.loads.entry(shard).or_insert(load);
+            *smooth = *smooth - *smooth / 8 + load / 8;
+        }
+        for (shard, incarnation, term) in report.acting {
+            self.acting.insert(shard, (Acting { incarnation, term }, now.monotonic_ms));
+        }
+    }
+
+    fn written(&mut self, outcome: Outcome, now: Now) {
+        let Some(UnderWay::Write { swaps, along, is_void }) = self.under_way.take() else { return };
+        if is_void {
+            return;
+        }
+        match outcome {
+            Outcome::Done(revision) => {
+                for swap in &swaps {
+                    match &swap.change {
+                        Change::Put(value) => self.view.put(&swap.key, value, revision),
+                        Change::Delete => self.view.delete(&swap.key),
+                        Change::Keep => {}
+                    }
+                }
+                self.journal.written(along);
+                self.is_restored &= !self.is_frozen_whole();
+            }
+            Outcome::LostRace(current) => {
+                // Of nodes the mirror tells: their loss has to be seen in its order.
+                let keys = swaps.iter().map(|swap| &swap.key);
+                let known = keys.zip(&current).filter(|(key, _)| !matches!(key, Key::Node(_)));
+                known.for_each(|(key, found)| self.view.learn(key, found.as_ref()));
+                self.jobs.clear();
+            }
+            Outcome::Unknown(_) => {
+                if self.elected_at.is_some() {
+                    let keys = swaps.into_iter().map(|swap| swap.key);
+                    self.unsure = keys.filter(|key| !matches!(key, Key::Node(_))).collect();
+                }
+                self.jobs.clear();
+            }
+            Outcome::NotLeader | Outcome::Unavailable(_) => {
+                self.jobs.clear();
+                self.rest_until_ms = now.monotonic_ms + self.options.tick_ms;
+            }
+            Outcome::Refused(_) => {
+                self.jobs.clear();
+                self.rest_until_ms = now.monotonic_ms + REFUSED_WAIT_MS;
+            }
+        }
+    }
+
+    fn read(&mut self, found: Option<Vec<Option<Versioned>>>, now: Now) {
+        self.under_way = None;
+        let Some(found) = found else {
+            self.rest_until_ms = now.monotonic_ms + self.options.tick_ms;
+            return;
+        };
+        for (key, found) in std::mem::take(&mut self.unsure).iter().zip(&found) {
+            self.view.learn(key, found.as_ref());
+        }
+    }
+}

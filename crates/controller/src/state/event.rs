@@ -1,0 +1,45 @@
+//! What the controller is told, and what it wants done.
+
+use std::collections::BTreeMap;
+
+use weir_cluster::{Key, MirrorEvent, Outcome, Revision, Swap, Versioned};
+use weir_shard::{Incarnation, NodeId, ShardId, Term};
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// From the mirror of all keys.
+    Mirror(MirrorEvent),
+    /// The create revision of the leader's key.
+    Elected(Revision),
+    Deposed,
+    /// A node's answer.
+    Report(NodeReport),
+    /// How the write ended.
+    Written(Outcome),
+    /// What the keys asked for are now, in their order. None: etcd did not answer.
+    Read(Option<Vec<Option<Versioned>>>),
+    /// Nothing but time; to be told every [`Options::tick_ms`](super::Options::tick_ms).
+    Tick,
+}
+
+/// What a node says of itself and of the nodes that it replicates with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeReport {
+    pub node: NodeId,
+    /// Whether heartbeats of replication come from there.
+    pub hears: BTreeMap<NodeId, bool>,
+    /// Of the shards that it is primary of.
+    pub loads: Vec<(ShardId, u64)>,
+    /// Where one of its workers is acting primary, in the term of the entry that it holds.
+    pub acting: Vec<(ShardId, Incarnation, Term)>,
+}
+
+/// What to do. The next action comes only after the answer to this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// One transaction that also compares the leader's key. [`Event::Written`] follows.
+    Write(Vec<Swap>),
+    /// Read these keys, linearizably. [`Event::Read`] follows.
+    Read(Vec<Key>),
+}

@@ -1,0 +1,186 @@
+//! What is to be written next: each job as one transaction, made when its turn comes.
+
+use serde::Serialize;
+use weir_cluster::{Change, Key, Swap};
+use weir_shard::allocate::{Change as ShardChange, Step};
+use weir_shard::map::Transition;
+use weir_shard::{Incarnation, NodeId, ShardEntry, ShardId};
+
+use super::journal::Telling;
+use super::kind::Kind;
+use super::lives::worker_views;
+use super::time::Now;
+use super::{Controller, node_name, words};
+use crate::records::{Control, FORMAT, FreezeOrder, Intent, Meta, Order, Report};
+
+/// One thing to write.
+#[derive(Clone, Debug)]
+pub(super) enum Job {
+    Step {
+        step: Step,
+        kind: Kind,
+        why: String,
+    },
+    Meta,
+    /// etcd was restored: nothing is to be written until an operator has looked.
+    FreezeWhole,
+    DropFence(NodeId),
+    EndRebalance,
+    Retire(ShardId),
+    EndRetire(Vec<u32>),
+    Report(Box<Report>),
+}
+
+/// The swaps of a job, and its event if it has one.
+type Written = (Vec<Swap>, Option<Telling>);
+
+impl Controller {
+    /// The next transaction, and how many waiting events it holds. Jobs that do not fit any more
+    /// are dropped: the next look decides anew.
+    pub(super) fn next_write(&mut self, now: Now) -> Option<(Vec<Swap>, usize)> {
+        let (mut swaps, telling) = loop {
+            let Some(job) = self.jobs.pop_front() else {
+                if self.journal.is_empty() {
+                    return None;
+                }
+                break (Vec::new(), None);
+            };
+            let is_move = matches!(&job, Job::Step { kind, .. } if kind.is_move());
+            if let Some(written) = self.written_by(job, now) {
+                if is_move {
+                    self.pace.begin(now);
+                }
+                break written;
+            }
+        };
+        let (events, along) = self.journal.swaps(telling, &self.view, &self.options.name, now);
+        swaps.extend(events);
+        Some((swaps, along))
+    }
+
+    fn written_by(&self, job: Job, now: Now) -> Option<Written> {
+        match job {
+            Job::Step { step, kind, why } => self.step(&step, kind, why),
+            Job::Meta => {
+                let cluster_id = format!("{:032x}", self.options.new_cluster_id);
+                let swap = self.put(Key::Meta, &Meta { format: FORMAT, cluster_id });
+                Some((vec![swap], Some(say("the cluster begins", "it had no identity yet"))))
+            }
+            Job::FreezeWhole => {
+                let why =
+                    "etcd was restored from a backup; the nodes may hold newer entries than it";
+                let order = Order { by: self.options.name.clone(), at_ms: now.unix_ms };
+                let freeze = Some(FreezeOrder { order, why: why.into(), is_total: true });
+                let control = Control { freeze, ..self.view.control().unwrap_or_default() };
+                let swap = self.put(Key::Control, &control);
+                Some((vec![swap], Some(say("everything is frozen", why))))
+            }
+            Job::DropFence(node) => self.drop_fence(&node),
+            Job::EndRebalance => {
+                let mut control = self.view.control()?;
+                let order = control.rebalance.take()?;
+                let swap = self.put(Key::Control, &control);
+                let why = format!("asked for by {}, and nothing is left to do", order.by);
+                Some((vec![swap], Some(say("the map is balanced", &why))))
+            }
+            Job::Retire(shard) => {
+                let key = Key::Shard(shard.0);
+                let expected = Some(self.view.revision(&key)?);
+                let swap = Swap { key, expected, change: Change::Delete };
+                let mut telling = say("the shard is retired", "not desired, and told to");
+                telling.shard = Some(shard);
+                Some((vec![swap, self.keep(Key::Desired)], Some(telling)))
+            }
+            Job::EndRetire(done) => {
+                let mut control = self.view.control()?;
+                control.retire.retain(|id| !done.contains(id));
+                Some((vec![self.put(Key::Control, &control)], None))
+            }
+            Job::Report(report) => Some((vec![self.put(Key::Report, &report)], None)),
+        }
+    }
+
+    fn step(&self, step: &Step, kind: Kind, why: String) -> Option<Written> {
+        let key = Key::Shard(step.shard.0);
+        let mut swaps = Vec::new();
+        let entry = match &step.change {
+            ShardChange::Create(who) => {
+                swaps.push(self.keep(Key::Desired));
+                ShardEntry::create(who.clone())
+            }
+            ShardChange::Apply { at, transition } => {
+                let entry = self.view.entry(step.shard)?;
+                swaps.extend(self.proof(transition)?);
+                entry.after(*at, transition).ok()?
+            }
+        };
+        let what = words::what(&step.change);
+        let change = Change::Put(entry.to_json().into_bytes());
+        swaps.insert(0, Swap { expected: self.view.revision(&key), key, change });
+        let (node, shard) = (words::node_of(&step.change), Some(step.shard));
+        Some((swaps, Some(Telling { node, shard, what, why, is_move: kind.is_move() })))
+    }
+
+    /// What has to be true when it is written that somebody has ended; none if it cannot be shown.
+    fn proof(&self, transition: &Transition) -> Option<Vec<Swap>> {
+        match transition {
+            Transition::Fence(ended)
+            | Transition::Restart { ended, .. }
+            | Transition::Reseat { ended, .. } => self.proof_of_end(ended),
+            Transition::EndLease(who) => {
+                Some(vec![self.keep_absent(Key::Node(node_name(&who.worker.node)))?])
+            }
+            _ => Some(Vec::new()),
+        }
+    }
+
+    /// Its node is registered without it; or it is not registered, and the operator says that it has
+    /// ended.
+    fn proof_of_end(&self, ended: &Incarnation) -> Option<Vec<Swap>> {
+        let node = &ended.worker.node;
+        let key = Key::Node(node_name(node));
+        if let Some(held) = self.view.nodes.get(node) {
+            let workers = worker_views(&held.value.as_ref()?.workers)?;
+            let is_there = workers.iter().any(|worker| worker.boot_id == ended.boot_id);
+            return (!is_there).then(|| vec![self.keep(key)]);
+        }
+        let fence = self.view.intent(node)?.fence.as_ref()?;
+        if !fence.boot_ids.contains(&ended.boot_id) {
+            return None;
+        }
+        Some(vec![self.keep_absent(key)?, self.keep(Key::Intent(node_name(node)))])
+    }
+
+    fn drop_fence(&self, node: &NodeId) -> Option<Written> {
+        let key = Key::Intent(node_name(node));
+        let expected = Some(self.view.revision(&key)?);
+        let intent = Intent { fence: None, ..self.view.intent(node)?.clone() };
+        let change = if intent.is_empty() { Change::Delete } else { Change::Put(json(&intent)) };
+        let mut telling = say("the fence is done", "no shard names what has ended any more");
+        telling.node = Some(node.clone());
+        Some((vec![Swap { key, expected, change }], Some(telling)))
+    }
+
+    fn put(&self, key: Key, value: &impl Serialize) -> Swap {
+        Swap { expected: self.view.revision(&key), key, change: Change::Put(json(value)) }
+    }
+
+    /// The key must be as it was seen.
+    fn keep(&self, key: Key) -> Swap {
+        Swap { expected: self.view.revision(&key), key, change: Change::Keep }
+    }
+
+    fn keep_absent(&self, key: Key) -> Option<Swap> {
+        let is_absent = self.view.revision(&key).is_none();
+        is_absent.then_some(Swap { key, expected: None, change: Change::Keep })
+    }
+}
+
+fn say(what: &str, why: &str) -> Telling {
+    let (what, why) = (what.to_owned(), why.to_owned());
+    Telling { node: None, shard: None, what, why, is_move: false }
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("texts and numbers")
+}

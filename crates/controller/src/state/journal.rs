@@ -1,0 +1,89 @@
+//! The events: a ring of small keys in etcd.
+//!
+//! They are kept there and not in the process because they are asked for when a controller has just
+//! died. What is decided is written in one transaction with its event; what is only seen goes along
+//! with the next write, or by itself.
+
+use std::collections::VecDeque;
+
+use weir_cluster::{Change, Key, Swap};
+use weir_shard::{NodeId, ShardId};
+
+use super::time::Now;
+use super::view::View;
+use crate::records::{EVENTS_MAX, Event};
+
+/// Events that wait to be written; what comes then is dropped.
+const WAITING_MAX: usize = 64;
+/// Of these, so many go along with a write.
+const ALONG_MAX: usize = 8;
+
+/// What is to be told, not numbered yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Telling {
+    pub(super) node: Option<NodeId>,
+    pub(super) shard: Option<ShardId>,
+    pub(super) what: String,
+    pub(super) why: String,
+    pub(super) is_move: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Journal {
+    waiting: VecDeque<Telling>,
+}
+
+impl Journal {
+    pub(super) fn tell(&mut self, node: Option<&NodeId>, what: &str, why: &str) {
+        if self.waiting.len() == WAITING_MAX {
+            return;
+        }
+        let (what, why) = (what.to_owned(), why.to_owned());
+        let node = node.cloned();
+        self.waiting.push_back(Telling { node, shard: None, what, why, is_move: false });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// The writes of `first`, if any, and of some that wait; and how many of these.
+    pub(super) fn swaps(
+        &self,
+        first: Option<Telling>,
+        view: &View,
+        by: &str,
+        now: Now,
+    ) -> (Vec<Swap>, usize) {
+        let readable = view.events.values().filter_map(|held| held.value.as_ref());
+        let last = readable.map(|event| event.number).max().unwrap_or(0);
+        let along = self.waiting.iter().take(ALONG_MAX);
+        let swaps =
+            along.cloned().chain(first).zip(last.saturating_add(1)..).map(|(telling, number)| {
+                let key = Key::Event((number % u64::from(EVENTS_MAX)) as u32);
+                let event = Event {
+                    number,
+                    at_ms: now.unix_ms,
+                    by: by.to_owned(),
+                    node: telling.node.map(|node| node.to_string()),
+                    shard: telling.shard.map(|shard| shard.0),
+                    what: telling.what,
+                    why: telling.why,
+                    is_move: telling.is_move,
+                };
+                let value = serde_json::to_vec(&event).expect("texts and numbers");
+                Swap { expected: view.revision(&key), key, change: Change::Put(value) }
+            });
+        let swaps: Vec<Swap> = swaps.collect();
+        (swaps, self.waiting.len().min(ALONG_MAX))
+    }
+
+    /// The first `count` are written.
+    pub(super) fn written(&mut self, count: usize) {
+        self.waiting.drain(..count.min(self.waiting.len()));
+    }
+}

@@ -1,0 +1,126 @@
+//! When a node is suspect, dead, over; and how long it is on trial.
+
+use super::*;
+
+fn at(ms: u64) -> Now {
+    Now { monotonic_ms: ms, unix_ms: ms }
+}
+
+fn node(name: &str) -> NodeId {
+    NodeId::new(name).unwrap()
+}
+
+fn options() -> Options {
+    Options { lease_rule_ms: Some(60_000), ..Options::new("c", 1) }
+}
+
+fn record(boot_id: &str) -> NodeRecord {
+    NodeRecord {
+        boot_id: boot_id.into(),
+        version: String::new(),
+        rack: None,
+        capacity: 1,
+        workers: vec![WorkerRecord {
+            index: 0,
+            boot_id: format!("{:032x}", 7),
+            weight: 100,
+            load_max: None,
+        }],
+    }
+}
+
+fn report(from: &str, about: &str, is_heard: bool) -> NodeReport {
+    let hears = [(node(about), is_heard)].into();
+    NodeReport { node: node(from), hears, loads: Vec::new(), acting: Vec::new() }
+}
+
+/// `n1` is registered at 0 and gone at 1,000.
+fn lost() -> Lives {
+    let mut lives = Lives::default();
+    lives.registered(&node("n1"), Some(&record("a")), &options(), at(0));
+    lives.gone(&node("n1"), true, &options(), at(1_000));
+    lives
+}
+
+fn liveness(lives: &Lives, peers: &[&str], ms: u64) -> Liveness {
+    let peers = peers.iter().map(|peer| node(peer)).collect();
+    lives.standing(&node("n1"), &peers, &options(), at(ms)).liveness
+}
+
+#[test]
+fn an_expired_lease_alone_is_suspect_whatever_the_time() {
+    let lives = lost();
+    assert_eq!(liveness(&lives, &["n2"], 500_000), Liveness::Suspect);
+}
+
+#[test]
+fn dead_needs_the_silence_that_every_peer_reports() {
+    let mut lives = lost();
+    lives.hear(&report("n2", "n1", false), at(4_000));
+    assert_eq!(liveness(&lives, &["n2", "n3"], 4_000), Liveness::Suspect, "n3 has not said");
+    lives.hear(&report("n3", "n1", true), at(4_000));
+    assert_eq!(liveness(&lives, &["n2", "n3"], 4_000), Liveness::Suspect, "n3 hears it");
+    lives.hear(&report("n3", "n1", false), at(5_000));
+    assert_eq!(liveness(&lives, &["n2", "n3"], 5_000), Liveness::Dead);
+    assert_eq!(liveness(&lives, &["n2", "n3"], 9_500), Liveness::Suspect, "n2's report is old");
+}
+
+#[test]
+fn a_report_from_before_the_loss_says_nothing() {
+    let mut lives = Lives::default();
+    lives.registered(&node("n1"), Some(&record("a")), &options(), at(0));
+    lives.hear(&report("n2", "n1", false), at(900));
+    lives.gone(&node("n1"), true, &options(), at(1_000));
+    assert_eq!(liveness(&lives, &["n2"], 3_500), Liveness::Suspect);
+}
+
+#[test]
+fn without_peers_there_is_nobody_to_hear_it() {
+    assert_eq!(liveness(&lost(), &[], 2_999), Liveness::Suspect);
+    assert_eq!(liveness(&lost(), &[], 3_000), Liveness::Dead);
+}
+
+#[test]
+fn the_lease_rule_counts_only_what_was_watched_without_a_gap() {
+    let mut lives = lost();
+    assert_eq!(liveness(&lives, &[], 120_999), Liveness::Dead);
+    assert_eq!(liveness(&lives, &[], 121_000), Liveness::LeaseEnded);
+    lives.forget_absences(at(100_000));
+    assert_eq!(liveness(&lives, &[], 219_999), Liveness::Dead);
+    assert_eq!(liveness(&lives, &[], 220_000), Liveness::LeaseEnded);
+}
+
+#[test]
+fn a_flapping_node_waits_longer_each_time_up_to_a_limit_and_is_forgiven_after_calm() {
+    let options = options();
+    let mut lives = Lives::default();
+    let mut ms = options.calm_ms;
+    let mut trial = |lives: &mut Lives, pause_ms: u64| {
+        ms += pause_ms;
+        lives.gone(&node("n1"), true, &options, at(ms));
+        lives.registered(&node("n1"), Some(&record("a")), &options, at(ms + 1));
+        lives.all[&node("n1")].trial_until_ms - (ms + 1)
+    };
+    lives.registered(&node("n1"), Some(&record("a")), &options, at(0));
+    let waits: Vec<u64> = (0..9).map(|_| trial(&mut lives, 60_000) / 1_000).collect();
+    assert_eq!(waits, [0, 30, 60, 120, 240, 480, 900, 900, 900]);
+    assert_eq!(trial(&mut lives, options.calm_ms), 0);
+}
+
+#[test]
+fn a_restart_that_nobody_saw_the_gap_of_counts_as_a_loss() {
+    let mut lives = Lives::default();
+    for (ms, boot_id) in [(0, "a"), (10, "b"), (20, "c")] {
+        lives.registered(&node("n1"), Some(&record(boot_id)), &options(), at(ms));
+    }
+    assert!(lives.is_on_trial(&node("n1"), at(21)));
+}
+
+#[test]
+fn workers_that_cannot_be_understood_are_not_taken_for_none() {
+    let mut bad = record("a").workers;
+    bad[0].boot_id = "x".into();
+    assert_eq!(worker_views(&bad), None);
+    assert_eq!(worker_views(&[]), None);
+    assert!(worker_views(&record("a").workers).is_some());
+}

@@ -1,0 +1,57 @@
+//! Every time and limit of the controller.
+
+/// [`Options::new`] gives the defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Name of this controller, in its events.
+    pub name: String,
+    /// Identity for `/meta`, if the cluster has none yet: drawn at random.
+    pub new_cluster_id: u128,
+    /// Time between two ticks. Default 500.
+    pub tick_ms: u64,
+    /// Copies and changes of role begun in any minute that answer no failure. Default 30.
+    pub moves_per_min: usize,
+    /// Copies under way at once. Default 64.
+    pub copies_max: usize,
+    /// Balance by load, not only by number. Default no.
+    pub by_load: bool,
+    /// How long an imbalance must last before anything moves. Default one minute.
+    pub balance_wait_ms: u64,
+    /// T of the lease rule: lanes of a lost node move after 2T. None: never. Default none.
+    pub lease_rule_ms: Option<u64>,
+    /// A node's key must be gone for so long before it may be dead. Default 2,000.
+    pub dead_after_ms: u64,
+    /// A node's report is believed for so long. Default 5,000.
+    pub report_max_ms: u64,
+    /// A node that came back twice gets nothing for so long; twice as long each further time.
+    /// Default 30 s.
+    pub trial_first_ms: u64,
+    /// And no longer than that. Default 15 minutes.
+    pub trial_max_ms: u64,
+    /// Losses are forgotten after so long without one. Default one hour.
+    pub calm_ms: u64,
+    /// Ticks further apart mean that this process stood still: what it did not see, it may have
+    /// missed. Default 5,000.
+    pub pause_max_ms: u64,
+}
+
+impl Options {
+    pub fn new(name: &str, new_cluster_id: u128) -> Self {
+        Self {
+            name: name.to_owned(),
+            new_cluster_id,
+            tick_ms: 500,
+            moves_per_min: 30,
+            copies_max: 64,
+            by_load: false,
+            balance_wait_ms: 60_000,
+            lease_rule_ms: None,
+            dead_after_ms: 2_000,
+            report_max_ms: 5_000,
+            trial_first_ms: 30_000,
+            trial_max_ms: 15 * 60_000,
+            calm_ms: 60 * 60_000,
+            pause_max_ms: 5_000,
+        }
+    }
+}

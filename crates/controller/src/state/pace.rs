@@ -1,0 +1,84 @@
+//! How many moves may begin in a minute.
+
+use std::collections::VecDeque;
+
+use super::time::Now;
+use crate::records::{EVENTS_MAX, Event};
+
+const MINUTE_MS: u64 = 60_000;
+
+/// Remembers the moves of the last minute, in any sixty seconds at most `max`.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    max: usize,
+    begun_ms: VecDeque<u64>,
+}
+
+impl Pace {
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, begun_ms: VecDeque::new() }
+    }
+
+    /// How many more may begin now.
+    pub(super) fn left(&mut self, now: Now) -> usize {
+        while self.begun_ms.front().is_some_and(|&begun| now.since(begun) >= MINUTE_MS) {
+            self.begun_ms.pop_front();
+        }
+        self.max.saturating_sub(self.begun_ms.len())
+    }
+
+    pub(super) fn begin(&mut self, now: Now) {
+        self.begun_ms.push_back(now.monotonic_ms);
+    }
+
+    /// Counts the moves that earlier leaders began within the last minute as begun now. If that many
+    /// events came in a minute that older ones are lost, all of the minute's moves are used up.
+    pub(super) fn inherit<'e>(&mut self, events: impl Iterator<Item = &'e Event>, now: Now) {
+        let mut moves = 0;
+        let mut recent = 0;
+        for event in events.filter(|event| event.at_ms + MINUTE_MS > now.unix_ms) {
+            recent += 1;
+            moves += usize::from(event.is_move);
+        }
+        let moves = if recent >= EVENTS_MAX { self.max } else { moves };
+        self.begun_ms.clear();
+        self.begun_ms.extend(std::iter::repeat_n(now.monotonic_ms, moves));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Now {
+        Now { monotonic_ms: ms, unix_ms: 1_000_000 + ms }
+    }
+
+    #[test]
+    fn a_move_counts_for_a_minute() {
+        let mut pace = Pace::new(2);
+        pace.begin(at(0));
+        pace.begin(at(10_000));
+        assert_eq!(pace.left(at(59_999)), 0);
+        assert_eq!(pace.left(at(60_000)), 1);
+        assert_eq!(pace.left(at(70_000)), 2);
+    }
+
+    #[test]
+    fn a_new_leader_goes_on_with_the_minute_of_the_last() {
+        let event = |at_ms, is_move| Event {
+            number: 1,
+            at_ms,
+            by: String::new(),
+            node: None,
+            shard: None,
+            what: String::new(),
+            why: String::new(),
+            is_move,
+        };
+        let events = [event(900_000, true), event(990_000, true), event(995_000, false)];
+        let mut pace = Pace::new(2);
+        pace.inherit(events.iter(), at(0));
+        assert_eq!((pace.left(at(0)), pace.left(at(60_000))), (1, 2));
+    }
+}

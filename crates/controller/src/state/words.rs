@@ -1,0 +1,154 @@
+//! Decisions in an operator's words.
+
+use weir_shard::NodeId;
+use weir_shard::allocate::{Change, Liveness, Note, Step};
+use weir_shard::map::Transition;
+
+use super::Controller;
+use super::fleet::Fleet;
+use super::kind::Kind;
+use crate::records::FreezeOrder;
+
+pub(super) fn life(liveness: Liveness) -> &'static str {
+    match liveness {
+        Liveness::Alive => "alive",
+        Liveness::Suspect => "suspect",
+        Liveness::Dead => "dead",
+        Liveness::LeaseEnded => "lease-ended",
+        Liveness::Fenced => "fenced",
+    }
+}
+
+pub(super) fn frozen(freeze: &FreezeOrder) -> String {
+    let why = if freeze.why.is_empty() { "" } else { ": " };
+    format!("frozen by {}{why}{}", freeze.order.by, freeze.why)
+}
+
+pub(super) fn what(change: &Change) -> String {
+    match change {
+        Change::Create(who) => format!("created, {} is primary", who.worker),
+        Change::Apply { transition, .. } => what_of(transition),
+    }
+}
+
+fn what_of(transition: &Transition) -> String {
+    match transition {
+        Transition::AddReplica(who) => format!("{} begins to copy", who.worker),
+        Transition::Replace { member, by } => {
+            format!("{} begins to copy, {} is to leave", by.worker, member.worker)
+        }
+        Transition::Resync(who) => format!("{} copies anew", who.worker),
+        Transition::Synced(who) => format!("{} is synced", who.worker),
+        Transition::OutOfSync(who) => format!("{} is out of sync", who.worker),
+        Transition::Settle { by, .. } => format!("{} has taken lanes", by.worker),
+        Transition::Promote(who) => format!("{} becomes primary", who.worker),
+        Transition::Retire(who) => format!("{} is to leave", who.worker),
+        Transition::Remove(who) => format!("{} has left", who.worker),
+        Transition::Fence(who) => format!("{} has ended, its lanes are taken", who.worker),
+        Transition::Restart { ended, .. } => format!("{} begins anew, and copies", ended.worker),
+        Transition::Reseat { ended, to } => {
+            format!("{} has ended, {} is primary and begins empty", ended.worker, to.worker)
+        }
+        Transition::EndLease(who) => format!("{} loses all lanes but its reserve lane", who.worker),
+    }
+}
+
+/// The node that a change is most about.
+pub(super) fn node_of(change: &Change) -> Option<NodeId> {
+    let who = match change {
+        Change::Create(who) => who,
+        Change::Apply { transition, .. } => match transition {
+            Transition::AddReplica(who)
+            | Transition::Replace { by: who, .. }
+            | Transition::Resync(who)
+            | Transition::Synced(who)
+            | Transition::OutOfSync(who)
+            | Transition::Settle { by: who, .. }
+            | Transition::Promote(who)
+            | Transition::Retire(who)
+            | Transition::Remove(who)
+            | Transition::Fence(who)
+            | Transition::Restart { ended: who, .. }
+            | Transition::Reseat { ended: who, .. }
+            | Transition::EndLease(who) => who,
+        },
+    };
+    Some(who.worker.node.clone())
+}
+
+pub(super) fn why(step: &Step, kind: Kind, controller: &Controller, fleet: &Fleet) -> String {
+    match kind {
+        Kind::Create => "desired, and in no entry yet".into(),
+        Kind::Follow => follow(step, controller, fleet),
+        Kind::Repair => format!("fewer than {} members run", fleet.wanted),
+        Kind::Finish => "it is not needed any more".into(),
+        Kind::Empty => {
+            let members = controller.view.entry(step.shard).map_or(&[][..], |it| it.members());
+            let unwelcome = members.iter().find(|it| fleet.is_unwelcome(&it.incarnation));
+            match unwelcome.map(|member| &member.incarnation.worker.node) {
+                Some(node) => format!("{node} is drained{}", drained_by(node, controller)),
+                None => "a move that has begun goes on".into(),
+            }
+        }
+        Kind::Balance => "the shards lie unevenly".into(),
+    }
+}
+
+fn drained_by(node: &NodeId, controller: &Controller) -> String {
+    let drain = controller.view.intent(node).and_then(|intent| intent.drain.as_ref());
+    drain.map_or_else(String::new, |drain| format!(" by {}", drain.order.by))
+}
+
+fn follow(step: &Step, controller: &Controller, fleet: &Fleet) -> String {
+    let Change::Apply { transition, .. } = &step.change else { return String::new() };
+    let entry = controller.view.entry(step.shard);
+    let about = match transition {
+        Transition::Promote(who) => {
+            let primary = entry.map(|entry| entry.primary().incarnation.clone());
+            match primary.filter(|primary| !fleet.runs(primary)) {
+                Some(primary) => primary,
+                None => return format!("{} has taken over already", who.worker),
+            }
+        }
+        Transition::Fence(who)
+        | Transition::Restart { ended: who, .. }
+        | Transition::Reseat { ended: who, .. }
+        | Transition::OutOfSync(who)
+        | Transition::EndLease(who) => who.clone(),
+        _ => return String::new(),
+    };
+    let node = &about.worker.node;
+    match fleet.standings.get(node) {
+        Some(standing) if standing.liveness == Liveness::Alive => {
+            format!("{node} runs under another boot id")
+        }
+        Some(standing) => {
+            format!("{node} is {}: {}", life(standing.liveness), standing.why)
+        }
+        None => format!("{node} is not known"),
+    }
+}
+
+/// What is not as it should be, and what to do about it.
+pub(super) fn note(note: &Note) -> String {
+    match note {
+        Note::Halted { gone, nodes } => format!(
+            "{gone} of {nodes} nodes look gone, more than a third: nothing moves until some are \
+             back; check the network of the controllers first, then `weir fence` what has ended"
+        ),
+        Note::TooFewNodes { wanted, nodes } => format!(
+            "each shard is to have {wanted} copies, but only {nodes} nodes can hold shards: start \
+             or undrain some"
+        ),
+        Note::SameRack(shard) => format!(
+            "shard {shard} has two copies in one rack: there is no node to hold one in another"
+        ),
+        Note::Stuck(shard) => format!(
+            "shard {shard}: its primary is gone and nobody has a full copy; start its node again, \
+             or `weir fence` it if it has certainly ended"
+        ),
+        Note::NoRoom { lost, worker, load, load_max } => format!(
+            "if {lost} is lost, {worker} has to carry {load} of at most {load_max}: add a node"
+        ),
+    }
+}

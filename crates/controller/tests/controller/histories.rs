@@ -1,0 +1,167 @@
+//! The controller through random histories: nodes die, pause, come back, are cut off from etcd,
+//! drained, fenced; mirrors lag, leaders change, answers are lost. `World` checks every write; at the
+//! end the map is whole and at rest, and what was drained is empty.
+
+use bolero::{TypeGenerator, check};
+use weir_controller::records::{Control, ControllerState, Order};
+use weir_controller::state::{Event, Options};
+
+use crate::fleet::{Fate, World};
+
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+enum Step {
+    Kill(u8),
+    Expire(u8),
+    Start(u8),
+    Cut(u8),
+    Mend(u8),
+    Fence(u8),
+    Drain(u8, bool),
+    Undrain(u8),
+    Freeze(bool),
+    Rebalance,
+    AddNode,
+    /// The next write of a controller is not answered, or not made.
+    Fail(#[generator(0..3_u8)] u8),
+    /// Somebody else leads; who led before may not know it yet.
+    Elect(bool, bool),
+    Deliver(bool, u8),
+    Report(bool),
+    Tick(bool, u8),
+    Answer(bool),
+    Work,
+    /// More likely than each of the others.
+    Turn,
+    Turns(u8),
+    Time(u16),
+}
+
+#[derive(Clone, Debug, TypeGenerator)]
+struct History {
+    #[generator(1..20_u8)]
+    shards: u8,
+    #[generator(2..6_u8)]
+    nodes: u8,
+    #[generator(1..4_u8)]
+    copies: u8,
+    #[generator(1..12_u8)]
+    moves_per_min: u8,
+    steps: Vec<Step>,
+}
+
+const NODES_MAX: usize = 7;
+
+fn play(history: &History) {
+    let mut options = Options::new("c", 1);
+    options.moves_per_min = usize::from(history.moves_per_min);
+    options.balance_wait_ms = 5_000;
+    options.tick_ms = 2_000;
+    (options.trial_first_ms, options.trial_max_ms) = (5_000, 30_000);
+    let (nodes, shards) = (usize::from(history.nodes), u32::from(history.shards));
+    let mut world = World::new(nodes, shards, history.copies - 1, options);
+    world.elect(0);
+    for &step in &history.steps {
+        happen(&mut world, step);
+    }
+    end(&mut world, usize::from(history.copies));
+}
+
+fn happen(world: &mut World, step: Step) {
+    let nodes = world.nodes.len();
+    let node = |any: u8| usize::from(any) % nodes;
+    match step {
+        Step::Kill(any) => world.kill(node(any)),
+        Step::Expire(any) => world.expire(node(any)),
+        // A second process of a name is refused while the first one's key lives.
+        Step::Start(any) if !world.nodes[node(any)].is_up => {
+            world.expire(node(any));
+            world.start(node(any));
+        }
+        Step::Start(_) => {}
+        Step::Cut(any) => world.nodes[node(any)].is_cut = true,
+        Step::Mend(any) => mend(world, node(any)),
+        Step::Fence(any) => world.fence(node(any)),
+        Step::Drain(any, force) => world.drain(node(any), force),
+        Step::Undrain(any) => world.undrain(node(any)),
+        Step::Freeze(is_frozen) => world.freeze(is_frozen),
+        Step::Rebalance => {
+            let order = Order { by: "ann".into(), at_ms: 0 };
+            world.set_control(&Control { rebalance: Some(order), ..world.control() });
+        }
+        Step::AddNode if nodes < NODES_MAX => world.add_node(),
+        Step::AddNode => {}
+        Step::Fail(how) => {
+            world.fate = [Fate::WrittenUnanswered, Fate::LostUnanswered, Fate::Unavailable]
+                [usize::from(how)];
+        }
+        Step::Elect(to, is_told) => {
+            if is_told {
+                world.depose(usize::from(!to));
+            }
+            world.elect(usize::from(to));
+        }
+        Step::Deliver(to, count) => world.deliver(usize::from(to), usize::from(count)),
+        Step::Report(to) => world.hear(usize::from(to)),
+        Step::Tick(to, ms) => {
+            world.ms += u64::from(ms) * 10;
+            world.tell(usize::from(to), Event::Tick);
+        }
+        Step::Answer(to) => {
+            world.answer(usize::from(to));
+        }
+        Step::Work => {
+            world.work();
+        }
+        Step::Turn => world.turn(),
+        Step::Turns(count) => (0..count % 64).for_each(|_| world.turn()),
+        Step::Time(ms) => world.ms += u64::from(ms),
+    }
+}
+
+/// The node reaches etcd again, and registers if its key is gone.
+fn mend(world: &mut World, node: usize) {
+    if world.nodes[node].is_up && std::mem::take(&mut world.nodes[node].is_cut) {
+        world.register(node);
+    }
+}
+
+/// Everybody is back, one leads, nothing is frozen; two nodes at least are not drained.
+fn end(world: &mut World, copies: usize) {
+    for node in 0..world.nodes.len() {
+        mend(world, node);
+        if !world.nodes[node].is_up {
+            world.expire(node);
+            world.start(node);
+        }
+        if node < copies {
+            world.undrain(node);
+        }
+    }
+    world.freeze(false);
+    world.fate = Fate::Answered;
+    world.depose(1);
+    world.elect(0);
+    world.settle();
+    let drained: Vec<usize> =
+        (0..world.nodes.len()).filter(|&node| world.intent(node).drain.is_some()).collect();
+    let open = world.nodes.len() - drained.len();
+    let wanted = copies.min(open);
+    for (shard, entry) in world.entries() {
+        assert!(!entry.is_moving(), "{shard}: {entry:?}");
+        assert_eq!(entry.members().len(), wanted, "{shard}: {entry:?} {:?}", world.report());
+        assert!(entry.members().iter().all(|member| world.runs(&member.incarnation)));
+    }
+    for node in drained {
+        assert_eq!(world.held(node), 0, "n{node} is not empty: {:?}", world.report());
+    }
+    let report = world.report();
+    assert_eq!((report.state, report.whole), (ControllerState::Resting, world.entries().len()));
+    assert_eq!(world.control().rebalance, None);
+    let numbers: Vec<u64> = world.events().iter().map(|event| event.number).collect();
+    assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "no event is missing");
+}
+
+#[test]
+fn every_history_ends_in_a_map_that_is_whole_and_at_rest() {
+    check!().with_type::<History>().with_max_len(400).with_iterations(400).for_each(play);
+}

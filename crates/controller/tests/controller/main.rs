@@ -1,0 +1,10 @@
+//! The controller: its decisions on an etcd in memory, and two of them on a real one.
+
+#[path = "../../../cluster/tests/cluster/etcd.rs"]
+#[allow(dead_code, reason = "some of it serves the other crate's tests only")]
+mod etcd;
+mod fake_etcd;
+mod fleet;
+mod histories;
+mod processes;
+mod rules;

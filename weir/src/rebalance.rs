@@ -1,0 +1,23 @@
+//! `weir rebalance`: do not wait whether an imbalance lasts.
+
+use std::io::{self, Write};
+
+use crate::etcd::{EtcdArgs, unix_ms};
+
+/// Balance the shards now.
+///
+/// Otherwise an imbalance must last a minute before anything moves. The pace is the same, and shards
+/// move only while all have their copies.
+///
+///   weir rebalance
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    etcd: EtcdArgs,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    args.etcd.operate(async |it| it.rebalance(unix_ms()).await)?;
+    Ok(writeln!(io::stdout(), "balancing; `weir events` shows what moves")?)
+}
