@@ -8,8 +8,9 @@ use weir_node::TableMemory;
 
 /// Check configuration files: all errors and warnings at once, each with line and column.
 ///
-/// Says how much memory the tables of each worker will take; of a cluster file which shards it makes and what the
-/// replicas' reserve lanes cost. The files of nodes after their cluster file are checked to fit it and each other.
+/// Says how much memory the tables of each worker will take; of a cluster file which shards it
+/// makes and what the replicas' reserve lanes cost. The files of nodes after their cluster file are
+/// checked to fit it and each other.
 /// Needs no root and touches no device.
 ///
 ///   weir check /etc/weir/weir.toml
