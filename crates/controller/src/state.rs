@@ -143,12 +143,11 @@ impl Controller {
     }
 
     fn elected(&mut self, revision: Revision) {
+        self.deposed();
         self.elected_at = Some(revision);
         self.has_inherited = false;
         self.told.clear();
         self.uneven_since_ms = None;
-        self.jobs.clear();
-        self.journal.clear();
         self.journal.tell(None, "this controller leads now", "it was elected");
     }
 

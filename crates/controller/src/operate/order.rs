@@ -15,14 +15,14 @@ const TRIES: usize = 5;
 /// Why an order was not given.
 #[derive(Debug, thiserror::Error)]
 pub enum OperateError {
-    #[error("{0}")]
+    #[error(transparent)]
     Etcd(#[from] Error),
     #[error("others wrote at the same time, {TRIES} times: try again")]
     Busy,
     #[error("there is no node {node}; there are: {known}")]
     NoNode { node: String, known: String },
     #[error(
-        "draining {node} would leave {left} nodes for {copies} copies of each shard, so shards \
+        "draining {node} would leave too few nodes, {left}, for {copies} copies of each shard, so shards \
          would lose their second copy. Start or undrain another node first, or accept it with --force"
     )]
     TooFewNodes { node: String, left: usize, copies: usize },

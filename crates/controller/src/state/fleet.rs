@@ -46,9 +46,10 @@ impl Fleet {
             let registered = view.nodes.get(node).and_then(|held| held.value.as_ref());
             let standing = match registered.and_then(|record| worker_views(&record.workers)) {
                 Some(_) => Standing { liveness: Liveness::Alive, why: String::new() },
-                None if is_fenced(view, node, lost) => {
-                    Standing { liveness: Liveness::Fenced, why: "fenced by the operator".into() }
-                }
+                None if is_fenced(view, node, lost) => Standing {
+                    liveness: Liveness::Fenced,
+                    why: "the operator says that it has ended".into(),
+                },
                 None => lives.standing(node, &peers(view, node), options, now),
             };
             let workers = lives.workers(node).unwrap_or_else(|| workers_of(lost));
