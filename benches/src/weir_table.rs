@@ -116,7 +116,7 @@ impl Table for WeirTable {
         let mut due: [(RecordId, Hash); STEP] = [(RecordId::NONE, Hash(0)); STEP];
         loop {
             let mut count = 0;
-            let has_wrapped = self.records.walk(&mut cursor, STEP, |id, record| {
+            let has_wrapped = self.records.walk(&mut cursor, STEP, |id, _, record| {
                 if record.is_due(class) {
                     let hash = record.key.hash(&self.key);
                     self.index.prefetch(hash);

@@ -4,9 +4,9 @@
 use crate::region::Region;
 
 /// Records in an extent.
-pub(crate) const RECORDS: u32 = 1024;
+pub const RECORDS: u32 = 1024;
 /// The record id is extent << OFFSET_BITS | offset.
-pub(crate) const OFFSET_BITS: u32 = RECORDS.trailing_zeros();
+pub const OFFSET_BITS: u32 = RECORDS.trailing_zeros();
 /// No extent, no record, no slab.
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -30,6 +30,8 @@ pub(crate) struct Extent {
     pub(crate) fresh: u16,
     /// Records allocated.
     pub(crate) live: u16,
+    /// Its slots were given by another table's owner, in no order of ours: it has no free list.
+    pub(crate) is_mirrored: bool,
 }
 
 const _: () = assert!(size_of::<Extent>() == 32);
@@ -49,19 +51,28 @@ impl Extent {
         free_head: END,
         fresh: 0,
         live: 0,
+        is_mirrored: false,
     };
 
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         u32::from(self.live) < RECORDS
     }
+
+    /// Mirrored and empty.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_mirrored && self.live == 0
+    }
 }
 
-/// All extents of an arena, and the stack of those attached to no slab.
+/// All extents of an arena, the stack of those attached to no slab, and the list of those that are mirrored and empty:
+/// they keep the versions of their slots for as long as nobody needs the room.
 #[derive(Debug)]
 pub(crate) struct Extents {
     pub(crate) all: Region<Extent>,
     pub(crate) free_head: u32,
+    pub(crate) idle_head: u32,
 }
 
 impl Extents {
@@ -71,7 +82,7 @@ impl Extents {
             all[number].next = free_head;
             free_head = number as u32;
         }
-        Extents { all, free_head }
+        Extents { all, free_head, idle_head: NONE }
     }
 
     #[inline(always)]

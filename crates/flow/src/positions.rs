@@ -47,22 +47,29 @@ impl Positions {
             + 2 * Region::<u64>::bytes_for(slabs.saturating_mul(summary_words))
     }
 
-    /// Takes the lowest free position. There must be one.
-    pub(crate) fn take(&mut self, slab: usize) -> u32 {
+    /// The lowest free position. There must be one.
+    pub(crate) fn lowest_free(&self, slab: usize) -> u32 {
         let summary = &self.full[slab * self.summary_words..][..self.summary_words];
         let group = summary
             .iter()
             .position(|&word| word != u64::MAX)
             .expect("a slab has fewer extents than the arena");
         let word = group * WORD + summary[group].trailing_ones() as usize;
+        let bits = self.taken[slab * self.taken_words + word];
+        (word * WORD) as u32 + bits.trailing_ones()
+    }
+
+    /// Takes a free position.
+    pub(crate) fn take(&mut self, slab: usize, position: u32) {
+        let (word, bit) = (position as usize / WORD, position as usize % WORD);
+        let group = slab * self.summary_words + word / WORD;
         let bits = &mut self.taken[slab * self.taken_words + word];
-        let bit = bits.trailing_ones();
+        debug_assert!(*bits & 1 << bit == 0, "a position is taken once");
         *bits |= 1 << bit;
         if *bits == u64::MAX {
-            self.full[slab * self.summary_words + group] |= 1 << (word % WORD);
+            self.full[group] |= 1 << (word % WORD);
         }
-        self.some[slab * self.summary_words + group] |= 1 << (word % WORD);
-        (word * WORD) as u32 + bit
+        self.some[group] |= 1 << (word % WORD);
     }
 
     /// Gives a position back.
@@ -130,9 +137,13 @@ mod tests {
                 _ => draw.is_multiple_of(2),
             };
             if let (true, Some(lowest)) = (is_take, free.first().copied()) {
-                assert_eq!(positions.take(1), lowest);
-                free.remove(&lowest);
-                model.insert(lowest);
+                assert_eq!(positions.lowest_free(1), lowest);
+                // Now and then not the lowest: slots of a mirrored slab are given elsewhere.
+                let from = if draw.is_multiple_of(5) { (draw >> 4) % count } else { 0 } as u32;
+                let position = free.range(from..).next().copied().unwrap_or(lowest);
+                positions.take(1, position);
+                free.remove(&position);
+                model.insert(position);
             } else if let Some(&position) = model.range((draw % count) as u32..).next() {
                 positions.release(1, position);
                 model.remove(&position);

@@ -56,8 +56,23 @@ pub(crate) fn next_version(version: u32) -> u32 {
     }
 }
 
+/// The version before `version`.
+#[inline]
+pub(crate) fn previous_version(version: u32) -> u32 {
+    match version.wrapping_sub(1) {
+        0 => u32::MAX,
+        previous => previous,
+    }
+}
+
 /// The later of two versions in serial number arithmetic (RFC 1982 section 3.2).
 #[inline]
 pub(crate) fn later_version(a: u32, b: u32) -> u32 {
     if (a.wrapping_sub(b) as i32) >= 0 { a } else { b }
+}
+
+/// Is `version` later than `than` in serial number arithmetic? Any is later than 0, "never used".
+#[inline]
+pub fn is_later_version(version: u32, than: u32) -> bool {
+    than == 0 || (version.wrapping_sub(than) as i32) > 0
 }

@@ -14,20 +14,22 @@ use crate::region::Region;
 pub struct Slabs<R: Record> {
     pub(crate) records: Region<R>,
     pub(crate) extents: Extents,
-    slabs: Region<Slab>,
+    pub(crate) slabs: Region<Slab>,
     pub(crate) positions: Positions,
     /// Finds the extent at (slab, position).
     places: Index,
-    live: usize,
-    capacity: usize,
+    pub(crate) live: usize,
+    pub(crate) capacity: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slab {
+pub(crate) struct Slab {
     /// First of the slab's extents with room.
-    room_head: u32,
-    /// No slot of an extent that was given back had a later version.
-    floor_version: u32,
+    pub(crate) room_head: u32,
+    /// First of its mirrored extents with room that are not empty.
+    pub(crate) mirrored_head: u32,
+    /// No slot of an extent that was given back, or of a mirrored one, had a later version.
+    pub(crate) floor_version: u32,
 }
 
 /// Slab and position are numbers of ours, not of a stranger: a fixed key will do.
@@ -37,7 +39,7 @@ fn place_hash(slab: u32, position: u32) -> Hash {
     PLACES.hash([u64::from(slab), u64::from(position), 0])
 }
 
-fn parts(id: RecordId) -> (u32, u32) {
+pub(crate) fn parts(id: RecordId) -> (u32, u32) {
     (id.0 >> OFFSET_BITS, id.0 % RECORDS)
 }
 
@@ -59,7 +61,7 @@ impl<R: Record> Slabs<R> {
             let bytes = records.saturating_mul(size_of::<R>());
             return Err(OutOfMemory { bytes });
         }
-        let slab = Slab { room_head: NONE, floor_version: 0 };
+        let slab = Slab { room_head: NONE, mirrored_head: NONE, floor_version: 0 };
         Ok(Slabs {
             records: Region::new(records, R::EMPTY)?,
             extents: Extents::new(Region::new(count, Extent::DETACHED)?),
@@ -159,6 +161,9 @@ impl<R: Record> Slabs<R> {
         let (number, offset) = parts(id);
         let extent = self.extents.get_mut(number);
         assert!(extent.live > 0, "record {id} was freed twice");
+        if extent.is_mirrored {
+            return self.free_mirrored(id);
+        }
         let record = &mut self.records[id.0 as usize];
         let version = record.version();
         debug_assert!(version != 0, "the version of record {id} was overwritten");
@@ -180,19 +185,31 @@ impl<R: Record> Slabs<R> {
         }
     }
 
-    /// Gives a free extent to `slab`, at its lowest free position.
+    /// Finds an extent with room for `slab`: a mirrored one of its own, or a free one, which gets the lowest free
+    /// position.
     fn attach(&mut self, slab: SlabId) -> Option<u32> {
+        let mirrored = self.slabs[slab.0 as usize].mirrored_head;
+        if mirrored != NONE {
+            self.adopt(mirrored);
+            return Some(mirrored);
+        }
+        if self.extents.free_head == NONE {
+            self.reclaim()?;
+        }
+        let position = self.positions.lowest_free(slab.0 as usize);
+        self.attach_at(slab, position)
+    }
+
+    /// Gives a free extent to `slab`, at this free position.
+    pub(crate) fn attach_at(&mut self, slab: SlabId, position: u32) -> Option<u32> {
+        if self.extents.free_head == NONE {
+            self.reclaim()?;
+        }
         let number = self.extents.free_head;
-        if number == NONE {
-            return None;
-        }
-        let position = self.positions.take(slab.0 as usize);
-        if self.places.insert(place_hash(slab.0, position), number).is_err() {
-            self.positions.release(slab.0 as usize, position);
-            return None;
-        }
+        self.places.insert(place_hash(slab.0, position), number).ok()?;
+        self.positions.take(slab.0 as usize, position);
         self.extents.pop_free();
-        let Slab { room_head, floor_version } = &mut self.slabs[slab.0 as usize];
+        let Slab { room_head, floor_version, .. } = &mut self.slabs[slab.0 as usize];
         *self.extents.get_mut(number) = Extent {
             slab: slab.0,
             position,
@@ -202,6 +219,19 @@ impl<R: Record> Slabs<R> {
         };
         self.extents.link(room_head, number);
         Some(number)
+    }
+
+    /// Takes an empty mirrored extent from its slab, which forgets the versions of its slots.
+    fn reclaim(&mut self) -> Option<()> {
+        let number = self.extents.idle_head;
+        if number == NONE {
+            return None;
+        }
+        let mut head = number;
+        self.extents.unlink(&mut head, number);
+        self.extents.idle_head = head;
+        self.detach(number);
+        Some(())
     }
 
     /// Takes an empty extent that is in no list from its slab.

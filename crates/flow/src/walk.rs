@@ -1,6 +1,8 @@
 //! Walks over records in slot order, a bounded number of slots at a time: expiry over the whole arena, dumps over
 //! one slab.
 
+use std::ops::ControlFlow;
+
 use crate::extent::{OFFSET_BITS, RECORDS};
 use crate::prefetch::prefetch;
 use crate::record::{Record, RecordId, SlabId};
@@ -18,7 +20,7 @@ pub struct Cursor {
 const AHEAD: usize = 16;
 
 impl<R: Record> Slabs<R> {
-    /// Shows `visit` the live records among the next slots, at most `budget` of them and none twice. The unused rest
+    /// Shows `visit` the live records, with their slabs, among the next slots, at most `budget` of them and none twice. The unused rest
     /// of an extent, or all of one that no slab has, counts as one slot.
     ///
     /// Returns whether the walk came to the end of the arena, where the cursor starts over.
@@ -26,7 +28,7 @@ impl<R: Record> Slabs<R> {
         &mut self,
         cursor: &mut Cursor,
         budget: usize,
-        mut visit: impl FnMut(RecordId, &mut R),
+        mut visit: impl FnMut(RecordId, SlabId, &mut R),
     ) -> bool {
         let extents = self.extents.all.len() as u32;
         let start = *cursor;
@@ -40,12 +42,13 @@ impl<R: Record> Slabs<R> {
             };
             let first = cursor.offset.min(end);
             let last = first.saturating_add(budget).min(end);
+            let slab = SlabId(self.extents.get(cursor.extent).slab);
             for offset in first..last {
                 let id = cursor.extent << OFFSET_BITS | offset;
                 prefetch(&self.records, id as usize + AHEAD);
                 let record = &mut self.records[id as usize];
                 if record.is_live() {
-                    visit(RecordId(id), record);
+                    visit(RecordId(id), slab, record);
                 }
             }
             budget -= last - first;
@@ -107,5 +110,30 @@ impl<R: Record> Slabs<R> {
                 return Some(from);
             }
         }
+    }
+
+    /// Shows `visit` the live records of the extent at a position of a slab from `offset` on, with their offsets,
+    /// until it says stop. Nothing if there is no such extent.
+    pub fn walk_extent(
+        &self,
+        slab: SlabId,
+        position: u32,
+        offset: u32,
+        mut visit: impl FnMut(u32, &R) -> ControlFlow<()>,
+    ) {
+        let Some(number) = self.extent_at(slab, position) else { return };
+        for offset in offset..u32::from(self.extents.get(number).fresh) {
+            let id = number << OFFSET_BITS | offset;
+            prefetch(&self.records, id as usize + AHEAD);
+            let record = &self.records[id as usize];
+            if record.is_live() && visit(offset, record).is_break() {
+                return;
+            }
+        }
+    }
+
+    /// The lowest position of a slab, not below `from`, that has an extent.
+    pub fn next_extent(&self, slab: SlabId, from: u32) -> Option<u32> {
+        self.positions.next_taken(slab.0 as usize, from)
     }
 }

@@ -150,12 +150,12 @@ impl Model {
 
     /// A lap of budgeted walks sees each live record once, in order; no walk sees more than its budget.
     fn walk(&mut self, budget: usize) {
-        while !self.slabs.walk(&mut self.cursor, budget, |_, _| {}) {}
+        while !self.slabs.walk(&mut self.cursor, budget, |_, _, _| {}) {}
         self.cursor = Cursor::default();
         let mut seen = Vec::new();
         loop {
             let before = seen.len();
-            let has_wrapped = self.slabs.walk(&mut self.cursor, budget, |id, _| seen.push(id.0));
+            let has_wrapped = self.slabs.walk(&mut self.cursor, budget, |id, _, _| seen.push(id.0));
             assert!(seen.len() - before <= budget);
             if has_wrapped {
                 break;
@@ -181,7 +181,7 @@ impl Model {
         }
         // A budget for everything sees everything once, wherever the cursor stands.
         let mut seen = 0;
-        self.slabs.walk(&mut self.cursor, usize::MAX, |_, _| seen += 1);
+        self.slabs.walk(&mut self.cursor, usize::MAX, |_, _, _| seen += 1);
         assert_eq!(seen, self.live.len());
     }
 
@@ -259,7 +259,7 @@ fn few_records_suffice_for_many_slabs() {
 fn an_empty_arena_is_walked_quickly_but_not_for_nothing() {
     let mut slabs = Slabs::<Flow>::new(RECORDS_MAX, SLABS as usize).unwrap();
     let mut cursor = Cursor::default();
-    let walks: Vec<bool> = (0..6).map(|_| slabs.walk(&mut cursor, 2, |_, _| {})).collect();
+    let walks: Vec<bool> = (0..6).map(|_| slabs.walk(&mut cursor, 2, |_, _, _| {})).collect();
     assert_eq!(walks, [false, false, true, false, false, true]);
 }
 

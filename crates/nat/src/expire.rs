@@ -34,7 +34,7 @@ impl Nat {
         while left > 0 && ends < ends_max {
             let step = left.min(WALK_STEP);
             let (due, mappings, timeouts) = (&mut self.due, &self.mappings, &self.policy.timeouts);
-            let has_wrapped = self.sessions.walk(&mut self.session_cursor, step, |id, session| {
+            let has_wrapped = self.sessions.walk(&mut self.session_cursor, step, |id, _, session| {
                 let protocol = mappings.get(session.mapping).protocol;
                 if !session.is_address() && session.remote.is_expired(protocol, timeouts, now) {
                     due.push(id);
@@ -59,7 +59,7 @@ impl Nat {
         while left > 0 && ends < ends_max {
             let step = left.min(WALK_STEP);
             let (due, policy) = (&mut self.due, &self.policy);
-            let has_wrapped = self.mappings.walk(&mut self.mapping_cursor, step, |id, mapping| {
+            let has_wrapped = self.mappings.walk(&mut self.mapping_cursor, step, |id, _, mapping| {
                 let is_due = match mapping.kind {
                     Kind::Live => mapping.first.is_expired(mapping.protocol, &policy.timeouts, now),
                     Kind::Quarantined => {

@@ -1,0 +1,185 @@
+//! Slabs of another table, mirrored slot by slot: the owner says which slot holds which version, and this table puts
+//! its copy of the record there.
+//!
+//! ```text
+//!   owner's alloc  ~~ (slab, slot, version) ~~>  put      free, forget      extent keeps its versions while empty,
+//!   owner's free   ~~ (slab, slot, version) ~~>  bury                       until somebody needs its room
+//!                                                take_over: alloc works here from now on
+//! ```
+//!
+//! - A mirrored extent has no free list: slots come in the owner's order. The first `alloc` in it after a take-over
+//!   makes the list, one extent at a time, so that taking over a slab of millions of records costs nothing at once.
+//! - A slab's floor is at least every version that was put or buried in it, and a take-over leaps ahead of it: what the
+//!   former owner wrote unheard has other versions than what is written here.
+//! - There is one writer of a slab at a time; that is the caller's to know.
+
+use crate::extent::{END, OFFSET_BITS, RECORDS};
+use crate::record::{Record, RecordId, SlabId, is_later_version, later_version, previous_version};
+use crate::slabs::{Slab, Slabs, parts};
+
+/// Versions that a slot may have had unheard when its slab is taken over: as often as a port can be used again in the
+/// seconds that a stream lags.
+const LEAP: u32 = 1 << 20;
+
+impl<R: Record> Slabs<R> {
+    /// Allocates the record at a free slot that the slab's owner chose: [`Record::EMPTY`] but for `version`. Attaches
+    /// the extent at that position if there is none. None if `capacity` records are allocated, if no extent is free,
+    /// or if the slot is beyond those that this arena could have.
+    ///
+    /// # Panics
+    /// If `slab` is not below the number of slabs.
+    pub fn put(&mut self, slab: SlabId, slot: u32, version: u32) -> Option<RecordId> {
+        let (position, offset) = (slot >> OFFSET_BITS, slot % RECORDS);
+        if self.live == self.capacity || position as usize >= self.extents.all.len() {
+            return None;
+        }
+        let number = match self.extent_at(slab, position) {
+            Some(number) => number,
+            None => self.attach_at(slab, position)?,
+        };
+        self.raise_floor(slab, version);
+        if self.extents.get(number).is_idle() {
+            let mut idle_head = self.extents.idle_head;
+            self.extents.unlink(&mut idle_head, number);
+            self.extents.idle_head = idle_head;
+            self.extents.link(&mut self.slabs[slab.0 as usize].mirrored_head, number);
+        }
+        self.mirror(number);
+        let extent = self.extents.get_mut(number);
+        for skipped in u32::from(extent.fresh)..offset {
+            let record = &mut self.records[(number << OFFSET_BITS | skipped) as usize];
+            // What the owner had there is unknown: whatever comes is newer.
+            *record = R::EMPTY;
+        }
+        extent.fresh = extent.fresh.max(offset as u16 + 1);
+        extent.high_version = later_version(extent.high_version, version);
+        extent.live += 1;
+        self.live += 1;
+        if !extent.has_room() {
+            self.extents.unlink(&mut self.slabs[slab.0 as usize].mirrored_head, number);
+        }
+        let id = number << OFFSET_BITS | offset;
+        let record = &mut self.records[id as usize];
+        debug_assert!(!record.is_live(), "the slot is free");
+        *record = R::EMPTY;
+        record.set_version(version);
+        Some(RecordId(id))
+    }
+
+    /// Frees a record of a mirrored extent. The extent stays its slab's, with the versions of its slots.
+    #[cold]
+    pub(crate) fn free_mirrored(&mut self, id: RecordId) {
+        let (number, _) = parts(id);
+        let record = &mut self.records[id.0 as usize];
+        let version = record.version();
+        *record = R::EMPTY;
+        record.set_version(version);
+        let extent = self.extents.get_mut(number);
+        let had_room = extent.has_room();
+        extent.live -= 1;
+        self.live -= 1;
+        let (is_idle, slab) = (extent.is_idle(), extent.slab as usize);
+        let head = &mut self.slabs[slab].mirrored_head;
+        if is_idle {
+            self.extents.unlink(head, number);
+            let mut idle_head = self.extents.idle_head;
+            self.extents.link(&mut idle_head, number);
+            self.extents.idle_head = idle_head;
+        } else if !had_room {
+            self.extents.link(head, number);
+        }
+    }
+
+    /// Makes an extent a mirrored one, if it is not: its free list is given up.
+    fn mirror(&mut self, number: u32) {
+        let extent = self.extents.get_mut(number);
+        if extent.is_mirrored {
+            return;
+        }
+        extent.is_mirrored = true;
+        extent.free_head = END;
+        if extent.has_room() {
+            let Slab { room_head, mirrored_head, .. } = &mut self.slabs[extent.slab as usize];
+            self.extents.unlink(room_head, number);
+            self.extents.link(mirrored_head, number);
+        }
+    }
+
+    /// Frees an allocated record as if it had never been put: the same version may be put again.
+    ///
+    /// # Panics
+    /// As [`Slabs::free`].
+    pub fn forget(&mut self, id: RecordId) {
+        self.free(id);
+        let record = &mut self.records[id.0 as usize];
+        record.set_version(previous_version(record.version()));
+    }
+
+    /// Notes that a free slot has had this version: neither it nor an earlier one is put or allocated there again, for
+    /// as long as the slab has the extent.
+    pub fn bury(&mut self, slab: SlabId, slot: u32, version: u32) {
+        self.raise_floor(slab, version);
+        let Some(id) = self.id_of(slab, slot) else { return };
+        let record = &mut self.records[id.0 as usize];
+        debug_assert!(!record.is_live(), "the slot is free");
+        if is_later_version(version, record.version()) {
+            record.set_version(version);
+            let extent = self.extents.get_mut(parts(id).0);
+            extent.high_version = later_version(extent.high_version, version);
+        }
+    }
+
+    /// Notes that no slot of this slab has had a later version, as far as its owner knows.
+    pub fn raise_floor(&mut self, slab: SlabId, version: u32) {
+        let floor = &mut self.slabs[slab.0 as usize].floor_version;
+        *floor = later_version(*floor, version);
+    }
+
+    /// No slot of an extent that the slab gave back had a later version.
+    pub fn floor(&self, slab: SlabId) -> u32 {
+        self.slabs[slab.0 as usize].floor_version
+    }
+
+    /// No slot of the extent at this position, or if there is none, of any that was there, had a later version.
+    pub fn ceiling(&self, slab: SlabId, position: u32) -> u32 {
+        let floor = self.slabs[slab.0 as usize].floor_version;
+        let number = self.extent_at(slab, position);
+        number.map_or(floor, |number| later_version(self.extents.get(number).high_version, floor))
+    }
+
+    /// From now on records are allocated here. Their versions are later than any the former owner is known to have
+    /// given, and by a leap, so that they differ from those that it gave unheard.
+    pub fn take_over(&mut self, slab: SlabId) {
+        let mut from = 0;
+        while let Some(position) = self.next_extent(slab, from) {
+            let number = self.extent_at(slab, position).expect("a position in use has an extent");
+            self.mirror(number);
+            self.raise_floor(slab, self.extents.get(number).high_version);
+            from = position + 1;
+        }
+        let floor = &mut self.slabs[slab.0 as usize].floor_version;
+        *floor = floor.wrapping_add(LEAP).max(1);
+    }
+
+    /// Makes the free list of a mirrored extent with room, whose free slots go on from the slab's floor.
+    #[cold]
+    pub(crate) fn adopt(&mut self, number: u32) {
+        let Slab { room_head, mirrored_head, floor_version: floor } =
+            &mut self.slabs[self.extents.get(number).slab as usize];
+        self.extents.unlink(mirrored_head, number);
+        self.extents.link(room_head, number);
+        let (floor, extent) = (*floor, self.extents.get_mut(number));
+        extent.is_mirrored = false;
+        extent.base_version = floor;
+        extent.high_version = floor;
+        extent.free_head = END;
+        for offset in (0..extent.fresh).rev() {
+            let record = &mut self.records[(number << OFFSET_BITS) as usize + usize::from(offset)];
+            if !record.is_live() {
+                record.set_version(floor);
+                record.set_next_free(u32::from(extent.free_head));
+                extent.free_head = offset;
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! A mirror against its owner: same slots, same versions, in whatever order the news come; then the mirror takes over.
+
+use std::collections::HashMap;
+
+use weir_flow::{Cursor, HashKey, Record, RecordId, SlabId, Slabs, is_later_version};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Flow {
+    version: u32,
+    payload: u32,
+}
+
+impl Record for Flow {
+    const EMPTY: Flow = Flow { version: 0, payload: 0 };
+    fn is_live(&self) -> bool {
+        self.payload >= LIVE
+    }
+    fn version(&self) -> u32 {
+        self.version
+    }
+    fn set_version(&mut self, version: u32) {
+        self.version = version;
+    }
+    fn next_free(&self) -> u32 {
+        self.payload
+    }
+    fn set_next_free(&mut self, next: u32) {
+        self.payload = next;
+    }
+}
+
+/// Payloads of live records lie above any link.
+const LIVE: u32 = 1 << 20;
+const SLABS: u32 = 2;
+
+#[derive(Clone, Copy, Debug)]
+enum News {
+    Create { slab: u32, slot: u32, version: u32, payload: u32 },
+    Delete { slab: u32, slot: u32, version: u32 },
+}
+
+impl News {
+    fn place(self) -> (u32, u32) {
+        match self {
+            News::Create { slab, slot, .. } | News::Delete { slab, slot, .. } => (slab, slot),
+        }
+    }
+}
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 += 1;
+        (HashKey::new([3, 4]).hash([self.0, 0, 0]).0 >> 16) as usize % bound
+    }
+}
+
+/// What a replica does with news.
+fn apply(mirror: &mut Slabs<Flow>, news: News) {
+    let (slab, slot) = news.place();
+    let held = mirror.id_of(SlabId(slab), slot);
+    let version_held = held.map_or(0, |id| mirror.get(id).version());
+    let live = held.filter(|&id| mirror.get(id).is_live());
+    match news {
+        News::Create { version, payload, .. } if is_later_version(version, version_held) => {
+            live.into_iter().for_each(|id| mirror.free(id));
+            let id = mirror.put(SlabId(slab), slot, version).expect("there is room");
+            mirror.get_mut(id).payload = payload;
+        }
+        News::Delete { version, .. } if !is_later_version(version_held, version) => {
+            live.into_iter().for_each(|id| mirror.free(id));
+            mirror.bury(SlabId(slab), slot, version);
+        }
+        News::Create { .. } | News::Delete { .. } => {}
+    }
+}
+
+fn records(slabs: &Slabs<Flow>, slab: u32) -> HashMap<u32, Flow> {
+    let mut records = HashMap::new();
+    slabs.walk_slab(SlabId(slab), 0, usize::MAX, |id, flow| {
+        records.insert(slabs.slot_of(id), *flow);
+    });
+    records
+}
+
+/// Fills, thins out and mixes the owner's slabs; returns the news in order.
+fn history(owner: &mut Slabs<Flow>, dice: &mut Dice, steps: usize) -> Vec<News> {
+    let (mut news, mut live) = (Vec::new(), Vec::<RecordId>::new());
+    for step in 0..steps {
+        let is_alloc = dice.below(8) < if step / 3000 % 2 == 0 { 6 } else { 2 };
+        let slab = SlabId(dice.below(SLABS as usize) as u32);
+        if let Some(id) = is_alloc.then(|| owner.alloc(slab)).flatten() {
+            let payload = LIVE + step as u32;
+            owner.get_mut(id).payload = payload;
+            let (slot, version) = (owner.slot_of(id), owner.get(id).version());
+            news.push(News::Create { slab: slab.0, slot, version, payload });
+            live.push(id);
+        } else if !live.is_empty() {
+            let id = live.swap_remove(dice.below(live.len()));
+            let (slab, slot) = (owner.slab_of(id).0, owner.slot_of(id));
+            news.push(News::Delete { slab, slot, version: owner.get(id).version() });
+            owner.free(id);
+        }
+    }
+    news
+}
+
+/// Moves news about, but never past news of the same slot.
+fn shuffle(news: &mut [News], dice: &mut Dice) {
+    for _ in 0..news.len() * 4 {
+        let at = dice.below(news.len() - 1);
+        if news[at].place() != news[at + 1].place() {
+            news.swap(at, at + 1);
+        }
+    }
+}
+
+/// Many records of both live and dead slots, in the free lists and out of them.
+#[test]
+fn a_mirror_equals_its_owner_and_goes_on_where_it_ended() {
+    for seed in 0..6 {
+        let mut dice = Dice(seed << 32);
+        let mut owner = Slabs::<Flow>::new(6000, SLABS as usize).unwrap();
+        let mut mirror = Slabs::<Flow>::new(6000, SLABS as usize).unwrap();
+        let mut news = history(&mut owner, &mut dice, 15_000);
+        shuffle(&mut news, &mut dice);
+        for &item in &news {
+            apply(&mut mirror, item);
+            if dice.below(4) == 0 {
+                apply(&mut mirror, item);
+            }
+        }
+        for slab in 0..SLABS {
+            assert_eq!(records(&mirror, slab), records(&owner, slab));
+        }
+        assert_eq!(mirror.live(), owner.live());
+        goes_on(&mut mirror, &news);
+    }
+}
+
+/// The mirror allocates to the brim: no slot twice, each version later than any the owner gave there.
+fn goes_on(mirror: &mut Slabs<Flow>, news: &[News]) {
+    let mut last: HashMap<(u32, u32), u32> = HashMap::new();
+    for item in news {
+        let (News::Create { version, .. } | News::Delete { version, .. }) = *item;
+        let known = last.entry(item.place()).or_default();
+        *known = (*known).max(version);
+    }
+    let mut taken: HashMap<(u32, u32), u32> = HashMap::new();
+    for slab in 0..SLABS {
+        let held = records(mirror, slab);
+        taken.extend(held.iter().map(|(&slot, flow)| ((slab, slot), flow.version)));
+        mirror.take_over(SlabId(slab));
+    }
+    let mut round = 0_u32;
+    while let Some(id) = mirror.alloc(SlabId(round % SLABS)) {
+        let (slab, slot) = (mirror.slab_of(id).0, mirror.slot_of(id));
+        let version = mirror.get(id).version();
+        assert!(version > last.get(&(slab, slot)).copied().unwrap_or(0) + 1000, "unheard ones too");
+        assert_eq!(taken.insert((slab, slot), version), None, "the slot was free");
+        mirror.get_mut(id).payload = LIVE + round;
+        round += 1;
+    }
+    assert_eq!(mirror.live(), mirror.capacity());
+    let mut seen = 0;
+    mirror.walk(&mut Cursor::default(), usize::MAX, |id, slab, flow| {
+        assert_eq!(taken.get(&(slab.0, mirror_slot(&taken, slab.0, flow))), Some(&flow.version));
+        assert_ne!(id, RecordId::NONE);
+        seen += 1;
+    });
+    assert_eq!(seen, mirror.capacity());
+    // All of it can be freed, and the arena serves one slab alone.
+    for slab in 0..SLABS {
+        for &slot in records(mirror, slab).keys() {
+            let id = mirror.id_of(SlabId(slab), slot).unwrap();
+            mirror.free(id);
+        }
+    }
+    assert_eq!(mirror.live(), 0);
+    while let Some(id) = mirror.alloc(SlabId(1)) {
+        mirror.get_mut(id).payload = LIVE;
+    }
+    assert_eq!(mirror.live(), mirror.capacity());
+}
+
+/// Some slot of the slab that holds this version; live records of a slab may share one.
+fn mirror_slot(taken: &HashMap<(u32, u32), u32>, slab: u32, flow: &Flow) -> u32 {
+    let found = taken.iter().find(|(place, version)| place.0 == slab && **version == flow.version);
+    found.expect("a live record is known").0.1
+}
+
+/// Extents that were mirrored and are empty keep their versions until the room is needed, by whichever slab.
+#[test]
+fn an_empty_extent_remembers_until_it_is_needed() {
+    let mut mirror = Slabs::<Flow>::new(2048, 1).unwrap();
+    for position in 0..2 {
+        let id = mirror.put(SlabId(0), position * 1024 + 7, 5).unwrap();
+        mirror.get_mut(id).payload = LIVE;
+        mirror.free(id);
+    }
+    let version_at = |mirror: &Slabs<Flow>, slot| {
+        mirror.id_of(SlabId(0), slot).map(|id| mirror.get(id).version())
+    };
+    assert_eq!((version_at(&mirror, 7), version_at(&mirror, 1031)), (Some(5), Some(5)));
+    assert_eq!(version_at(&mirror, 6), Some(0), "nothing is known of a slot that was passed over");
+    // The arena has two extents, both taken: another position needs one of them.
+    assert_eq!(mirror.put(SlabId(0), 2 * 1024, 1), None, "an arena of two has no third position");
+    mirror.take_over(SlabId(0));
+    let id = mirror.alloc(SlabId(0)).unwrap();
+    assert!(mirror.get(id).version() > 1000);
+    assert_eq!(
+        [7, 1031].iter().filter(|&&slot| version_at(&mirror, slot) == Some(5)).count(),
+        1,
+        "one was reclaimed"
+    );
+}
+
+#[test]
+fn what_was_forgotten_can_be_put_again() {
+    let mut mirror = Slabs::<Flow>::new(1024, 1).unwrap();
+    for _ in 0..3 {
+        let id = mirror.put(SlabId(0), 9, 1).unwrap();
+        mirror.get_mut(id).payload = LIVE;
+        mirror.forget(id);
+        let id = mirror.id_of(SlabId(0), 9).unwrap();
+        assert!(is_later_version(1, mirror.get(id).version()));
+    }
+    assert_eq!(mirror.live(), 0);
+}
