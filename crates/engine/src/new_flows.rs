@@ -70,6 +70,10 @@ impl<F: Frame> NewFlows<F> {
     /// Every step but the last.
     #[inline]
     fn prepare(&mut self, nat: &mut Nat) {
+        if nat.take_doubt() {
+            // What was looked up in vain may be there now: the general way looks again.
+            self.packets.iter_mut().for_each(|waiting| waiting.is_behind = true);
+        }
         for waiting in &mut self.packets {
             waiting.subscriber = nat.prefetch_subscriber(waiting.home);
         }
@@ -100,9 +104,16 @@ impl<F: Frame> Engine<F> {
     #[inline]
     pub(crate) fn wait(&mut self, frame: F, packet: &Upstream) -> Result<(), DropReason> {
         // A segment may be behind its own SYN.
-        let is_behind = self.new_flows.has(packet.hash);
+        let mut is_behind = self.new_flows.has(packet.hash);
         if !is_behind {
-            self.nat.check_opening(packet.key.protocol, packet.key.tcp_flags)?;
+            let checked = self.nat.check_opening(packet.key.protocol, packet.key.tcp_flags);
+            if let Err(refusal) = checked {
+                if !self.nat.has_backlog() {
+                    return Err(refusal.into());
+                }
+                // Or it belongs to a copy that is not found yet.
+                is_behind = true;
+            }
         }
         let home = self.nat.prefetch_home(&packet.home);
         self.new_flows.push(frame, packet, home, is_behind);

@@ -6,7 +6,7 @@ use weir_flow::SlabId;
 use crate::endpoint::{Endpoint, Protocol};
 use crate::mapping::{Kind, Mapping, Remote};
 use crate::nat::Nat;
-use crate::port_block::{BlockId, LANES};
+use crate::port_block::BlockId;
 use crate::session_view::{
     BlockView, PageCursor, PageStage, SessionFilter, SessionView, SubscriberView,
 };
@@ -53,7 +53,7 @@ impl Nat {
                 continue;
             };
             let mapping = self.mappings.get(id);
-            self.list(mapping, &mapping.first, filter, out);
+            self.list(mapping, &mapping.first, self.mappings.slab_of(id), filter, out);
             // The three protocols share the port's block, so its lane, so the slab.
             *cursor = PageCursor {
                 stage: PageStage::Further,
@@ -73,14 +73,14 @@ impl Nat {
         let next = if cursor.stage == PageStage::First {
             self.mappings.walk_slab(slab, cursor.slot, PAGE_STEP, |_, mapping| {
                 if mapping.kind == Kind::Live {
-                    self.list(mapping, &mapping.first, filter, out);
+                    self.list(mapping, &mapping.first, slab, filter, out);
                 }
             })
         } else {
             self.sessions.walk_slab(slab, cursor.slot, PAGE_STEP, |_, session| {
                 if !session.is_address() {
                     let mapping = self.mappings.get(session.mapping);
-                    self.list(mapping, &session.remote, filter, out);
+                    self.list(mapping, &session.remote, slab, filter, out);
                 }
             })
         };
@@ -89,10 +89,20 @@ impl Nat {
             return;
         }
         cursor.slot = 0;
+        let local = self.lanes.local().0;
+        let has_local = self.policy.is_replicated && cursor.stage == PageStage::Further;
+        // Sessions that only we know lie in a slab of their own, behind all others.
+        let is_last = match (cursor.slab == local, has_local) {
+            (true, _) => true,
+            (false, true) if filter.public.is_some() => {
+                cursor.slab = local;
+                return;
+            }
+            (false, true) => false,
+            (false, false) => cursor.slab + 1 == local || filter.public.is_some(),
+        };
         cursor.slab += 1;
-        let slabs = self.shard_ids.len() as u32 * LANES;
-        let is_last_of_public = cursor.stage == PageStage::Further && filter.public.is_some();
-        if cursor.slab == slabs || is_last_of_public {
+        if is_last {
             *cursor = PageCursor {
                 stage: match cursor.stage {
                     PageStage::First => PageStage::Further,
@@ -108,15 +118,18 @@ impl Nat {
         &self,
         mapping: &Mapping,
         remote: &Remote,
+        slab: SlabId,
         filter: &SessionFilter,
         out: &mut Vec<SessionView>,
     ) {
         let matches = filter.subscriber.is_none_or(|outer| outer == mapping.outer)
             && filter.public.is_none_or(|public| public == mapping.public())
             && filter.remote.is_none_or(|wanted| remote.is(wanted));
-        if !matches || remote.is_expired(mapping.protocol, &self.policy.timeouts, self.now) {
+        let (lane, timeouts) = (self.lanes.get(slab), &self.policy.timeouts);
+        if !matches || lane.has_run_out(remote, mapping.protocol, timeouts, self.now) {
             return;
         }
+        let age_sec = self.now.since(mapping.created);
         out.push(SessionView {
             shard: self.shard_ids[usize::from(mapping.shard.0)],
             outer: mapping.outer,
@@ -126,8 +139,9 @@ impl Nat {
             public: mapping.public(),
             remote: remote.endpoint(),
             state: remote.state.phase(mapping.protocol).name(),
-            age_sec: self.now.since(mapping.created),
-            idle_sec: self.now.since(remote.last_seen),
+            age_sec,
+            // A copy that has seen no packet here has been idle for as long as we know.
+            idle_sec: lane.idle_sec(remote.last_seen, self.now).min(age_sec),
             timeout_sec: remote.timeout_sec(mapping.protocol, &self.policy.timeouts),
         });
     }

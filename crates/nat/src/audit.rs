@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 use weir_flow::{RecordId, SlabId};
 
 use crate::endpoint::{Endpoint, Protocol};
+use crate::lane::LANES;
 use crate::mapping::{Kind, Mapping};
 use crate::nat::Nat;
-use crate::port_block::{BlockId, LANES};
+use crate::port_block::BlockId;
 use crate::session::Session;
 use crate::session_state::SessionState;
 
@@ -25,9 +26,11 @@ struct Sums {
     blocks: HashSet<(u32, BlockId)>,
 }
 
-/// Panics where state is lost, doubled or counted wrongly.
+/// Panics where state is lost, doubled or counted wrongly. Copies must have been attached.
 pub(crate) fn audit(nat: &Nat) {
     let mut sums = Sums::default();
+    assert!(!nat.has_backlog());
+    audit_local(nat);
     for slab in 0..nat.shard_ids.len() as u32 * LANES {
         nat.mappings.walk_slab(SlabId(slab), 0, usize::MAX, |id, mapping| {
             audit_mapping(nat, id, mapping, &mut sums);
@@ -46,7 +49,7 @@ pub(crate) fn audit(nat: &Nat) {
     assert_eq!(nat.flows, sums.live + sums.further);
     assert_eq!(nat.quarantined, sums.quarantined);
     assert_eq!(nat.outbound_index.len() as u32, sums.live);
-    assert_eq!(nat.inbound_index.len() as u32, sums.live);
+    assert_eq!(nat.inbound_index.len() as u32, sums.live + sums.quarantined);
     assert_eq!(nat.session_index.len(), sums.session_records);
     assert_eq!(nat.subscribers.len(), sums.homes.len());
     for (&slot, &(records, flows)) in &sums.homes {
@@ -71,6 +74,9 @@ fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut Sums) {
         );
         sums.blocks.insert((mapping.subscriber, block));
     }
+    assert_eq!(mapping.flags & Mapping::WAITING, 0);
+    let slab = nat.mappings.slab_of(id);
+    assert_eq!(nat.find_holder(slab, mapping.public(), mapping.protocol), Some(id));
     if mapping.kind == Kind::Quarantined {
         assert_eq!(mapping.sessions, 0);
         sums.quarantined += 1;
@@ -111,7 +117,11 @@ fn chain(nat: &Nat, id: RecordId, mapping: &Mapping) -> Vec<Session> {
 /// address.
 fn audit_addresses(nat: &Nat, id: RecordId, chain: &[Session]) -> usize {
     let mut counted = 0;
-    nat.sessions.walk_slab(nat.mappings.slab_of(id), 0, usize::MAX, |_, session| {
+    let slab = match nat.policy.is_replicated {
+        true => nat.lanes.local(),
+        false => nat.mappings.slab_of(id),
+    };
+    nat.sessions.walk_slab(slab, 0, usize::MAX, |_, session| {
         if session.mapping == id && session.is_address() {
             let address = session.remote.address;
             let sessions = chain.iter().filter(|other| other.remote.address == address).count();
@@ -120,4 +130,13 @@ fn audit_addresses(nat: &Nat, id: RecordId, chain: &[Session]) -> usize {
         }
     });
     counted
+}
+
+/// The slab of sessions that are nobody else's has those of live mappings only.
+fn audit_local(nat: &Nat) {
+    if nat.policy.is_replicated {
+        nat.sessions.walk_slab(nat.lanes.local(), 0, usize::MAX, |_, session| {
+            assert_eq!(nat.mappings.get(session.mapping).kind, Kind::Live);
+        });
+    }
 }

@@ -71,6 +71,9 @@ pub struct NatConfig {
     /// Prefixes of the homes' outer addresses. Nobody else becomes a subscriber.
     pub subscribers: Vec<Ipv4Net>,
     pub shards: Vec<ShardConfig>,
+    /// Other workers that mirror each shard, 0 to 4. Not 0: room for their lanes' blocks in the lists of the homes, a
+    /// journal of changes and a backlog, 3 MiB. Which lanes are ours and which are replicated is told at run time.
+    pub replicas: u8,
     /// Secret randomness for hashes and ports: fresh at every start, except in tests.
     pub seed: [u64; 4],
 }
@@ -96,7 +99,15 @@ impl Default for NatConfig {
             gre_key_identifies_home: false,
             subscribers: Vec::new(),
             shards: Vec::new(),
+            replicas: 0,
             seed: [0; 4],
         }
+    }
+}
+
+impl NatConfig {
+    /// Each worker that may own lanes of a shard may give a home its whole quota.
+    pub(crate) fn lists_per_home(&self) -> u32 {
+        1 + u32::from(self.replicas)
     }
 }

@@ -6,6 +6,8 @@ use weir_flow::OutOfMemory;
 
 use crate::config::NatConfig;
 use crate::endpoint::ShardId;
+use crate::lane::LANES;
+use crate::seats::blocks_usable;
 use crate::subscriber::{BLOCK_LISTS_MAX, SUBSCRIBERS_TOTAL_MAX};
 
 /// Public addresses of all shards together: each takes 24 KiB of port bitmaps once it is in use.
@@ -14,6 +16,10 @@ pub const PUBLIC_ADDRESSES_MAX: u64 = 65_536;
 pub const SHARDS_MAX: usize = 65_535;
 /// Keeps record ids, with room for part-filled extents, inside a u32.
 pub const FLOWS_MAX: u32 = 1 << 31;
+/// With replicas two tables share the slots of a lane.
+pub const FLOWS_MAX_REPLICATED: u32 = 1 << 30;
+/// Other workers that can mirror a shard: each has a lane in reserve, and the primary needs some for itself.
+pub const REPLICAS_MAX: u8 = 4;
 pub const PORT_BLOCK_MIN: u16 = 64;
 pub const PORT_BLOCK_MAX: u16 = 8192;
 
@@ -61,6 +67,16 @@ pub enum NatError {
     PortMinZero,
     #[error("`flows_max` is {flows_max}: it must be from 1 to {FLOWS_MAX}")]
     FlowsMax { flows_max: u32 },
+    #[error("`flows_max` is {flows_max}: with replicas it must not exceed {FLOWS_MAX_REPLICATED}")]
+    FlowsMaxReplicated { flows_max: u32 },
+    #[error("{replicas} replicas: {REPLICAS_MAX} are the limit")]
+    ReplicasMax { replicas: u8 },
+    #[error(
+        "shard {id}: {homes} homes share a public address, but a reserve lane has {blocks} blocks of {port_block} ports \
+         on it: after a failure {} of them would get no port until the lanes of the failed worker are taken over; \
+         use a smaller `port_block`, more public addresses or a lower `subscribers_max`", homes - blocks
+    )]
+    ReserveLane { id: ShardId, homes: u64, blocks: u64, port_block: u16 },
     #[error("`flows_per_subscriber` is 0: a home needs at least one flow")]
     FlowsPerSubscriberZero,
     #[error("timeout `{name}` is 0: every packet would be the first")]
@@ -76,9 +92,39 @@ pub(crate) fn check(config: &NatConfig) -> Result<(), NatError> {
     check_public_prefixes(config)
 }
 
+/// Can every home of a public address have a block in each lane that a replica holds in reserve? If not, some home of a
+/// full shard could open no flow between the failure of its primary and the take-over of his lanes. For `weir check`;
+/// `config` must have passed the checks of [`Nat::new`](crate::Nat::new), which works without.
+///
+/// # Errors
+/// [`NatError::ReserveLane`] for the first shard whose homes do not fit.
+pub fn check_reserve_lanes(config: &NatConfig) -> Result<(), NatError> {
+    if !config.enabled || config.replicas == 0 {
+        return Ok(());
+    }
+    for shard in &config.shards {
+        let addresses: u64 = shard.public.iter().map(|net| 1_u64 << (32 - net.prefix_len())).sum();
+        // Homes are seated where most blocks are free, so evenly.
+        let homes = u64::from(shard.subscribers_max).div_ceil(addresses);
+        // Usable blocks follow each other, so the poorest lane has its share, rounded down.
+        let blocks = u64::from(blocks_usable(config) / LANES);
+        if homes > blocks {
+            let (id, port_block) = (shard.id, config.port_block);
+            return Err(NatError::ReserveLane { id, homes, blocks, port_block });
+        }
+    }
+    Ok(())
+}
+
 fn check_scalars(config: &NatConfig) -> Result<(), NatError> {
     if config.flows_max == 0 || config.flows_max > FLOWS_MAX {
         return Err(NatError::FlowsMax { flows_max: config.flows_max });
+    }
+    if config.replicas > REPLICAS_MAX {
+        return Err(NatError::ReplicasMax { replicas: config.replicas });
+    }
+    if config.replicas > 0 && config.flows_max > FLOWS_MAX_REPLICATED {
+        return Err(NatError::FlowsMaxReplicated { flows_max: config.flows_max });
     }
     if config.flows_per_subscriber == 0 {
         return Err(NatError::FlowsPerSubscriberZero);
@@ -226,6 +272,35 @@ mod tests {
         assert!(refusal(|config| config.ports_per_subscriber = 0).contains("ports_per_subscriber"));
         assert!(refusal(|config| config.port_min = 0).contains("port_min"));
         assert!(refusal(|config| config.timeouts.udp = 0).contains("`udp`"));
+    }
+
+    #[test]
+    fn every_home_fits_in_each_reserve_lane() {
+        // 256 homes on 16 addresses, 31 blocks of a lane on each.
+        let fits = NatConfig { replicas: 1, ..valid() };
+        check_reserve_lanes(&fits).unwrap();
+        let mut tight = fits.clone();
+        tight.shards[1].subscribers_max = 16 * 31;
+        check_reserve_lanes(&tight).unwrap();
+        tight.shards[1].subscribers_max += 1;
+        let text = check_reserve_lanes(&tight).unwrap_err().to_string();
+        assert!(text.contains("shard 2: 32 homes") && text.contains("31 blocks of 256"), "{text}");
+        assert!(text.contains("1 of them"), "{text}");
+        check_reserve_lanes(&NatConfig { port_block: 128, ..tight.clone() }).unwrap();
+        check_reserve_lanes(&NatConfig { replicas: 0, ..tight.clone() }).unwrap();
+        check_reserve_lanes(&NatConfig { enabled: false, ..tight }).unwrap();
+    }
+
+    #[test]
+    fn replicas_are_limited() {
+        assert!(refusal(|config| config.replicas = 5).contains("5 replicas"));
+        let large = |config: &mut NatConfig| config.flows_max = FLOWS_MAX_REPLICATED + 1;
+        assert!(check(&NatConfig { flows_max: FLOWS_MAX_REPLICATED + 1, ..valid() }).is_ok());
+        let text = refusal(|config| {
+            large(config);
+            config.replicas = 1;
+        });
+        assert!(text.contains("with replicas"), "{text}");
     }
 
     #[test]

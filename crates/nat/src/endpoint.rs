@@ -105,6 +105,11 @@ impl Tick {
         let elapsed = self.0.wrapping_sub(earlier.0);
         if elapsed > u32::MAX / 2 { 0 } else { elapsed }
     }
+
+    /// The later of two moments in the past.
+    pub(crate) const fn later(self, other: Tick, now: Tick) -> Tick {
+        if now.since(other) < now.since(self) { other } else { self }
+    }
 }
 
 #[cfg(test)]

@@ -2,15 +2,18 @@
 //!
 //! ```text
 //!   first session idle, others left  ->  promote one
-//!   first session idle, none left    ->  out of both indexes  ->  quarantine
-//!                                        ->  port free  ->  block free  ->  home gone
+//!   first session idle, none left    ->  out of the outbound index  ->  quarantine
+//!                                        ->  port free, out of the inbound index  ->  block free  ->  home gone
 //! ```
 //!
+//! Only what lies in our lanes ends. Of others' mappings the walk tells the owner that they are in use (`touch.rs`).
 //! TCP closed by two FINs skips the quarantine, and without translation there is none.
 
 use weir_flow::{Hash, Record, RecordId};
 
+use crate::change::Table;
 use crate::endpoint::Tick;
+use crate::journal::News;
 use crate::mapping::{Kind, Mapping};
 use crate::nat::{Nat, WALK_STEP};
 use crate::port_choice::Seat;
@@ -33,11 +36,28 @@ impl Nat {
         let (mut left, mut ends, mut laps) = (budget, 0, 0);
         while left > 0 && ends < ends_max {
             let step = left.min(WALK_STEP);
-            let (due, mappings, timeouts) = (&mut self.due, &self.mappings, &self.policy.timeouts);
-            let has_wrapped = self.sessions.walk(&mut self.session_cursor, step, |id, _, session| {
+            let Self { sessions, due, mappings, lanes, journal, policy, .. } = self;
+            let timeouts = &policy.timeouts;
+            let has_wrapped = sessions.walk(&mut self.session_cursor, step, |id, slab, session| {
+                if session.is_address() {
+                    return;
+                }
                 let protocol = mappings.get(session.mapping).protocol;
-                if !session.is_address() && session.remote.is_expired(protocol, timeouts, now) {
+                let lane = lanes.get(slab);
+                if lane.has_run_out(&session.remote, protocol, timeouts, now) {
                     due.push(id);
+                } else if !lane.is_owned {
+                    if session.is_touch_due(protocol, timeouts, now)
+                        && journal.touch(Table::Sessions, slab, session.version(), id)
+                    {
+                        session.note_touch(protocol, timeouts, now);
+                    }
+                } else if slab == lanes.local()
+                    && !lanes.get(mappings.slab_of(session.mapping)).is_owned
+                {
+                    // The mapping's owner knows nothing of this remote: it is the mapping that is in use.
+                    let first = &mut mappings.get_mut(session.mapping).first;
+                    first.last_seen = first.last_seen.later(session.remote.last_seen, now);
                 }
             });
             ends += self.due.len();
@@ -58,17 +78,25 @@ impl Nat {
         let (mut left, mut ends, mut laps) = (budget, 0, 0);
         while left > 0 && ends < ends_max {
             let step = left.min(WALK_STEP);
-            let (due, policy) = (&mut self.due, &self.policy);
-            let has_wrapped = self.mappings.walk(&mut self.mapping_cursor, step, |id, _, mapping| {
+            let Self { mappings, due, lanes, journal, policy, .. } = self;
+            let timeouts = &policy.timeouts;
+            let has_wrapped = mappings.walk(&mut self.mapping_cursor, step, |id, slab, mapping| {
+                let lane = lanes.get(slab);
                 let is_due = match mapping.kind {
-                    Kind::Live => mapping.first.is_expired(mapping.protocol, &policy.timeouts, now),
+                    Kind::Live => lane.has_run_out(&mapping.first, mapping.protocol, timeouts, now),
                     Kind::Quarantined => {
-                        now.since(mapping.first.last_seen) >= policy.quarantine_sec
+                        lane.is_owned
+                            && lane.idle_sec(mapping.first.last_seen, now) >= policy.quarantine_sec
                     }
                     Kind::Free => false,
                 };
                 if is_due {
                     due.push(id);
+                } else if !lane.is_owned
+                    && mapping.is_touch_due(timeouts, now)
+                    && journal.touch(Table::Mappings, slab, mapping.version(), id)
+                {
+                    mapping.note_touch(timeouts, now);
                 }
             });
             ends += self.due.len();
@@ -88,11 +116,11 @@ impl Nat {
     /// Asks for the lines that the end of a mapping, or of its quarantine, will write.
     fn prefetch_end(&self, id: RecordId) {
         let mapping = self.mappings.get(id);
+        let (outbound, inbound) = self.hashes_of(mapping);
         if mapping.kind == Kind::Live {
-            let (outbound, inbound) = self.hashes_of(mapping);
             self.prefetch_outbound(outbound);
-            self.prefetch_inbound(inbound);
         } else {
+            self.prefetch_inbound(inbound);
             let block = self.ports.block_of(mapping.address, mapping.public_port);
             self.ports.prefetch(block, mapping.protocol, mapping.public_port);
         }
@@ -100,7 +128,7 @@ impl Nat {
     }
 
     /// The keys of a mapping in the two indexes.
-    fn hashes_of(&self, mapping: &Mapping) -> (Hash, Hash) {
+    pub(crate) fn hashes_of(&self, mapping: &Mapping) -> (Hash, Hash) {
         let outbound = self.outbound_hash(&mapping.home(), mapping.inside(), mapping.protocol);
         (outbound, self.inbound_hash(mapping.public(), mapping.protocol))
     }
@@ -123,8 +151,14 @@ impl Nat {
     /// Has a mapping run out that the walk has not collected yet?
     pub(crate) fn is_mapping_over(&self, id: RecordId, now: Tick) -> bool {
         let mapping = self.mappings.get(id);
-        mapping.sessions == 0
-            && mapping.first.is_expired(mapping.protocol, &self.policy.timeouts, now)
+        mapping.sessions == 0 && self.has_first_run_out(id, now)
+    }
+
+    /// Has the first session of a mapping been silent for too long?
+    pub(crate) fn has_first_run_out(&self, id: RecordId, now: Tick) -> bool {
+        let mapping = self.mappings.get(id);
+        let lane = self.lanes.get(self.mappings.slab_of(id));
+        lane.has_run_out(&mapping.first, mapping.protocol, &self.policy.timeouts, now)
     }
 
     /// Ends a live mapping without further sessions.
@@ -142,10 +176,9 @@ impl Nat {
             && self.policy.enabled
             && self.policy.quarantine_sec > 0;
         let mapping = *mapping;
-        let (outbound, inbound) = self.hashes_of(&mapping);
+        let (outbound, _) = self.hashes_of(&mapping);
         let was_outbound = self.outbound_index.remove(outbound, id.0);
-        let was_inbound = self.inbound_index.remove(inbound, id.0);
-        assert!(was_outbound && was_inbound, "a live mapping is in both indexes");
+        assert!(was_outbound, "a live mapping is in both indexes");
         self.subscribers.get_mut(mapping.subscriber).flows -= 1;
         self.flows -= 1;
         if needs_quarantine {
@@ -153,6 +186,7 @@ impl Nat {
             mapping.kind = Kind::Quarantined;
             mapping.first.last_seen = now;
             self.quarantined += 1;
+            self.note_mapping(News::Changed, id);
         } else {
             self.free_mapping(id);
         }
@@ -160,8 +194,20 @@ impl Nat {
 
     /// Gives port and slot back; the home goes with its last record.
     fn free_mapping(&mut self, id: RecordId) {
+        self.note_mapping(News::Ended, id);
+        let mapping = self.release_holding(id);
+        self.mappings.free(id);
+        self.subscribers.get_mut(mapping.subscriber).records -= 1;
+        self.dismiss_home(mapping.subscriber);
+    }
+
+    /// Takes a mapping that holds its port and nothing else out of the inbound index, and gives the port back.
+    pub(crate) fn release_holding(&mut self, id: RecordId) -> Mapping {
         let mapping = *self.mappings.get(id);
         assert!(mapping.is_live(), "a record is freed once");
+        let hash = self.inbound_hash(mapping.public(), mapping.protocol);
+        let was_inbound = self.inbound_index.remove(hash, id.0);
+        assert!(was_inbound, "the holder of a port is in the inbound index");
         if self.policy.enabled {
             let seat = Seat {
                 subscriber: mapping.subscriber,
@@ -170,8 +216,6 @@ impl Nat {
             };
             self.give_port_back(&seat, mapping.protocol);
         }
-        self.mappings.free(id);
-        self.subscribers.get_mut(mapping.subscriber).records -= 1;
-        self.dismiss_home(mapping.subscriber);
+        mapping
     }
 }

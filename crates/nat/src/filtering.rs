@@ -25,9 +25,7 @@ impl Nat {
             Filtering::EndpointIndependent => true,
             Filtering::AddressDependent => {
                 let mapping = self.mappings.get(id);
-                let is_first_live = now.is_none_or(|now| {
-                    !mapping.first.is_expired(mapping.protocol, &self.policy.timeouts, now)
-                });
+                let is_first_live = now.is_none_or(|now| !self.has_first_run_out(id, now));
                 (is_first_live && mapping.first.address == remote.address)
                     || self.find_session(id, SessionKey::Address(remote.address)).is_some()
             }
@@ -35,7 +33,7 @@ impl Nat {
         }
     }
 
-    fn has_session(&self, id: RecordId, remote: Endpoint) -> bool {
+    pub(crate) fn has_session(&self, id: RecordId, remote: Endpoint) -> bool {
         self.mappings.get(id).first.is(remote)
             || self.find_session(id, SessionKey::Remote(remote)).is_some()
     }
@@ -57,7 +55,7 @@ impl Nat {
         protocol: Protocol,
     ) -> Option<Endpoint> {
         let hash = self.outbound_hash(home, inside, protocol);
-        let id = self.find_outbound(hash, home, inside, protocol)?;
+        let id = self.find_outbound_to(hash, home, inside, remote, protocol)?;
         let was_delivered = self.has_session(id, remote) || self.lets_in(id, remote, None);
         was_delivered.then(|| self.mappings.get(id).public())
     }

@@ -1,11 +1,11 @@
 //! Ending everything a home holds, in pieces between bursts: a home may hold a whole public address.
 
-use weir_flow::{RecordId, SlabId};
+use weir_flow::RecordId;
 
 use crate::endpoint::{Protocol, Tick};
+use crate::lane::{LANES, slab_of};
 use crate::mapping::Kind;
 use crate::nat::Nat;
-use crate::port_block::LANES;
 
 /// Slots of a slab that one piece looks at, without translation.
 const SLOTS_PER_PIECE: usize = 256;
@@ -43,7 +43,7 @@ impl Flush {
 }
 
 impl Nat {
-    /// Prepares to end all mappings of the homes with this outer address.
+    /// Prepares to end all mappings of the homes with this outer address, as far as they lie in our lanes.
     pub fn begin_flush(&self, outer: u32) -> Flush {
         let homes = self.subscribers.with_outer(outer);
         Flush { outer, homes, place: Place::Start, ids: Vec::new(), ended: 0 }
@@ -71,6 +71,10 @@ impl Nat {
         !flush.homes.is_empty()
     }
 
+    fn is_ours(&self, mapping: RecordId) -> bool {
+        self.lanes.get(self.mappings.slab_of(mapping)).is_owned
+    }
+
     /// Collects the next mappings of a home and returns where to go on; `None` when it is done.
     fn find_piece(&self, home: u32, flush: &mut Flush) -> Option<Place> {
         match flush.place {
@@ -84,7 +88,8 @@ impl Nat {
                     let number = Protocol::ALL[protocol];
                     self.ports.each_taken(block, number, |public| {
                         let hash = self.inbound_hash(public, number);
-                        flush.ids.extend(self.find_inbound(hash, public, number));
+                        let found = self.find_inbound(hash, public, number);
+                        flush.ids.extend(found.filter(|&id| self.is_ours(id)));
                     });
                 }
                 match protocol + 1 {
@@ -98,10 +103,11 @@ impl Nat {
                 }
             }
             Place::Slot(slot) => {
-                let slab = SlabId(u32::from(self.subscribers.get(home).shard.0) * LANES);
-                let ids = &mut flush.ids;
+                let shard = self.subscribers.get(home).shard;
+                let slab = slab_of(shard, self.ports.lanes(shard).trailing_zeros() % LANES);
+                let (ids, is_ours) = (&mut flush.ids, self.lanes.get(slab).is_owned);
                 let is_its = |mapping: &crate::mapping::Mapping| {
-                    mapping.kind == Kind::Live && mapping.subscriber == home
+                    mapping.kind == Kind::Live && mapping.subscriber == home && is_ours
                 };
                 let next = self.mappings.walk_slab(slab, slot, SLOTS_PER_PIECE, |id, mapping| {
                     if is_its(mapping) {

@@ -34,7 +34,37 @@ pub struct ShardGauges {
     pub blocks_total: u32,
 }
 
+/// What is on its way to and from other workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MirrorGauges {
+    /// Marks of changes that nobody has read yet.
+    pub journal: usize,
+    /// Copies that look-ups do not find yet.
+    pub backlog: usize,
+    pub changes_applied_total: u64,
+    /// Changes of which the same or something newer was known.
+    pub changes_old_total: u64,
+    /// Changes of lanes that are ours.
+    pub changes_ours_total: u64,
+    /// Changes that are no record of their lane.
+    pub changes_invalid_total: u64,
+    /// Copies that no table had room for.
+    pub changes_full_total: u64,
+}
+
 impl Nat {
+    pub fn mirror_gauges(&self) -> MirrorGauges {
+        MirrorGauges {
+            journal: self.journal.len(),
+            backlog: self.backlog.len(),
+            changes_applied_total: self.totals.changes_applied,
+            changes_old_total: self.totals.changes_old,
+            changes_ours_total: self.totals.changes_ours,
+            changes_invalid_total: self.totals.changes_invalid,
+            changes_full_total: self.totals.changes_full,
+        }
+    }
+
     pub fn gauges(&self) -> Gauges {
         let tables = self.table_bytes();
         Gauges {

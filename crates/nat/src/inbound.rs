@@ -3,10 +3,11 @@
 use weir_flow::{Hash, RecordId};
 
 use crate::endpoint::{Protocol, Tick};
+use crate::journal::News;
 use crate::mapping::{Kind, Mapping, Remote};
 use crate::nat::{Nat, Policy};
 use crate::packet::{Delivery, Inbound, Refusal};
-use crate::session_state::Sender;
+use crate::session_state::{Sender, SessionState};
 use crate::tcp_state;
 
 impl Nat {
@@ -38,13 +39,24 @@ impl Nat {
         packet: &Inbound,
         now: Tick,
     ) -> Result<Delivery, Refusal> {
-        let id =
-            self.find_inbound(hash, packet.public, packet.protocol).ok_or(Refusal::NoMapping)?;
+        let mut found = self.find_inbound(hash, packet.public, packet.protocol);
+        if found.is_none() && self.has_backlog() {
+            self.drain_on_miss();
+            found = self.find_inbound(hash, packet.public, packet.protocol);
+        }
+        let id = found.ok_or(Refusal::NoMapping)?;
         let mapping = self.mappings.get_mut(id);
         if let Some(delivery) = mapping.inbound_first(packet, &self.policy, now) {
             return Ok(delivery);
         }
         let delivery = mapping.delivery();
+        if self.is_held_first(id, packet.remote, now) {
+            let first = &mut self.mappings.get_mut(id).first;
+            if note_inbound(first, packet, &self.policy, now) {
+                self.note_mapping(News::Changed, id);
+            }
+            return Ok(delivery);
+        }
         self.inbound_further(id, packet, now)?;
         Ok(delivery)
     }
@@ -57,7 +69,10 @@ impl Nat {
         now: Tick,
     ) -> Result<(), Refusal> {
         if let Some(session) = self.live_session(id, packet.remote, now) {
-            note_inbound(&mut self.sessions.get_mut(session).remote, packet, &self.policy, now);
+            let remote = &mut self.sessions.get_mut(session).remote;
+            if note_inbound(remote, packet, &self.policy, now) {
+                self.note_session(News::Changed, session);
+            }
             return Ok(());
         }
         if self.is_mapping_over(id, now) {
@@ -91,28 +106,43 @@ impl Mapping {
         Delivery { home: self.home(), inside: self.inside() }
     }
 
-    /// Notes a packet of the first session; None, and nothing changed, if it is another's or the session has run out.
+    /// Notes a packet of the first session; None, and nothing changed, if it is another's, if the session has run out,
+    /// or if replicas must know of the packet.
     #[inline(always)]
     fn inbound_first(&mut self, packet: &Inbound, policy: &Policy, now: Tick) -> Option<Delivery> {
         let first = &mut self.first;
         if !first.is(packet.remote) || first.is_expired(packet.protocol, &policy.timeouts, now) {
             return None;
         }
-        note_inbound(first, packet, policy, now);
+        let (state, refresh) = seen_inbound(first, packet, policy);
+        if state != first.state && policy.is_replicated {
+            return None;
+        }
+        first.note(state, refresh, now);
         Some(self.delivery())
     }
 }
 
-/// Notes an inbound packet. Which of them keep the session alive:
+/// What an inbound packet does to a session. Which of them keep it alive:
 /// - TCP: those of a connection that the inside has a part in; a remote alone keeps nothing alive.
 /// - UDP and ICMP: RFC 4787 REQ-6a: "The NAT mapping Refresh Direction MAY have a "NAT Inbound
 ///   refresh behavior" of "True"."
-#[inline]
-fn note_inbound(remote: &mut Remote, packet: &Inbound, policy: &Policy, now: Tick) {
+///
+/// Returns the state after the packet, and whether it refreshes.
+#[inline(always)]
+fn seen_inbound(remote: &Remote, packet: &Inbound, policy: &Policy) -> (SessionState, bool) {
     let state = remote.state.after(packet.protocol, Sender::Remote, packet.tcp_flags);
     let refresh = match packet.protocol {
         Protocol::Tcp => state.is_joined_by_inside(),
         Protocol::Udp | Protocol::Icmp => policy.udp_inbound_refresh,
     };
-    remote.note(state, refresh, now);
+    (state, refresh)
+}
+
+/// Notes an inbound packet. Returns whether replicas must know: what TCP has seen; which sides of the others have
+/// spoken the next packet shows.
+#[inline]
+fn note_inbound(remote: &mut Remote, packet: &Inbound, policy: &Policy, now: Tick) -> bool {
+    let (state, refresh) = seen_inbound(remote, packet, policy);
+    remote.note(state, refresh, now) && packet.protocol == Protocol::Tcp
 }

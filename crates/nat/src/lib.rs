@@ -19,23 +19,35 @@
 //! - No two inside endpoints hold the same public (address, port, protocol): a port has one bit,
 //!   and each set bit one record, live or in quarantine.
 //! - A record lies in the slab (shard, lane of its public port's block).
+//! - Only what lies in lanes of ours begins, changes or ends here; of others' lanes there are copies (`lane.rs`).
 //! - Nothing is allocated after [`Nat::new`], except the vectors that admin calls return.
 #![forbid(unsafe_code)]
 
 mod address_ranges;
 mod admin;
+mod backlog;
 mod block_event;
+mod change;
+mod change_body;
 mod config;
 mod config_check;
+mod doubtful;
 mod endpoint;
 mod expire;
 mod filtering;
 mod flush;
 mod gauges;
 mod inbound;
+mod journal;
+mod lane;
+mod lane_copy;
 mod mapping;
+mod mirror;
+mod mirror_clear;
+mod mirror_session;
 mod nat;
 mod outbound;
+mod ownership;
 mod packet;
 mod port_block;
 mod port_choice;
@@ -49,9 +61,12 @@ mod subscriber;
 mod table_bytes;
 mod tcp_state;
 mod timeouts;
+mod touch;
 
 #[cfg(test)]
 mod audit;
+#[cfg(test)]
+mod mirror_tests;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
@@ -62,13 +77,16 @@ extern crate self as weir_nat;
 
 pub use address_ranges::AddressRanges;
 pub use block_event::{BlockEvent, BlockEventKind};
+pub use change::{Applied, BODY_MAX, Change, ChangeKind};
 pub use config::{Filtering, NatConfig, Pooling, ShardConfig};
 pub use config_check::{
-    FLOWS_MAX, NatError, PORT_BLOCK_MAX, PORT_BLOCK_MIN, PUBLIC_ADDRESSES_MAX, SHARDS_MAX,
+    FLOWS_MAX, FLOWS_MAX_REPLICATED, NatError, PORT_BLOCK_MAX, PORT_BLOCK_MIN,
+    PUBLIC_ADDRESSES_MAX, REPLICAS_MAX, SHARDS_MAX, check_reserve_lanes,
 };
 pub use endpoint::{Endpoint, Home, Protocol, ShardId, ShardIndex, Tick};
 pub use flush::Flush;
-pub use gauges::{Gauges, ShardGauges};
+pub use gauges::{Gauges, MirrorGauges, ShardGauges};
+pub use lane::LANES;
 pub use nat::Nat;
 pub use outbound::{Opening, SubscriberSlot};
 pub use packet::{Delivery, Inbound, Outbound, Refusal};

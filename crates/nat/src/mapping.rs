@@ -10,7 +10,8 @@
 //!
 //! Each public port that is not free has exactly one record: `Live` while it is in use, then
 //! `Quarantined` in the same slot until the port may be given again. A record in quarantine is in
-//! no index and counts as no flow; its `last_seen` is when it ended. While a record is free,
+//! the inbound index alone, as the holder of its port, and counts as no flow; its `last_seen` is
+//! when it ended. While a record is free,
 //! `sessions_head` carries the link of the slab's free list.
 
 use weir_flow::{Record, RecordId};
@@ -78,15 +79,17 @@ impl Remote {
     }
 
     /// Notes a packet; writes only what changed, so that an established flow dirties its line once
-    /// per tick.
+    /// per tick. Returns whether the state changed.
     #[inline]
-    pub(crate) fn note(&mut self, state: SessionState, refresh: bool, now: Tick) {
-        if self.state != state {
+    pub(crate) fn note(&mut self, state: SessionState, refresh: bool, now: Tick) -> bool {
+        let has_changed = self.state != state;
+        if has_changed {
             self.state = state;
         }
         if refresh && self.last_seen != now {
             self.last_seen = now;
         }
+        has_changed
     }
 }
 
@@ -128,6 +131,12 @@ impl Mapping {
     pub(crate) const KEYED: u16 = 1 << 0;
     /// A session has ended otherwise than by two FINs, so the port needs its quarantine.
     pub(crate) const UNCLEAN: u16 = 1 << 1;
+    /// A mark in the journal waits for it.
+    pub(crate) const MARKED: u16 = 1 << 2;
+    /// A copy that is in no index yet and has no subscriber.
+    pub(crate) const WAITING: u16 = 1 << 3;
+    /// The upper byte: when its owner was last told of traffic, see `touch.rs`.
+    pub(crate) const TOUCHED_SHIFT: u32 = 8;
 
     pub(crate) fn inside(&self) -> Endpoint {
         Endpoint::new(self.inside_address, self.inside_port)
@@ -145,13 +154,15 @@ impl Mapping {
         Home { shard: self.shard, outer: self.outer, gre_key: self.gre_key() }
     }
 
-    /// Remembers the key to echo; writes only when it changed.
+    /// Remembers the key to echo; writes only when it changed, and returns whether it did.
     #[inline]
-    pub(crate) fn note_gre_key(&mut self, key: Option<u32>) {
-        if self.gre_key() != key {
+    pub(crate) fn note_gre_key(&mut self, key: Option<u32>) -> bool {
+        let has_changed = self.gre_key() != key;
+        if has_changed {
             self.gre_key = key.unwrap_or(0);
             self.flags = (self.flags & !Self::KEYED) | if key.is_some() { Self::KEYED } else { 0 };
         }
+        has_changed
     }
 
     #[inline]

@@ -17,10 +17,10 @@ use crate::audit::audit;
 const QUARANTINE_SEC: u32 = 120;
 
 /// xorshift64*: the test must not lean on the generator under test.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, bound: u32) -> u32 {
+    pub(crate) fn below(&mut self, bound: u32) -> u32 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

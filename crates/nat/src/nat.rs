@@ -4,12 +4,15 @@
 use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
 
 use crate::address_ranges::{AddressRanges, home_addresses, public_addresses};
+use crate::backlog::{BACKLOG_MAX, Backlog};
 use crate::block_event::{BlockEvent, BlockEventKind, BlockEvents};
 use crate::config::{Filtering, NatConfig, Pooling};
 use crate::config_check::{self, NatError};
 use crate::endpoint::{Endpoint, Home, Protocol, ShardId, Tick};
-use crate::mapping::Mapping;
-use crate::port_block::{ALL_LANES, BlockId, PortBlocks};
+use crate::journal::{Journal, MARKS_MAX};
+use crate::lane::Lanes;
+use crate::mapping::{Kind, Mapping};
+use crate::port_block::{BlockId, PortBlocks};
 use crate::random::Random;
 use crate::seats::{quota_blocks as quota_blocks_of, seats};
 use crate::session::{Session, SessionKey};
@@ -33,6 +36,10 @@ pub(crate) struct Policy {
     pub(crate) flows_per_subscriber: u32,
     pub(crate) quarantine_sec: u32,
     pub(crate) timeouts: Timeouts,
+    /// Are there other workers that mirror our lanes, and whose lanes we mirror?
+    pub(crate) is_replicated: bool,
+    /// Translating, and on its own: what nearly every mapping is made under.
+    pub(crate) is_plain: bool,
 }
 
 /// What has happened so far.
@@ -40,6 +47,11 @@ pub(crate) struct Policy {
 pub(crate) struct Totals {
     pub(crate) flow_creates: u64,
     pub(crate) flow_expired: u64,
+    pub(crate) changes_applied: u64,
+    pub(crate) changes_old: u64,
+    pub(crate) changes_ours: u64,
+    pub(crate) changes_invalid: u64,
+    pub(crate) changes_full: u64,
 }
 
 /// Mappings, sessions, subscribers and ports of the shards of one worker. One thread owns it;
@@ -62,6 +74,9 @@ pub struct Nat {
     pub(crate) random: Random,
     pub(crate) events: BlockEvents,
     pub(crate) totals: Totals,
+    pub(crate) lanes: Lanes,
+    pub(crate) journal: Journal,
+    pub(crate) backlog: Backlog,
     /// Live mappings plus further sessions.
     pub(crate) flows: u32,
     pub(crate) quarantined: u32,
@@ -99,6 +114,8 @@ impl Nat {
                 flows_per_subscriber: config.flows_per_subscriber,
                 quarantine_sec: config.quarantine_sec,
                 timeouts: config.timeouts,
+                is_replicated: config.replicas > 0,
+                is_plain: config.enabled && config.replicas == 0,
             },
             shard_ids: config.shards.iter().map(|shard| shard.id).collect(),
             homes: home_addresses(&config.subscribers),
@@ -110,12 +127,15 @@ impl Nat {
             inbound_index: Index::new(slots.mappings)?,
             session_index: Index::new(slots.sessions)?,
             mappings: Slabs::new(slots.mappings, slots.slabs)?,
-            sessions: Slabs::new(slots.sessions, slots.slabs)?,
-            ports: PortBlocks::new(&config, ALL_LANES)?,
+            sessions: Slabs::new(slots.sessions, slots.session_slabs)?,
+            ports: PortBlocks::new(&config)?,
             subscribers: Subscribers::new(&config, quota_blocks)?,
             random: Random::new([seed[2], seed[3]]),
             events: BlockEvents::new(),
             totals: Totals::default(),
+            lanes: Lanes::new(config.shards.len()),
+            journal: Journal::new(if config.replicas > 0 { MARKS_MAX } else { 0 }),
+            backlog: Backlog::new(if config.replicas > 0 { BACKLOG_MAX } else { 0 }),
             flows: 0,
             quarantined: 0,
             now: Tick(0),
@@ -218,7 +238,10 @@ impl Nat {
         protocol: Protocol,
     ) -> Option<RecordId> {
         self.inbound_index
-            .find(hash, |id| self.mappings.get(RecordId(id)).is_public(public, protocol))
+            .find(hash, |id| {
+                let mapping = self.mappings.get(RecordId(id));
+                mapping.is_public(public, protocol) && mapping.kind == Kind::Live
+            })
             .map(RecordId)
     }
 
@@ -292,7 +315,7 @@ pub(crate) fn quota_blocks(config: &NatConfig) -> Result<u32, NatError> {
         config.shards.iter().map(|shard| seats(shard, config).blocks_total).max().unwrap_or(0);
     let quota = quota_blocks_of(config).min(u32::try_from(blocks_max).unwrap_or(u32::MAX));
     let subscribers: u64 = config.shards.iter().map(|shard| u64::from(shard.subscribers_max)).sum();
-    if u64::from(quota) * subscribers > BLOCK_LISTS_MAX {
+    if u64::from(quota) * u64::from(config.lists_per_home()) * subscribers > BLOCK_LISTS_MAX {
         return Err(NatError::QuotaTimesSubscribers { quota, subscribers });
     }
     Ok(quota)

@@ -4,15 +4,16 @@ use weir_flow::{Hash, RecordId, SlabId};
 
 use crate::block_event::BlockEventKind;
 use crate::endpoint::{Endpoint, Home, Protocol, Tick};
+use crate::journal::News;
+use crate::lane::slab_of;
 use crate::mapping::{Kind, Mapping, Remote};
-use crate::nat::Nat;
+use crate::nat::{Nat, Policy};
 use crate::packet::{Outbound, Refusal};
-use crate::port_block::{BlockId, LANES};
+use crate::port_block::BlockId;
 use crate::port_choice::Seat;
-use crate::session_state::Sender;
+use crate::session_state::{Sender, SessionState};
 use crate::subscriber::NO_ADDRESS;
 use crate::tcp_state;
-use crate::timeouts::Timeouts;
 
 /// Where a subscriber lies, until anything is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl Nat {
         let mapping = self.mappings.get_mut(candidate);
         let is_it = mapping.kind == Kind::Live
             && mapping.is_inside(&packet.home, packet.inside, packet.protocol, self.policy.by_key);
-        if is_it { mapping.outbound_first(packet, &self.policy.timeouts, now) } else { None }
+        if is_it { mapping.outbound_first(packet, &self.policy, now) } else { None }
     }
 
     /// Translates a packet from a home that has its mapping, whatever its session: returns the public endpoint.
@@ -64,19 +65,30 @@ impl Nat {
         packet: &Outbound,
         now: Tick,
     ) -> Result<Option<Endpoint>, Refusal> {
-        let Some(id) = self.find_outbound(hash, &packet.home, packet.inside, packet.protocol)
-        else {
-            return Ok(None);
-        };
+        let mut found = self.find_outbound_of(hash, packet);
+        if self.has_backlog() && !found.is_some_and(|id| self.has_session(id, packet.remote)) {
+            self.drain_on_miss();
+            found = self.find_outbound_of(hash, packet);
+        }
+        let Some(id) = found else { return Ok(None) };
         // RFC 4787 REQ-1, RFC 5382 REQ-1: "A NAT MUST have an "Endpoint-Independent Mapping"
         // behavior." The remote is no part of what was looked up.
         let mapping = self.mappings.get_mut(id);
-        if let Some(public) = mapping.outbound_first(packet, &self.policy.timeouts, now) {
+        if let Some(public) = mapping.outbound_first(packet, &self.policy, now) {
             return Ok(Some(public));
         }
-        mapping.note_gre_key(packet.home.gre_key);
+        let mut is_news = mapping.note_gre_key(packet.home.gre_key);
         let public = mapping.public();
-        self.outbound_further(id, packet, now)?;
+        let is_held = self.is_held_first(id, packet.remote, now);
+        if is_held {
+            is_news |= note_outbound(&mut self.mappings.get_mut(id).first, packet, now);
+        }
+        if is_news {
+            self.note_mapping(News::Changed, id);
+        }
+        if !is_held {
+            self.outbound_further(id, packet, now)?;
+        }
         Ok(Some(public))
     }
 
@@ -106,7 +118,9 @@ impl Nat {
         now: Tick,
     ) -> Result<(), Refusal> {
         if let Some(session) = self.live_session(id, packet.remote, now) {
-            note_outbound(&mut self.sessions.get_mut(session).remote, packet, now);
+            if note_outbound(&mut self.sessions.get_mut(session).remote, packet, now) {
+                self.note_session(News::Changed, session);
+            }
             return Ok(());
         }
         self.check_opening(packet.protocol, packet.tcp_flags)?;
@@ -202,7 +216,11 @@ impl Nat {
             let seat = self.take_port(subscriber, packet.protocol)?;
             (seat, self.ports.address_of(seat.block), self.ports.lane(seat.block))
         } else {
-            (Seat { subscriber, block: BlockId::NONE, public: packet.inside }, NO_ADDRESS, 0)
+            let lanes = self.ports.lanes(packet.home.shard);
+            let seat = Seat { subscriber, block: BlockId::NONE, public: packet.inside };
+            // Without blocks any lane of ours will do.
+            let lane = (lanes != 0).then(|| lanes.trailing_zeros());
+            (seat, NO_ADDRESS, lane.ok_or(Refusal::PortsExhausted)?)
         };
         let home = self.subscribers.get_mut(subscriber);
         home.records += 1;
@@ -211,7 +229,7 @@ impl Nat {
         let inbound_hash = self.inbound_hash(seat.public, packet.protocol);
         self.inbound_index.prefetch(inbound_hash);
         // A lane of a shard has its own records.
-        let slab = SlabId(u32::from(packet.home.shard.0) * LANES + lane);
+        let slab = slab_of(packet.home.shard, lane);
         self.mappings.prefetch_next(slab);
         Ok(Opening { inbound_hash, seat, address, slab })
     }
@@ -243,20 +261,26 @@ impl Nat {
         opening: &Opening,
         now: Tick,
     ) -> Result<Endpoint, Refusal> {
-        let is_free = match self.policy.enabled {
+        let is_free = match self.policy.is_plain {
             true => Ok(()),
             false => self.check_inside_is_free(&{ *packet }, now),
         };
         let written = is_free.and_then(|()| {
             self.write_mapping(hash, packet, opening, now).ok_or(Refusal::TableFull)
         });
-        if let Err(refusal) = written {
-            self.undo(opening, packet.protocol);
-            return Err(refusal);
-        }
+        let id = match written {
+            Ok(id) => id,
+            Err(refusal) => {
+                self.undo(opening, packet.protocol);
+                return Err(refusal);
+            }
+        };
         self.totals.flow_creates += 1;
         let Seat { subscriber, block, public } = opening.seat;
-        if self.policy.enabled && self.ports.note_use(block) {
+        if !self.policy.is_plain {
+            self.note_mapping(News::Begun, id);
+        }
+        if block != BlockId::NONE && self.ports.note_use(block) {
             self.push_block_event(BlockEventKind::Allocated, subscriber, block);
         }
         Ok(public)
@@ -284,7 +308,7 @@ impl Nat {
         packet: &Outbound,
         opening: &Opening,
         now: Tick,
-    ) -> Option<()> {
+    ) -> Option<RecordId> {
         let id = self.mappings.alloc(opening.slab)?;
         if self.outbound_index.insert(hash, id.0).is_err() {
             self.mappings.free(id);
@@ -299,12 +323,15 @@ impl Nat {
         fill(mapping, packet, opening.seat.public, now);
         mapping.subscriber = opening.seat.subscriber;
         mapping.address = opening.address;
-        Some(())
+        Some(id)
     }
 
     /// Without translation an inside endpoint must be ours to announce and can belong to one home
     /// only.
     fn check_inside_is_free(&mut self, packet: &Outbound, now: Tick) -> Result<(), Refusal> {
+        if self.policy.enabled {
+            return Ok(());
+        }
         if self.public.shard_of(packet.inside.address) != Some(packet.home.shard) {
             return Err(Refusal::InsideNotPublic);
         }
@@ -323,32 +350,50 @@ impl Nat {
 
 impl Mapping {
     /// Notes a packet of the first session and returns the public endpoint; None, and nothing changed, if it is
-    /// another's or the session has run out.
+    /// another's, if the session has run out, or if replicas must know of the packet.
     #[inline(always)]
     fn outbound_first(
         &mut self,
         packet: &Outbound,
-        timeouts: &Timeouts,
+        policy: &Policy,
         now: Tick,
     ) -> Option<Endpoint> {
         let first = &mut self.first;
-        if !first.is(packet.remote) || first.is_expired(packet.protocol, timeouts, now) {
+        if !first.is(packet.remote) || first.is_expired(packet.protocol, &policy.timeouts, now) {
             return None;
         }
-        note_outbound(first, packet, now);
-        self.note_gre_key(packet.home.gre_key);
+        let (state, refresh) = seen_outbound(first, packet);
+        if state != first.state && policy.is_replicated {
+            return None;
+        }
+        if self.gre_key() != packet.home.gre_key {
+            if policy.is_replicated {
+                return None;
+            }
+            self.note_gre_key(packet.home.gre_key);
+        }
+        self.first.note(state, refresh, now);
         Some(self.public())
     }
 }
 
 /// RFC 4787 REQ-6: "The NAT mapping Refresh Direction MUST have a "NAT Outbound refresh behavior" of
 /// "True"." A RST in answer to a stranger is the exception, see `is_refreshed_by`.
-#[inline]
-fn note_outbound(remote: &mut Remote, packet: &Outbound, now: Tick) {
+///
+/// Returns the state after the packet, and whether it refreshes.
+#[inline(always)]
+fn seen_outbound(remote: &Remote, packet: &Outbound) -> (SessionState, bool) {
     let refresh =
         packet.protocol != Protocol::Tcp || remote.state.is_refreshed_by(packet.tcp_flags);
-    let state = remote.state.after(packet.protocol, Sender::Inside, packet.tcp_flags);
-    remote.note(state, refresh, now);
+    (remote.state.after(packet.protocol, Sender::Inside, packet.tcp_flags), refresh)
+}
+
+/// Notes an outbound packet. Returns whether replicas must know: what TCP has seen; which sides of the others have
+/// spoken the next packet shows.
+#[inline]
+fn note_outbound(remote: &mut Remote, packet: &Outbound, now: Tick) -> bool {
+    let (state, refresh) = seen_outbound(remote, packet);
+    remote.note(state, refresh, now) && packet.protocol == Protocol::Tcp
 }
 
 /// Everything but version, subscriber and position of the address.
@@ -365,5 +410,8 @@ fn fill(mapping: &mut Mapping, packet: &Outbound, public: Endpoint, now: Tick) {
     mapping.first =
         Remote::opened(packet.remote, packet.protocol, Sender::Inside, packet.tcp_flags, now);
     mapping.created = now;
-    mapping.note_gre_key(packet.home.gre_key);
+    if let Some(key) = packet.home.gre_key {
+        mapping.gre_key = key;
+        mapping.flags = Mapping::KEYED;
+    }
 }

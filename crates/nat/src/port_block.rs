@@ -13,17 +13,14 @@
 //! bits are all clear is released by its owner. In a block that straddles `port_min` the ports below
 //! it are marked taken at the start and never counted.
 
+use ipnet::Ipv4Net;
 use weir_flow::{OutOfMemory, Region};
 
 use crate::config::NatConfig;
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
+use crate::lane::{ALL_LANES, LANES};
 use crate::random::Random;
 use crate::seats::blocks_usable;
-
-/// Lanes of a shard. A lane has one writer in the cluster.
-pub(crate) const LANES: u32 = 8;
-/// A node on its own writes in all lanes.
-pub(crate) const ALL_LANES: u8 = 0xff;
 
 const SPACES: usize = Protocol::ALL.len();
 const WORD_BITS: u32 = u64::BITS;
@@ -64,6 +61,9 @@ struct ShardPool {
     /// Its addresses are `first..first + count` of `PortBlocks::addresses`.
     first: u32,
     count: u32,
+    /// The lanes we write, repeated over a word of the free bitmap: bit i stands for a block of lane i mod 8.
+    lanes: u64,
+    /// Free blocks in those lanes, and all of them.
     blocks_free: u32,
     blocks_total: u32,
     ports_used: u32,
@@ -77,11 +77,12 @@ pub(crate) struct PortBlocks {
     blocks_per_address: u32,
     address_shift: u32,
     port_min: u16,
-    /// The owned lanes, repeated over a word of the free bitmap: bit i stands for a block of lane i
-    /// mod 8.
-    lanes: u64,
+    /// Number of the first block of an address that can be given.
+    first_usable: u32,
     addresses: Vec<PublicAddress>,
     shards: Vec<ShardPool>,
+    /// Each prefix with the position of its first address, sorted by address.
+    prefixes: Vec<(Ipv4Net, u32)>,
     /// Per address one bit per block, set = free.
     free: Region<u64>,
     blocks: Region<Block>,
@@ -123,50 +124,57 @@ impl PortBlocks {
             + Region::<u64>::bytes_for(sizes.port_words)
     }
 
-    /// The pool of all shards, all blocks free. Without translation it is empty.
-    pub(crate) fn new(config: &NatConfig, owned_lanes: u8) -> Result<Self, OutOfMemory> {
+    /// The pool of all shards, all blocks free, all lanes ours. Without translation it is empty.
+    pub(crate) fn new(config: &NatConfig) -> Result<Self, OutOfMemory> {
         let block_ports = u32::from(config.port_block);
         let blocks_per_address = if config.enabled { 65_536 / block_ports } else { 0 };
-        let lanes = u64::from_ne_bytes([owned_lanes; 8]);
         let mut addresses = Vec::new();
+        let mut prefixes = Vec::new();
         let mut shards = Vec::new();
         for (index, shard) in config.shards.iter().enumerate() {
             let first = addresses.len() as u32;
-            let prefixes = shard.public.iter().filter(|_| config.enabled);
-            addresses.extend(prefixes.flat_map(|net| {
-                (u32::from(net.network())..=u32::from(net.broadcast())).map(|address| {
-                    PublicAddress { address, blocks_free: 0, shard: ShardIndex(index as u16) }
-                })
-            }));
+            for net in shard.public.iter().filter(|_| config.enabled) {
+                prefixes.push((*net, addresses.len() as u32));
+                let range = u32::from(net.network())..=u32::from(net.broadcast());
+                addresses.extend(range.map(|address| PublicAddress {
+                    address,
+                    blocks_free: 0,
+                    shard: ShardIndex(index as u16),
+                }));
+            }
             shards.push(ShardPool {
                 first,
                 count: addresses.len() as u32 - first,
+                lanes: lanes_word(ALL_LANES),
                 blocks_free: 0,
                 blocks_total: 0,
                 ports_used: 0,
             });
         }
+        prefixes.sort_unstable_by_key(|(net, _)| net.network());
         let sizes = Sizes::new(config, addresses.len());
         let mut pool = Self {
             block_ports,
             blocks_per_address,
             address_shift: blocks_per_address.max(1).ilog2(),
             port_min: config.port_min,
-            lanes,
+            first_usable: blocks_per_address.saturating_sub(blocks_usable(config)),
             free: Region::new(sizes.free_words, 0)?,
             blocks: Region::new(sizes.blocks, FREE_BLOCK)?,
             ports: Region::new(sizes.port_words, 0)?,
             addresses,
             shards,
+            prefixes,
         };
         if config.enabled {
-            pool.free_all(blocks_per_address - blocks_usable(config));
+            pool.free_all();
         }
         Ok(pool)
     }
 
-    /// Marks every block from number `first_usable` on free, and the ports below `port_min` taken.
-    fn free_all(&mut self, first_usable: u32) {
+    /// Marks every block that can be given free, and the ports below `port_min` taken.
+    fn free_all(&mut self) {
+        let first_usable = self.first_usable;
         for address in 0..self.addresses.len() as u32 {
             for number in first_usable..self.blocks_per_address {
                 self.set_free(BlockId(address * self.blocks_per_address + number), true);
@@ -190,7 +198,7 @@ impl PortBlocks {
         let word = &mut self.free[(address * words + number / WORD_BITS) as usize];
         let bit = 1u64 << (number % WORD_BITS);
         let shard = &mut self.shards[usize::from(self.addresses[address as usize].shard.0)];
-        let owned = u32::from(self.lanes & bit != 0);
+        let owned = u32::from(shard.lanes & bit != 0);
         if is_free {
             assert!(*word & bit == 0, "a block is freed once");
             *word |= bit;
@@ -260,13 +268,15 @@ impl PortBlocks {
         owner: u32,
         random: &mut Random,
     ) -> Option<BlockId> {
-        if self.addresses[address as usize].blocks_free == 0 {
+        let PublicAddress { blocks_free, shard, .. } = self.addresses[address as usize];
+        if blocks_free == 0 {
             return None;
         }
+        let lanes = self.shards[usize::from(shard.0)].lanes;
         let words = self.blocks_per_address.div_ceil(WORD_BITS) as usize;
         let bitmap = &self.free[address as usize * words..][..words];
         let start = random.below(self.blocks_per_address);
-        let number = first_set_from(bitmap, start, |word| word & self.lanes)?;
+        let number = first_set_from(bitmap, start, |word| word & lanes)?;
         let block = BlockId(address * self.blocks_per_address + number);
         self.set_free(block, false);
         self.blocks[block.0 as usize].owner = owner;
@@ -403,6 +413,11 @@ impl PortBlocks {
     }
 }
 
+/// A bit per lane, repeated for all blocks of a word.
+fn lanes_word(lanes: u8) -> u64 {
+    u64::from_ne_bytes([lanes; 8])
+}
+
 /// Position of the first set bit at or after `start`, going round. `view` turns a word of the
 /// bitmap into the one to search in.
 #[inline]
@@ -429,6 +444,8 @@ fn first_set_behind(
         (word != 0).then(|| index as u32 * WORD_BITS + word.trailing_zeros())
     })
 }
+
+mod shared;
 
 #[cfg(test)]
 #[path = "port_block_tests.rs"]

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use super::*;
 use crate::config::ShardConfig;
 use crate::endpoint::ShardId;
+use crate::lane::ALL_LANES;
 
 fn config(public: &str, port_block: u16) -> NatConfig {
     NatConfig {
@@ -20,7 +21,9 @@ fn config(public: &str, port_block: u16) -> NatConfig {
 }
 
 fn pool(public: &str, port_block: u16, owned_lanes: u8) -> PortBlocks {
-    PortBlocks::new(&config(public, port_block), owned_lanes).unwrap()
+    let mut pool = PortBlocks::new(&config(public, port_block)).unwrap();
+    pool.set_lanes(SHARD, owned_lanes);
+    pool
 }
 
 const SHARD: ShardIndex = ShardIndex(0);
@@ -186,4 +189,40 @@ fn searching_goes_round() {
     assert_eq!(first_set_from(&[0b1000, 1 << 63], 4, |word| word), Some(127));
     assert_eq!(first_set_from(&[0, 0], 64, |word| word), None);
     assert_eq!(first_set_from(&[1], 63, |word| word), Some(0));
+}
+
+/// Lanes change hands while blocks are open: what is free is counted anew, what is open stays.
+#[test]
+fn lanes_can_change_at_any_time() {
+    let mut random = Random::new([5, 6]);
+    let mut pool = pool("203.0.113.0/31", 64, ALL_LANES);
+    let mut open: Vec<BlockId> =
+        (0..300).map(|n| pool.open(n % 2, 1, &mut random).unwrap()).collect();
+    let total = pool.blocks_total(SHARD);
+    for lanes in [0b1000_0001, 0, 0b0111_1111, ALL_LANES] {
+        pool.set_lanes(SHARD, lanes);
+        let is_ours = |block: &&BlockId| lanes >> pool.lane(**block) & 1 != 0;
+        let held = open.iter().filter(is_ours).count() as u32;
+        assert_eq!(pool.blocks_free(SHARD) + held, pool.blocks_total(SHARD));
+        let opened: Vec<_> = (0..6).filter_map(|n| pool.open(n % 2, 1, &mut random)).collect();
+        assert_eq!(opened.len(), if lanes == 0 { 0 } else { 6 });
+        assert!(opened.iter().all(|&block| lanes >> pool.lane(block) & 1 != 0));
+        open.extend(opened);
+        pool.release(open.swap_remove(0));
+    }
+    assert_eq!(pool.blocks_total(SHARD), total);
+    assert_eq!(pool.blocks_free(SHARD) as usize + open.len(), total as usize);
+}
+
+#[test]
+fn an_address_tells_its_position() {
+    let mut config = config("203.0.113.0/30", 64);
+    config.shards[0].public.push("192.0.2.8/31".parse().unwrap());
+    let pool = PortBlocks::new(&config).unwrap();
+    for position in 0..6 {
+        assert_eq!(pool.position_of(pool.public_address(position)), Some(position));
+    }
+    for stranger in [0, 0xcb00_7104, 0xc000_0207, 0xc000_020a, u32::MAX] {
+        assert_eq!(pool.position_of(stranger), None);
+    }
 }

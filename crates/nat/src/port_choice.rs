@@ -8,6 +8,7 @@
 use crate::block_event::BlockEventKind;
 use crate::config::Pooling;
 use crate::endpoint::{Endpoint, Home, Protocol};
+use crate::lane::ALL_LANES;
 use crate::nat::Nat;
 use crate::packet::Refusal;
 use crate::port_block::BlockId;
@@ -55,8 +56,11 @@ impl Nat {
         let (home, blocks) = self.subscribers.with_blocks(subscriber);
         let has_room = home.ports_used[protocol.space()] < home.capacity;
         let block = match *blocks {
-            [block] if has_room => block,
-            _ if has_room => self.block_with_room(subscriber, protocol),
+            [block] if has_room && self.lanes.are_all_owned => block,
+            _ if has_room => match self.block_with_room(subscriber, protocol) {
+                Some(block) => block,
+                None => self.open_block(subscriber)?,
+            },
             _ => self.open_block(subscriber)?,
         };
         let public = self
@@ -67,35 +71,45 @@ impl Nat {
         Ok(Seat { subscriber, block, public })
     }
 
-    /// A random block of the subscriber with a free port. The home's own address comes first: with
-    /// soft pooling other addresses serve only what does not fit there.
+    /// A random block of the subscriber in a lane of ours with a free port; None if only others' have one. The
+    /// home's own address comes first: with soft pooling other addresses serve only what does not fit there.
     #[inline(never)]
-    fn block_with_room(&mut self, subscriber: u32, protocol: Protocol) -> BlockId {
-        let blocks = self.subscribers.blocks(subscriber);
-        let seat = self.subscribers.get(subscriber).seat;
+    fn block_with_room(&mut self, subscriber: u32, protocol: Protocol) -> Option<BlockId> {
+        let (home, blocks) = self.subscribers.with_blocks(subscriber);
+        let (seat, lanes) = (home.seat, self.ports.lanes(home.shard));
         let start = self.random.below(blocks.len() as u32) as usize;
         let (before, from) = blocks.split_at(start);
         let mut elsewhere = None;
         for &block in from.iter().chain(before) {
-            if self.ports.is_full(block, protocol) {
+            let is_ours = lanes >> self.ports.lane(block) & 1 != 0;
+            if !is_ours || self.ports.is_full(block, protocol) {
                 continue;
             }
             if self.ports.address_of(block) == seat {
-                return block;
+                return Some(block);
             }
             elsewhere = elsewhere.or(Some(block));
         }
-        elsewhere.expect("a subscriber with ports left has a block with room")
+        elsewhere
     }
 
     #[inline(never)]
     fn open_block(&mut self, subscriber: u32) -> Result<BlockId, Refusal> {
         // RFC 6888 REQ-4: "A CGN MUST support limiting the number of external ports (or,
         // equivalently, "identifiers" for ICMP) that are assigned per subscriber."
-        if self.subscribers.is_at_quota(subscriber) {
+        let (home, blocks) = self.subscribers.with_blocks(subscriber);
+        let (home, lanes) = (*home, self.ports.lanes(home.shard));
+        // What other workers gave is not refused to them, nor does it keep a home from being served here.
+        let ours = match lanes {
+            ALL_LANES => home.blocks,
+            _ => {
+                let is_ours = |block: &&BlockId| lanes >> self.ports.lane(**block) & 1 != 0;
+                blocks.iter().filter(is_ours).count() as u32
+            }
+        };
+        if self.subscribers.is_at_quota(ours) || self.subscribers.is_list_full(subscriber) {
             return Err(Refusal::PortsExhausted);
         }
-        let home = *self.subscribers.get(subscriber);
         let mut block = self.ports.open(home.seat, subscriber, &mut self.random);
         // RFC 7857 section 4: with paired pooling an implementation may refuse (hard) or use
         // another address (soft).
@@ -119,8 +133,10 @@ impl Nat {
         }
         let capacity = self.ports.capacity(seat.block);
         self.subscribers.remove_block(seat.subscriber, seat.block, capacity);
-        // A block that was opened for mappings that failed was never logged.
-        if self.ports.release(seat.block) {
+        // A block that was opened for mappings that failed was never logged; one of another's lane he logs.
+        let shard = self.subscribers.get(seat.subscriber).shard;
+        let is_ours = self.ports.lanes(shard) >> self.ports.lane(seat.block) & 1 != 0;
+        if self.ports.release(seat.block) && is_ours {
             self.push_block_event(BlockEventKind::Released, seat.subscriber, seat.block);
         }
     }

@@ -9,7 +9,7 @@
 //! address-dependent filtering there is also one `Address` record per remote address of further
 //! sessions, counting them in `references`: it answers "is there a session with this address,
 //! whatever the port" in one look-up and goes with the last of them. Address records are in no list
-//! and count as no flow. While a record is free, `next` carries the link of the slab's free list.
+//! and count as no flow. In a session `references` has notes of replication, and its highest bit set. While a record is free, `next` carries the link of the slab's free list.
 
 use weir_flow::{Record, RecordId};
 
@@ -26,9 +26,16 @@ pub(crate) struct Session {
     pub(crate) next: RecordId,
     pub(crate) previous: RecordId,
     pub(crate) remote: Remote,
-    /// 0 in a session; in an address record the number of further sessions with that address.
+    /// In an address record the number of further sessions with that address; in a session 0 or `NOTES` with the
+    /// bits below it.
     pub(crate) references: u32,
 }
+
+/// `references` of a session has notes: here, and in the lowest byte when its owner was last told of traffic.
+const NOTES: u32 = 1 << 31;
+/// A mark in the journal waits for it.
+const MARKED: u32 = 1 << 8;
+const TOUCHED: u32 = 0xff;
 
 const _: () = assert!(size_of::<Session>() == 32);
 
@@ -52,7 +59,25 @@ impl SessionKey {
 
 impl Session {
     pub(crate) fn is_address(&self) -> bool {
-        self.references > 0
+        (1..NOTES).contains(&self.references)
+    }
+
+    pub(crate) fn is_marked(&self) -> bool {
+        self.references & (NOTES | MARKED) == NOTES | MARKED
+    }
+
+    pub(crate) fn set_marked(&mut self, is_marked: bool) {
+        let bit = if is_marked { MARKED } else { 0 };
+        self.references = NOTES | (self.references & !MARKED) | bit;
+    }
+
+    /// When its owner was last told of traffic, see `touch.rs`.
+    pub(crate) fn touched(&self) -> u8 {
+        (self.references & TOUCHED) as u8
+    }
+
+    pub(crate) fn set_touched(&mut self, window: u8) {
+        self.references = NOTES | (self.references & !TOUCHED) | u32::from(window);
     }
 
     #[inline]

@@ -1,10 +1,11 @@
 //! The sessions of a mapping: opening one, finding one, ending one.
 
-use weir_flow::{Record, RecordId};
+use weir_flow::{Record, RecordId, SlabId};
 
 use crate::config::Filtering;
 use crate::endpoint::{Endpoint, Tick};
-use crate::mapping::Remote;
+use crate::journal::News;
+use crate::mapping::{Mapping, Remote};
 use crate::nat::Nat;
 use crate::packet::Refusal;
 use crate::session::SessionKey;
@@ -34,7 +35,8 @@ impl Nat {
         let id = self.find_session(mapping, SessionKey::Remote(remote))?;
         let protocol = self.mappings.get(mapping).protocol;
         let session = self.sessions.get(id);
-        if !session.remote.is_expired(protocol, &self.policy.timeouts, now) {
+        let lane = self.lanes.get(self.sessions.slab_of(id));
+        if !lane.has_run_out(&session.remote, protocol, &self.policy.timeouts, now) {
             return Some(id);
         }
         self.totals.flow_expired += 1;
@@ -53,14 +55,14 @@ impl Nat {
         remote: Remote,
         now: Tick,
     ) -> Result<(), Refusal> {
-        let record = self.mappings.get(mapping);
-        if record.first.is_expired(record.protocol, &self.policy.timeouts, now) {
+        if self.has_first_run_out(mapping, now) {
             let record = self.mappings.get_mut(mapping);
             record.note_end(record.first.state);
             record.first = remote;
             self.totals.flow_expired += 1;
+            self.note_mapping(News::Changed, mapping);
         } else {
-            self.check_room(record.subscriber)?;
+            self.check_room(self.mappings.get(mapping).subscriber)?;
             self.add_session(mapping, remote).ok_or(Refusal::TableFull)?;
         }
         if remote.state.has(SessionState::OPENED_BY_REMOTE) {
@@ -70,23 +72,43 @@ impl Nat {
         Ok(())
     }
 
-    /// None, and nothing changed, if there is no place.
+    /// A further session of our own. None, and nothing changed, if there is no place.
     fn add_session(&mut self, mapping: RecordId, remote: Remote) -> Option<()> {
+        let slab = self.mappings.slab_of(mapping);
+        let slab = if self.lanes.get(slab).is_owned { slab } else { self.lanes.local() };
+        let id = self.sessions.alloc(slab)?;
+        if self.link_session(mapping, id, remote).is_none() {
+            self.sessions.free(id);
+            return None;
+        }
+        self.note_session(News::Begun, id);
+        Some(())
+    }
+
+    /// Makes an allocated record a further session of a mapping. None, and nothing changed, if there is no place in
+    /// the index or for its address.
+    pub(crate) fn link_session(
+        &mut self,
+        mapping: RecordId,
+        id: RecordId,
+        remote: Remote,
+    ) -> Option<()> {
         let counts_addresses = self.policy.filtering == Filtering::AddressDependent;
         if counts_addresses {
             self.count_address(mapping, remote.address)?;
         }
-        let Some(id) = self.insert_session(mapping, SessionKey::Remote(remote.endpoint())) else {
+        if self.index_session(mapping, id, SessionKey::Remote(remote.endpoint())).is_none() {
             if counts_addresses {
                 self.uncount_address(mapping, remote.address);
             }
             return None;
-        };
+        }
         let record = self.mappings.get_mut(mapping);
         let next = std::mem::replace(&mut record.sessions_head, id);
         record.sessions += 1;
         let subscriber = record.subscriber;
         let session = self.sessions.get_mut(id);
+        session.mapping = mapping;
         session.remote = remote;
         session.next = next;
         if next != RecordId::NONE {
@@ -97,26 +119,27 @@ impl Nat {
         Some(())
     }
 
-    /// A record of the mapping's slab under this key.
-    fn insert_session(&mut self, mapping: RecordId, key: SessionKey) -> Option<RecordId> {
-        let id = self.sessions.alloc(self.mappings.slab_of(mapping))?;
+    fn index_session(&mut self, mapping: RecordId, id: RecordId, key: SessionKey) -> Option<()> {
         let hash = self.session_hash(mapping, self.mappings.get(mapping).version(), key);
-        if self.session_index.insert(hash, id.0).is_err() {
-            self.sessions.free(id);
-            return None;
-        }
-        self.sessions.get_mut(id).mapping = mapping;
-        Some(id)
+        self.session_index.insert(hash, id.0).ok()
     }
 
-    /// Takes a record out of the index and frees it.
-    fn delete_session(&mut self, id: RecordId) {
+    /// Where address records lie: with replicas in a slab of their own, as they follow from the sessions and the
+    /// owner's slots are not ours to use.
+    fn address_slab(&self, mapping: RecordId) -> SlabId {
+        match self.policy.is_replicated {
+            true => self.lanes.local(),
+            false => self.mappings.slab_of(mapping),
+        }
+    }
+
+    /// Takes a record out of the index.
+    fn unindex_session(&mut self, id: RecordId) {
         let session = self.sessions.get(id);
         let version = self.mappings.get(session.mapping).version();
         let hash = self.session_hash(session.mapping, version, session.key());
         let was_indexed = self.session_index.remove(hash, id.0);
         assert!(was_indexed, "a session is in the index");
-        self.sessions.free(id);
     }
 
     /// One more further session with this remote address.
@@ -125,8 +148,14 @@ impl Nat {
         let id = match self.find_session(mapping, key) {
             Some(id) => id,
             None => {
-                let id = self.insert_session(mapping, key)?;
-                self.sessions.get_mut(id).remote.address = address;
+                let id = self.sessions.alloc(self.address_slab(mapping))?;
+                if self.index_session(mapping, id, key).is_none() {
+                    self.sessions.free(id);
+                    return None;
+                }
+                let record = self.sessions.get_mut(id);
+                record.mapping = mapping;
+                record.remote.address = address;
                 id
             }
         };
@@ -149,7 +178,8 @@ impl Nat {
             .map(RecordId)
             .expect("an address with sessions is counted");
         if self.sessions.get(id).references == 1 {
-            self.delete_session(id);
+            self.unindex_session(id);
+            self.sessions.free(id);
         } else {
             self.sessions.get_mut(id).references -= 1;
         }
@@ -157,6 +187,20 @@ impl Nat {
 
     /// Ends a further session: out of the list, the index and the counts. The mapping stays.
     pub(crate) fn end_session(&mut self, id: RecordId) {
+        let session = self.sessions.get(id);
+        let mapping = session.mapping;
+        let was_clean = self.mappings.get(mapping).flags & Mapping::UNCLEAN == 0;
+        self.mappings.get_mut(mapping).note_end(session.remote.state);
+        if was_clean && self.mappings.get(mapping).flags & Mapping::UNCLEAN != 0 {
+            self.note_mapping(News::Changed, mapping);
+        }
+        self.note_session(News::Ended, id);
+        self.unlink_session(id);
+        self.sessions.free(id);
+    }
+
+    /// Takes a further session out of the list, the index and the counts. Its record stays, to be freed.
+    pub(crate) fn unlink_session(&mut self, id: RecordId) {
         let session = *self.sessions.get(id);
         assert!(!session.is_address(), "an address record ends with its last session");
         if session.next != RecordId::NONE {
@@ -170,9 +214,8 @@ impl Nat {
             mapping.sessions_head = session.next;
         }
         mapping.sessions -= 1;
-        mapping.note_end(session.remote.state);
         let subscriber = mapping.subscriber;
-        self.delete_session(id);
+        self.unindex_session(id);
         if self.policy.filtering == Filtering::AddressDependent {
             self.uncount_address(session.mapping, session.remote.address);
         }
@@ -185,15 +228,12 @@ impl Nat {
         let record = self.mappings.get_mut(mapping);
         record.note_end(record.first.state);
         let newest = record.sessions_head;
-        let remote = self.sessions.get(newest).remote;
-        let flags = self.mappings.get(mapping).flags;
-        self.end_session(newest);
-        let record = self.mappings.get_mut(mapping);
-        record.first = remote;
         // The promoted session goes on: its move is no end.
-        record.flags = flags;
-        if remote.state.has(SessionState::OPENED_BY_REMOTE) {
-            record.sessions_inbound += 1;
-        }
+        self.note_session(News::Ended, newest);
+        self.unlink_session(newest);
+        let remote = self.sessions.get(newest).remote;
+        self.sessions.free(newest);
+        self.mappings.get_mut(mapping).first = remote;
+        self.note_mapping(News::Changed, mapping);
     }
 }

@@ -29,6 +29,11 @@ impl SessionState {
     /// The bits that are accounting, kept when a connection is opened anew.
     pub(crate) const ACCOUNTING: u16 = Self::OPENED_BY_REMOTE;
 
+    /// A state that came from another worker: bits that mean nothing here are left out.
+    pub(crate) const fn known(bits: u16) -> Self {
+        Self(bits & 0x0fff)
+    }
+
     pub(crate) const fn has(self, bits: u16) -> bool {
         self.0 & bits == bits
     }

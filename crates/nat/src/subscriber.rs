@@ -67,9 +67,12 @@ impl Subscriber {
 #[derive(Debug)]
 pub(crate) struct Subscribers {
     slots: Region<Subscriber>,
-    /// Per slot room for the quota of blocks, the first `Subscriber::blocks` of them valid.
+    /// Per slot room for `list_blocks`, the first `Subscriber::blocks` of them valid.
     block_lists: Region<BlockId>,
+    /// Blocks that one worker may give a home.
     quota_blocks: u32,
+    /// Blocks that all workers together may have given it.
+    list_blocks: u32,
     index: Index,
     hash_key: HashKey,
     by_key: bool,
@@ -83,21 +86,25 @@ impl Subscribers {
     pub(crate) fn bytes_for(config: &NatConfig, quota_blocks: u32) -> usize {
         let total: usize = config.shards.iter().map(|shard| shard.subscribers_max as usize).sum();
         Region::<Subscriber>::bytes_for(total)
-            + Region::<BlockId>::bytes_for(total * quota_blocks as usize)
+            + Region::<BlockId>::bytes_for(
+                total * (quota_blocks * config.lists_per_home()) as usize,
+            )
             + Index::bytes_for(total)
     }
 
     pub(crate) fn new(config: &NatConfig, quota_blocks: u32) -> Result<Self, OutOfMemory> {
         let counts: Vec<_> = config.shards.iter().map(|shard| (0, shard.subscribers_max)).collect();
         let total: usize = counts.iter().map(|&(_, max)| max as usize).sum();
+        let list_blocks = quota_blocks * config.lists_per_home();
         let mut slots = Region::new(total, Subscriber::FREE)?;
         for (slot, subscriber) in slots.iter_mut().enumerate() {
             subscriber.outer = if slot + 1 < total { slot as u32 + 1 } else { NONE };
         }
         Ok(Self {
             slots,
-            block_lists: Region::new(total * quota_blocks as usize, BlockId(NONE))?,
+            block_lists: Region::new(total * list_blocks as usize, BlockId(NONE))?,
             quota_blocks,
+            list_blocks,
             index: Index::new(total)?,
             hash_key: HashKey::new([config.seed[2] ^ 0x7375, config.seed[3]]),
             by_key: config.gre_key_identifies_home,
@@ -116,7 +123,13 @@ impl Subscribers {
     }
 
     pub(crate) fn find(&self, home: &Home) -> Option<u32> {
-        self.index.find(self.hash(home), |slot| self.slots[slot as usize].is(home, self.by_key))
+        self.find_by(self.hash(home), home)
+    }
+
+    /// The same by the home's hash.
+    #[inline]
+    pub(crate) fn find_by(&self, hash: Hash, home: &Home) -> Option<u32> {
+        self.index.find(hash, |slot| self.slots[slot as usize].is(home, self.by_key))
     }
 
     pub(crate) fn is_shard_full(&self, shard: ShardIndex) -> bool {
@@ -177,7 +190,7 @@ impl Subscribers {
         let candidate = self.index.candidate(hash);
         let slot = candidate.or_else(|| self.index.candidate_elsewhere(hash))?;
         self.slots.prefetch(slot as usize);
-        self.block_lists.prefetch(slot as usize * self.quota_blocks as usize);
+        self.block_lists.prefetch(slot as usize * self.list_blocks as usize);
         Some(slot)
     }
 
@@ -211,19 +224,24 @@ impl Subscribers {
     /// A subscriber and its blocks.
     #[inline]
     pub(crate) fn with_blocks(&self, slot: u32) -> (&Subscriber, &[BlockId]) {
-        let start = slot as usize * self.quota_blocks as usize;
+        let start = slot as usize * self.list_blocks as usize;
         let subscriber = &self.slots[slot as usize];
         (subscriber, &self.block_lists[start..start + subscriber.blocks as usize])
     }
 
-    pub(crate) fn is_at_quota(&self, slot: u32) -> bool {
-        self.slots[slot as usize].blocks >= self.quota_blocks
+    /// May a home that has this many blocks of ours have no more?
+    pub(crate) fn is_at_quota(&self, blocks: u32) -> bool {
+        blocks >= self.quota_blocks
+    }
+
+    pub(crate) fn is_list_full(&self, slot: u32) -> bool {
+        self.slots[slot as usize].blocks >= self.list_blocks
     }
 
     pub(crate) fn add_block(&mut self, slot: u32, block: BlockId, capacity: u32) {
-        assert!(!self.is_at_quota(slot), "a quota is not exceeded");
+        assert!(!self.is_list_full(slot), "a list of blocks is not exceeded");
         let subscriber = &mut self.slots[slot as usize];
-        let start = slot as usize * self.quota_blocks as usize;
+        let start = slot as usize * self.list_blocks as usize;
         self.block_lists[start + subscriber.blocks as usize] = block;
         subscriber.blocks += 1;
         subscriber.capacity += capacity;
@@ -235,7 +253,7 @@ impl Subscribers {
             .iter()
             .position(|&held| held == block)
             .expect("a block is in its owner's list");
-        let start = slot as usize * self.quota_blocks as usize;
+        let start = slot as usize * self.list_blocks as usize;
         let subscriber = &mut self.slots[slot as usize];
         subscriber.blocks -= 1;
         subscriber.capacity -= capacity;

@@ -3,9 +3,10 @@
 use weir_flow::{Index, Slabs};
 
 use crate::config::{Filtering, NatConfig};
+use crate::lane::LANES;
 use crate::mapping::Mapping;
 use crate::nat::{Nat, quota_blocks};
-use crate::port_block::{LANES, PortBlocks};
+use crate::port_block::PortBlocks;
 use crate::session::Session;
 use crate::subscriber::Subscribers;
 
@@ -21,11 +22,14 @@ pub(crate) struct Slots {
     pub(crate) sessions: usize,
     /// Slabs of each: one per shard and lane.
     pub(crate) slabs: usize,
+    /// Slabs of the sessions: with replicas one more, for those that nobody else knows.
+    pub(crate) session_slabs: usize,
 }
 
 impl Slots {
     pub(crate) fn new(config: &NatConfig) -> Self {
         let sessions = config.sessions_max() as usize;
+        let slabs = config.shards.len() * LANES as usize;
         Self {
             mappings: config.flows_max as usize,
             sessions: match config.filtering {
@@ -33,7 +37,8 @@ impl Slots {
                 Filtering::AddressDependent => 2 * sessions,
                 Filtering::EndpointIndependent | Filtering::AddressAndPortDependent => sessions,
             },
-            slabs: config.shards.len() * LANES as usize,
+            slabs,
+            session_slabs: slabs + usize::from(config.replicas > 0),
         }
     }
 }
@@ -74,7 +79,7 @@ impl TableBytes {
             mappings: Slabs::<Mapping>::bytes_for(slots.mappings, slots.slabs),
             outbound_index: Index::bytes_for(slots.mappings),
             inbound_index: Index::bytes_for(slots.mappings),
-            sessions: Slabs::<Session>::bytes_for(slots.sessions, slots.slabs),
+            sessions: Slabs::<Session>::bytes_for(slots.sessions, slots.session_slabs),
             session_index: Index::bytes_for(slots.sessions),
             ports: PortBlocks::bytes_for(config),
             subscribers: Subscribers::bytes_for(config, quota_blocks),
@@ -145,6 +150,7 @@ mod tests {
             NatConfig { enabled: false, ..base.clone() },
             NatConfig { port_block: 64, ports_per_subscriber: 8192, ..base.clone() },
             NatConfig { port_block: 8192, sessions_max: Some(7000), ..base.clone() },
+            NatConfig { replicas: 3, ..base.clone() },
             base,
         ];
         for config in configs {

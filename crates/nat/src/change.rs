@@ -1,0 +1,97 @@
+//! What one worker tells another of a lane: changes to its records, by slot.
+//!
+//! A lane has two tables, mappings and further sessions, dealt into one space of slots, 1,024 of the one, then 1,024
+//! of the other. A slot is the owner's on every copy:
+//!
+//! ```text
+//!   slot = position of the extent << 11 | table << 10 | offset        table: 0 mappings, 1 sessions
+//! ```
+
+use weir_flow::OFFSET_BITS;
+
+use crate::endpoint::ShardIndex;
+
+/// Bytes that a change's body can have at most.
+pub const BODY_MAX: usize = 200;
+
+/// What happened to a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChangeKind {
+    /// The slot holds this record from now on. A copy says it too.
+    Create,
+    /// The record in the slot is now this.
+    Change,
+    /// The record ended.
+    Delete,
+    /// For the owner: a worker that does not own the lane saw traffic of the record.
+    Touch,
+    /// No slot of a run that begins here holds a record of this version or an earlier one; the body has the length.
+    Clear,
+}
+
+/// A change without its body. Streams keep the order of changes of the same slot; that of different slots is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub kind: ChangeKind,
+    /// Position of the shard in the order of the configuration.
+    pub shard: ShardIndex,
+    /// 0 to 7.
+    pub lane: u8,
+    pub slot: u32,
+    /// Of the slot, in serial number arithmetic (RFC 1982).
+    pub version: u32,
+}
+
+/// What became of a change that was brought by another worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The copy is now as the change says.
+    Done,
+    /// It already was, or is newer.
+    Old,
+    /// The lane is ours: nobody else's word counts.
+    Ours,
+    /// The body is no record of this lane.
+    Invalid,
+    /// No table has room for it: the copy is incomplete.
+    Full,
+}
+
+/// The table that a slot belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Table {
+    Mappings = 0,
+    Sessions = 1,
+}
+
+/// A lane's slot from a table's.
+pub(crate) fn lane_slot(table: Table, slot: u32) -> u32 {
+    let (position, offset) = (slot >> OFFSET_BITS, slot & OFFSET_MASK);
+    (position << 1 | table as u32) << OFFSET_BITS | offset
+}
+
+/// The table of a lane's slot and the slot in it.
+pub(crate) fn table_slot(slot: u32) -> (Table, u32) {
+    let extent = slot >> OFFSET_BITS;
+    let table = if extent & 1 == 0 { Table::Mappings } else { Table::Sessions };
+    (table, extent >> 1 << OFFSET_BITS | slot & OFFSET_MASK)
+}
+
+pub(crate) const OFFSET_MASK: u32 = (1 << OFFSET_BITS) - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_share_the_slots_of_a_lane() {
+        assert_eq!(lane_slot(Table::Mappings, 1023), 1023);
+        assert_eq!(lane_slot(Table::Sessions, 0), 1024);
+        assert_eq!(lane_slot(Table::Mappings, 1024), 2048);
+        for slot in [0, 5, 1023, 1024, 99_999, (1 << 31) - 1] {
+            for table in [Table::Mappings, Table::Sessions] {
+                assert_eq!(table_slot(lane_slot(table, slot)), (table, slot));
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Hot. What is still to be told of the lanes that are replicated: a ring of marks, a record each.
+//!
+//! A mark is made where a record begins, ends or changes in a way that a replica must know; its bytes are made from the
+//! record when they are sent. So a record that changes again before that is told once, as it is then: while a mark of it
+//! waits, its `MARKED` bit is set and no other is made. Beginnings and ends are told one by one, in order: a port is
+//! never said to be taken again before it was said to be free.
+//!
+//! Packets that only keep a session alive are not told. A ring that is full loses marks, and the lane says so: whoever
+//! mirrors it has to copy it anew.
+
+use std::collections::VecDeque;
+
+use weir_flow::{Record, RecordId, SlabId};
+
+use crate::change::{BODY_MAX, Change, ChangeKind, Table, lane_slot};
+use crate::change_body::{BodyWriter, MappingBody, SessionBody};
+use crate::endpoint::Tick;
+use crate::lane::lane_of;
+use crate::mapping::{Kind, Mapping};
+use crate::nat::Nat;
+use crate::session::Session;
+
+/// Marks that can wait. A poll that makes more than a ring full of them is a flood, not a burst.
+pub(crate) const MARKS_MAX: usize = 65_536;
+
+/// What is to be told of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    Begun,
+    Changed,
+    Ended,
+    /// A session of another's lane has seen traffic here.
+    Touched,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    news: News,
+    table: Table,
+    slab: SlabId,
+    version: u32,
+    /// The record; of one that ended, its slot.
+    place: u32,
+}
+
+/// The ring.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    ring: VecDeque<Mark>,
+    capacity: usize,
+}
+
+impl Journal {
+    /// `capacity` marks: 0 on a worker without replicas.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { ring: VecDeque::with_capacity(capacity), capacity }
+    }
+
+    /// Whether there was room.
+    #[inline]
+    fn push(&mut self, mark: Mark) -> bool {
+        let has_room = self.ring.len() < self.capacity;
+        if has_room {
+            self.ring.push_back(mark);
+        }
+        has_room
+    }
+
+    /// A session of a lane that is another's has seen traffic. Whether it will be told.
+    pub(crate) fn touch(&mut self, table: Table, slab: SlabId, version: u32, id: RecordId) -> bool {
+        self.push(Mark { news: News::Touched, table, slab, version, place: id.0 })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ring.len()
+    }
+}
+
+impl Nat {
+    /// A mapping has begun, changed or ended.
+    #[inline]
+    pub(crate) fn note_mapping(&mut self, news: News, id: RecordId) {
+        if self.lanes.is_any_replicated {
+            self.mark_mapping(news, id);
+        }
+    }
+
+    #[inline(never)]
+    fn mark_mapping(&mut self, news: News, id: RecordId) {
+        let slab = self.mappings.slab_of(id);
+        let mapping = self.mappings.get_mut(id);
+        let is_told = mapping.flags & Mapping::MARKED != 0 && news == News::Changed;
+        let lane = self.lanes.get_mut(slab);
+        if !(lane.is_replicated && lane.is_owned) || is_told {
+            return;
+        }
+        let place = match news {
+            News::Ended => self.mappings.slot_of(id),
+            News::Begun | News::Changed | News::Touched => id.0,
+        };
+        let mapping = self.mappings.get_mut(id);
+        let version = mapping.version();
+        if self.journal.push(Mark { news, table: Table::Mappings, slab, version, place }) {
+            mapping.flags |= Mapping::MARKED;
+        } else {
+            lane.has_lost = true;
+        }
+    }
+
+    /// A further session has begun, changed or ended.
+    #[inline]
+    pub(crate) fn note_session(&mut self, news: News, id: RecordId) {
+        if self.lanes.is_any_replicated {
+            self.mark_session(news, id);
+        }
+    }
+
+    #[inline(never)]
+    fn mark_session(&mut self, news: News, id: RecordId) {
+        let slab = self.sessions.slab_of(id);
+        let session = self.sessions.get(id);
+        let is_told = session.is_marked() && news == News::Changed;
+        let lane = self.lanes.get_mut(slab);
+        if session.is_address() || !(lane.is_replicated && lane.is_owned) || is_told {
+            return;
+        }
+        let place = match news {
+            News::Ended => self.sessions.slot_of(id),
+            News::Begun | News::Changed | News::Touched => id.0,
+        };
+        let session = self.sessions.get_mut(id);
+        let version = session.version();
+        if self.journal.push(Mark { news, table: Table::Sessions, slab, version, place }) {
+            session.set_marked(true);
+        } else {
+            lane.has_lost = true;
+        }
+    }
+
+    /// The next change to tell and the length of its body, which is written to `body`. None if all is told.
+    #[inline]
+    pub fn next_change(&mut self, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
+        loop {
+            let mark = self.journal.ring.pop_front()?;
+            let told = match (mark.news, mark.table) {
+                (News::Ended, _) => self.tell_end(&mark),
+                (_, Table::Mappings) => self.tell_mapping(&mark, body),
+                (_, Table::Sessions) => self.tell_session(&mark, body),
+            };
+            if told.is_some() {
+                return told;
+            }
+        }
+    }
+
+    fn tell_end(&self, mark: &Mark) -> Option<(Change, usize)> {
+        let lane = self.lanes.get(mark.slab);
+        let change = change(ChangeKind::Delete, mark, mark.place);
+        lane.is_replicated.then_some((change, 0))
+    }
+
+    /// None if the record has ended, which has a mark of its own, or the lane is not to be told of any more.
+    #[inline]
+    fn tell_mapping(&mut self, mark: &Mark, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
+        let id = RecordId(mark.place);
+        let mapping = self.mappings.get_mut(id);
+        if mapping.version() != mark.version || !mapping.is_live() {
+            return None;
+        }
+        let mapping = &mut *mapping;
+        let kind = match mark.news {
+            News::Touched => ChangeKind::Touch,
+            News::Begun => ChangeKind::Create,
+            News::Changed | News::Ended => ChangeKind::Change,
+        };
+        if kind == ChangeKind::Touch {
+            let last_seen = mapping.first.last_seen;
+            return self.tell_touch(mark, last_seen, self.mappings.slot_of(id), body);
+        }
+        mapping.flags &= !Mapping::MARKED;
+        if !self.lanes.get(mark.slab).is_replicated || self.mappings.slab_of(id) != mark.slab {
+            return None;
+        }
+        let mut writer = BodyWriter::new(body);
+        self.write_mapping_body(self.mappings.get(id), &mut writer);
+        Some((change(kind, mark, self.mappings.slot_of(id)), writer.len()))
+    }
+
+    #[inline]
+    fn tell_session(&mut self, mark: &Mark, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
+        let id = RecordId(mark.place);
+        let session = self.sessions.get_mut(id);
+        if session.version() != mark.version || !session.is_live() || session.is_address() {
+            return None;
+        }
+        let kind = match mark.news {
+            News::Touched => ChangeKind::Touch,
+            News::Begun => ChangeKind::Create,
+            News::Changed | News::Ended => ChangeKind::Change,
+        };
+        if kind == ChangeKind::Touch {
+            let last_seen = session.remote.last_seen;
+            return self.tell_touch(mark, last_seen, self.sessions.slot_of(id), body);
+        }
+        session.set_marked(false);
+        if !self.lanes.get(mark.slab).is_replicated || self.sessions.slab_of(id) != mark.slab {
+            return None;
+        }
+        let mut writer = BodyWriter::new(body);
+        self.write_session_body(self.sessions.get(id), &mut writer);
+        Some((change(kind, mark, self.sessions.slot_of(id)), writer.len()))
+    }
+
+    /// None if the lane has become ours.
+    fn tell_touch(
+        &self,
+        mark: &Mark,
+        last_seen: Tick,
+        slot: u32,
+        body: &mut [u8; BODY_MAX],
+    ) -> Option<(Change, usize)> {
+        let mut writer = BodyWriter::new(body);
+        writer.idle(self.now.since(last_seen));
+        let told = (change(ChangeKind::Touch, mark, slot), writer.len());
+        (!self.lanes.get(mark.slab).is_owned).then_some(told)
+    }
+
+    #[inline]
+    pub(crate) fn write_mapping_body(&self, mapping: &Mapping, writer: &mut BodyWriter<'_>) {
+        writer.mapping(&MappingBody {
+            is_quarantined: mapping.kind == Kind::Quarantined,
+            protocol: mapping.protocol,
+            is_unclean: mapping.flags & Mapping::UNCLEAN != 0,
+            outer: mapping.outer,
+            gre_key: mapping.gre_key(),
+            inside: mapping.inside(),
+            public: mapping.public(),
+            remote: mapping.first.endpoint(),
+            state: mapping.first.state,
+            age_sec: self.now.since(mapping.created),
+        });
+        if !self.policy.enabled || mapping.flags & Mapping::WAITING != 0 {
+            return;
+        }
+        let seat = self.subscribers.get(mapping.subscriber).seat;
+        if seat != mapping.address {
+            writer.seat(self.ports.public_address(seat));
+        }
+    }
+
+    pub(crate) fn write_session_body(&self, session: &Session, writer: &mut BodyWriter<'_>) {
+        let mapping = self.mappings.get(session.mapping);
+        writer.session(&SessionBody {
+            mapping_slot: lane_slot(Table::Mappings, self.mappings.slot_of(session.mapping)),
+            mapping_version: mapping.version(),
+            remote: session.remote.endpoint(),
+            state: session.remote.state,
+        });
+        self.write_mapping_body(mapping, writer);
+    }
+}
+
+#[inline]
+fn change(kind: ChangeKind, mark: &Mark, slot: u32) -> Change {
+    let (shard, lane) = lane_of(mark.slab);
+    Change { kind, shard, lane, slot: lane_slot(mark.table, slot), version: mark.version }
+}

@@ -1,0 +1,310 @@
+//! Copies of other workers' lanes: what a change does here.
+//!
+//! The slot number is the owner's, so a change is one store if its version is newer. What follows from a mapping's
+//! record - index entries, its home, its port and block - is made a little later, see `backlog.rs`.
+//!
+//! - A version that was deleted stays deleted, a mapping in quarantine does not come back to life, and a change of the
+//!   version that is here replaces what its owner decides: the order of changes within a slot is the stream's.
+//! - Changes of different slots come in any order: a session brings its mapping along, a mapping its home.
+//! - What no table has room for is refused and the lane is called full, until it is copied anew.
+
+use weir_flow::{Record, RecordId, SlabId, is_later_version};
+
+use crate::change::{Applied, Change, ChangeKind, Table, table_slot};
+use crate::change_body::{Body, MappingBody};
+use crate::endpoint::{Endpoint, Protocol, ShardIndex, Tick};
+use crate::lane::{LANES, lane_of, slab_of};
+use crate::mapping::{Kind, Mapping, Remote};
+use crate::nat::Nat;
+use crate::session_state::SessionState;
+use crate::subscriber::NO_ADDRESS;
+use crate::touch::never;
+
+/// How a copy of a record goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Its owner ended it.
+    Ended,
+    /// It stands in the way of a newer one, or had no room: the same version may come again.
+    Forgotten,
+}
+
+impl Nat {
+    /// Applies a change of a lane that another worker owns, or a touch of a record of ours.
+    ///
+    /// The same change may come again, and changes of different slots in any order.
+    pub fn apply(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
+        let applied = self.apply_to_slot(change, body, now);
+        let totals = &mut self.totals;
+        match applied {
+            Applied::Done => totals.changes_applied += 1,
+            Applied::Old => totals.changes_old += 1,
+            Applied::Ours => totals.changes_ours += 1,
+            Applied::Invalid => totals.changes_invalid += 1,
+            Applied::Full => totals.changes_full += 1,
+        }
+        applied
+    }
+
+    fn apply_to_slot(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
+        let Change { kind, shard, lane, slot, version } = *change;
+        if usize::from(shard.0) >= self.shard_ids.len() || u32::from(lane) >= LANES {
+            return Applied::Invalid;
+        }
+        let Some(body) = Body::read(body) else { return Applied::Invalid };
+        let slab = slab_of(shard, lane.into());
+        let (table, own_slot) = table_slot(slot);
+        let is_owned = self.lanes.get(slab).is_owned;
+        match kind {
+            ChangeKind::Touch if is_owned => {
+                let Some(idle_sec) = body.idle_sec else { return Applied::Invalid };
+                let seen = Tick(now.0.wrapping_sub(idle_sec.min(i32::MAX as u32)));
+                self.apply_touch(table, slab, own_slot, version, seen, now)
+            }
+            // The lane has changed hands since it was sent.
+            ChangeKind::Touch => Applied::Old,
+            _ if is_owned => Applied::Ours,
+            ChangeKind::Clear => match body.run {
+                Some(run) => self.clear(slab, slot, run, version),
+                None => Applied::Invalid,
+            },
+            _ if version == 0 => Applied::Invalid,
+            ChangeKind::Delete => self.apply_end(table, slab, own_slot, version),
+            ChangeKind::Create | ChangeKind::Change => match (table, body.mapping, body.session) {
+                (Table::Mappings, Some(mapping), _) => {
+                    self.apply_mapping(slab, own_slot, version, &mapping, body.seat, now)
+                }
+                (Table::Sessions, Some(mapping), Some(session)) => {
+                    let whole = (&session, &mapping, body.seat);
+                    self.apply_session(slab, own_slot, version, whole, now)
+                }
+                _ => Applied::Invalid,
+            },
+        }
+    }
+
+    /// The record that a slot has, live or not, and its version; 0 if nothing is known of the slot.
+    pub(crate) fn held_mapping(&self, slab: SlabId, slot: u32) -> (Option<RecordId>, u32) {
+        let Some(id) = self.mappings.id_of(slab, slot) else { return (None, 0) };
+        let mapping = self.mappings.get(id);
+        (mapping.is_live().then_some(id), mapping.version())
+    }
+
+    pub(crate) fn held_session(&self, slab: SlabId, slot: u32) -> (Option<RecordId>, u32) {
+        let Some(id) = self.sessions.id_of(slab, slot) else { return (None, 0) };
+        let session = self.sessions.get(id);
+        (session.is_live().then_some(id), session.version())
+    }
+
+    pub(crate) fn apply_mapping(
+        &mut self,
+        slab: SlabId,
+        slot: u32,
+        version: u32,
+        body: &MappingBody,
+        seat: Option<u32>,
+        now: Tick,
+    ) -> Applied {
+        let Some((address, seat)) = self.place_of(slab, body, seat) else {
+            return Applied::Invalid;
+        };
+        let (held, version_held) = self.held_mapping(slab, slot);
+        if let Some(id) = held.filter(|_| version == version_held) {
+            if self.is_same_mapping(id, body) {
+                return self.change_mapping(id, body);
+            }
+            // Never from an honest owner.
+            self.remove_mapping(id, Exit::Forgotten);
+        } else if !is_later_version(version, version_held) {
+            return Applied::Old;
+        } else if let Some(id) = held {
+            self.remove_mapping(id, Exit::Ended);
+        }
+        let Some(id) = self.mappings.put(slab, slot, version) else {
+            self.lanes.get_mut(slab).is_full = true;
+            return Applied::Full;
+        };
+        let mapping = self.mappings.get_mut(id);
+        fill(mapping, lane_of(slab).0, body, now);
+        mapping.address = address;
+        // Its seat, until it has a subscriber.
+        mapping.subscriber = seat;
+        if self.backlog.is_full() {
+            return self.attach(id);
+        }
+        self.backlog.push(id);
+        Applied::Done
+    }
+
+    /// Positions of the public address and of the seat, if such a mapping can lie in this lane.
+    fn place_of(&self, slab: SlabId, body: &MappingBody, seat: Option<u32>) -> Option<(u32, u32)> {
+        let (shard, lane) = lane_of(slab);
+        let Endpoint { address, port } = body.public;
+        if !self.homes.contains(body.outer) {
+            return None;
+        }
+        if !self.policy.enabled {
+            let is_ours =
+                body.inside == body.public && self.public.shard_of(address) == Some(shard);
+            return is_ours.then_some((NO_ADDRESS, NO_ADDRESS));
+        }
+        let position = self.ports.position_of(address)?;
+        let seat = seat.map_or(Some(position), |seat| self.ports.position_of(seat))?;
+        let block = self.ports.block_of(position, port);
+        let is_right = self.ports.is_usable(port)
+            && self.ports.shard_at(position) == shard
+            && self.ports.shard_at(seat) == shard
+            && self.ports.lane(block) == u32::from(lane);
+        is_right.then_some((position, seat))
+    }
+
+    fn is_same_mapping(&self, id: RecordId, body: &MappingBody) -> bool {
+        let mapping = self.mappings.get(id);
+        mapping.outer == body.outer
+            && mapping.inside() == body.inside
+            && mapping.is_public(body.public, body.protocol)
+            && (!self.policy.by_key || mapping.gre_key() == body.gre_key)
+    }
+
+    /// What the owner decides of a mapping that is here.
+    fn change_mapping(&mut self, id: RecordId, body: &MappingBody) -> Applied {
+        let mapping = self.mappings.get_mut(id);
+        if mapping.kind == Kind::Quarantined && !body.is_quarantined {
+            return Applied::Old;
+        }
+        let is_attached = mapping.flags & Mapping::WAITING == 0;
+        let is_over = mapping.kind == Kind::Live && body.is_quarantined;
+        mapping.note_gre_key(body.gre_key);
+        mapping.flags &= !Mapping::UNCLEAN;
+        if body.is_unclean {
+            mapping.flags |= Mapping::UNCLEAN;
+        }
+        mapping.count_inbound(mapping.first.state, -1);
+        if !mapping.first.is(body.remote) {
+            (mapping.first.address, mapping.first.port) = (body.remote.address, body.remote.port);
+        }
+        mapping.first.state = body.state;
+        mapping.count_inbound(body.state, 1);
+        if is_over && is_attached {
+            self.quarantine_copy(id);
+        } else if is_over {
+            mapping.kind = Kind::Quarantined;
+        }
+        Applied::Done
+    }
+
+    /// A mapping that is in use here has ended at its owner, and its port rests.
+    fn quarantine_copy(&mut self, id: RecordId) {
+        self.end_sessions(id, Exit::Ended);
+        let mapping = self.mappings.get_mut(id);
+        mapping.kind = Kind::Quarantined;
+        let mapping = *mapping;
+        self.unindex_outbound(id, &mapping);
+        self.quarantined += 1;
+    }
+
+    fn unindex_outbound(&mut self, id: RecordId, mapping: &Mapping) {
+        let (outbound, _) = self.hashes_of(mapping);
+        let was_outbound = self.outbound_index.remove(outbound, id.0);
+        assert!(was_outbound, "a live mapping is in both indexes");
+        self.subscribers.get_mut(mapping.subscriber).flows -= 1;
+        self.flows -= 1;
+    }
+
+    pub(crate) fn lane_is_full(&mut self, slab: SlabId) -> Applied {
+        self.lanes.get_mut(slab).is_full = true;
+        Applied::Full
+    }
+
+    pub(crate) fn apply_end(
+        &mut self,
+        table: Table,
+        slab: SlabId,
+        slot: u32,
+        version: u32,
+    ) -> Applied {
+        let (held, version_held) = match table {
+            Table::Mappings => self.held_mapping(slab, slot),
+            Table::Sessions => self.held_session(slab, slot),
+        };
+        if version != version_held && !is_later_version(version, version_held) {
+            return Applied::Old;
+        }
+        match (table, held) {
+            (Table::Mappings, Some(id)) => self.remove_mapping(id, Exit::Ended),
+            (Table::Sessions, Some(id)) => self.end_copy(id, Exit::Ended),
+            (_, None) => {}
+        }
+        match table {
+            Table::Mappings => self.mappings.bury(slab, slot, version),
+            Table::Sessions => self.sessions.bury(slab, slot, version),
+        }
+        if held.is_some() { Applied::Done } else { Applied::Old }
+    }
+
+    /// Removes the copy of a mapping with all that belongs to it.
+    pub(crate) fn remove_mapping(&mut self, id: RecordId, exit: Exit) {
+        if self.mappings.get(id).flags & Mapping::WAITING == 0 {
+            self.end_sessions(id, exit);
+            let mapping = *self.mappings.get(id);
+            if mapping.kind == Kind::Live {
+                self.unindex_outbound(id, &mapping);
+            } else {
+                self.quarantined -= 1;
+            }
+            self.release_holding(id);
+            self.subscribers.get_mut(mapping.subscriber).records -= 1;
+            self.dismiss_home(mapping.subscriber);
+        }
+        match exit {
+            Exit::Ended => self.mappings.free(id),
+            Exit::Forgotten => self.mappings.forget(id),
+        }
+    }
+
+    /// The mapping of this lane that holds a public endpoint, in use or in quarantine.
+    pub(crate) fn find_holder(
+        &self,
+        slab: SlabId,
+        public: Endpoint,
+        protocol: Protocol,
+    ) -> Option<RecordId> {
+        let hash = self.inbound_hash(public, protocol);
+        let found = self.inbound_index.find(hash, |id| {
+            self.mappings.get(RecordId(id)).is_public(public, protocol)
+                && self.mappings.slab_of(RecordId(id)) == slab
+        });
+        found.map(RecordId)
+    }
+}
+
+impl Mapping {
+    /// Counts a session that a remote has opened in (1) or out (-1).
+    pub(crate) fn count_inbound(&mut self, state: SessionState, count: i16) {
+        if state.has(SessionState::OPENED_BY_REMOTE) {
+            self.sessions_inbound = self.sessions_inbound.wrapping_add_signed(count);
+        }
+    }
+}
+
+/// A copy that waits for its index entries.
+fn fill(mapping: &mut Mapping, shard: ShardIndex, body: &MappingBody, now: Tick) {
+    mapping.kind = if body.is_quarantined { Kind::Quarantined } else { Kind::Live };
+    mapping.outer = body.outer;
+    mapping.shard = shard;
+    mapping.inside_address = body.inside.address;
+    mapping.inside_port = body.inside.port;
+    mapping.public_address = body.public.address;
+    mapping.public_port = body.public.port;
+    mapping.protocol = body.protocol;
+    mapping.first = Remote {
+        address: body.remote.address,
+        last_seen: never(now),
+        port: body.remote.port,
+        state: body.state,
+    };
+    mapping.flags = Mapping::WAITING | if body.is_unclean { Mapping::UNCLEAN } else { 0 };
+    mapping.note_gre_key(body.gre_key);
+    mapping.count_inbound(body.state, 1);
+    mapping.created = Tick(now.0.wrapping_sub(body.age_sec));
+}

@@ -1,0 +1,68 @@
+//! What a copy says is not there: runs of slots whose records have ended unheard.
+
+use weir_flow::{SlabId, is_later_version};
+
+use crate::change::{Applied, OFFSET_MASK, Table, lane_slot, table_slot};
+use crate::nat::Nat;
+
+/// Slots that a step of clearing looks at.
+const CLEAR_STEP: usize = 64;
+
+impl Nat {
+    /// Removes the copies of this version or an earlier one in a run of a lane's slots: as many as have ended unheard.
+    pub(crate) fn clear(&mut self, slab: SlabId, first: u32, run: u32, version: u32) -> Applied {
+        let end = first.saturating_add(run);
+        for table in [Table::Mappings, Table::Sessions] {
+            let mut from = first;
+            while let Some(slot) = self.next_held(table, slab, from).filter(|&slot| slot < end) {
+                from = slot + 1;
+                let (_, own_slot) = table_slot(slot);
+                let (_, held) = match table {
+                    Table::Mappings => self.held_mapping(slab, own_slot),
+                    Table::Sessions => self.held_session(slab, own_slot),
+                };
+                if version == held || is_later_version(version, held) {
+                    self.apply_end(table, slab, own_slot, held);
+                }
+            }
+        }
+        self.mappings.raise_floor(slab, version);
+        self.sessions.raise_floor(slab, version);
+        Applied::Done
+    }
+
+    /// The first slot of a lane, not below `from`, in which this table has a record.
+    fn next_held(&self, table: Table, slab: SlabId, from: u32) -> Option<u32> {
+        let own_from = match table_slot(from) {
+            (of, slot) if of == table => slot,
+            // Among the other's 1,024: those of the sessions follow those of the mappings.
+            (Table::Mappings, slot) => slot & !OFFSET_MASK,
+            (Table::Sessions, slot) => (slot | OFFSET_MASK).saturating_add(1),
+        };
+        let mut found = None;
+        let mut next = Some(own_from);
+        while let (None, Some(slot)) = (found, next) {
+            let note = |id_slot| found = found.or(Some(id_slot));
+            next = self.walk_slots(table, slab, slot, note);
+        }
+        found.map(|slot| lane_slot(table, slot))
+    }
+
+    /// One step of a walk over a table's slots of a lane.
+    fn walk_slots(
+        &self,
+        table: Table,
+        slab: SlabId,
+        from: u32,
+        mut note: impl FnMut(u32),
+    ) -> Option<u32> {
+        match table {
+            Table::Mappings => self.mappings.walk_slab(slab, from, CLEAR_STEP, |id, _| {
+                note(self.mappings.slot_of(id));
+            }),
+            Table::Sessions => self.sessions.walk_slab(slab, from, CLEAR_STEP, |id, _| {
+                note(self.sessions.slot_of(id));
+            }),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Copies of further sessions. Each brings its mapping along, so it needs no other change to have come before.
+
+use weir_flow::{RecordId, SlabId, is_later_version};
+
+use crate::change::{Applied, Table, table_slot};
+use crate::change_body::{MappingBody, SessionBody};
+use crate::endpoint::Tick;
+use crate::mapping::{Mapping, Remote};
+use crate::mirror::Exit;
+use crate::nat::Nat;
+use crate::session::SessionKey;
+use crate::touch::never;
+
+impl Nat {
+    pub(crate) fn apply_session(
+        &mut self,
+        slab: SlabId,
+        slot: u32,
+        version: u32,
+        (body, mapping_body, seat): (&SessionBody, &MappingBody, Option<u32>),
+        now: Tick,
+    ) -> Applied {
+        let (held, version_held) = self.held_session(slab, slot);
+        if let Some(id) = held {
+            let session = self.sessions.get_mut(id);
+            if version == version_held && session.remote.is(body.remote) {
+                let former = std::mem::replace(&mut session.remote.state, body.state);
+                let mapping = self.mappings.get_mut(session.mapping);
+                mapping.count_inbound(former, -1);
+                mapping.count_inbound(body.state, 1);
+                return Applied::Done;
+            }
+        }
+        if version != version_held && !is_later_version(version, version_held) {
+            return Applied::Old;
+        }
+        match held {
+            Some(id) if version == version_held => self.end_copy(id, Exit::Forgotten),
+            Some(id) => self.end_copy(id, Exit::Ended),
+            None if version == version_held => return Applied::Old,
+            None => {}
+        }
+        let (table, mapping_slot) = table_slot(body.mapping_slot);
+        if table != Table::Mappings || body.mapping_version == 0 {
+            return Applied::Invalid;
+        }
+        let mapping_version = body.mapping_version;
+        if self.live_mapping(slab, mapping_slot, mapping_version).is_none() {
+            let brought =
+                self.apply_mapping(slab, mapping_slot, mapping_version, mapping_body, seat, now);
+            if brought != Applied::Done {
+                return brought;
+            }
+        }
+        let Some(mapping) = self.live_mapping(slab, mapping_slot, mapping_version) else {
+            return Applied::Old;
+        };
+        let is_waiting = self.mappings.get(mapping).flags & Mapping::WAITING != 0;
+        if is_waiting && self.attach(mapping) != Applied::Done {
+            return Applied::Full;
+        }
+        // One of our own, or one whose end is still to come.
+        if let Some(other) = self.find_session(mapping, SessionKey::Remote(body.remote)) {
+            self.end_copy(other, Exit::Forgotten);
+        }
+        self.put_session(slab, slot, version, mapping, body, now)
+    }
+
+    fn put_session(
+        &mut self,
+        slab: SlabId,
+        slot: u32,
+        version: u32,
+        mapping: RecordId,
+        body: &SessionBody,
+        now: Tick,
+    ) -> Applied {
+        if self.flows >= self.policy.flows_max {
+            return self.lane_is_full(slab);
+        }
+        let Some(id) = self.sessions.put(slab, slot, version) else {
+            return self.lane_is_full(slab);
+        };
+        let remote = Remote {
+            address: body.remote.address,
+            last_seen: never(now),
+            port: body.remote.port,
+            state: body.state,
+        };
+        if self.link_session(mapping, id, remote).is_none() {
+            self.sessions.forget(id);
+            return self.lane_is_full(slab);
+        }
+        self.mappings.get_mut(mapping).count_inbound(body.state, 1);
+        Applied::Done
+    }
+
+    /// Takes all further sessions from the copy of a mapping.
+    pub(crate) fn end_sessions(&mut self, mapping: RecordId, exit: Exit) {
+        while self.mappings.get(mapping).sessions > 0 {
+            self.end_copy(self.mappings.get(mapping).sessions_head, exit);
+        }
+    }
+
+    /// Takes a further session from a mapping of another's, one of his or one that is only ours.
+    pub(crate) fn end_copy(&mut self, id: RecordId, exit: Exit) {
+        let session = self.sessions.get(id);
+        let (mapping, state) = (session.mapping, session.remote.state);
+        self.mappings.get_mut(mapping).count_inbound(state, -1);
+        self.unlink_session(id);
+        let is_local = self.sessions.slab_of(id) == self.lanes.local();
+        match exit {
+            Exit::Forgotten if !is_local => self.sessions.forget(id),
+            _ => self.sessions.free(id),
+        }
+    }
+}

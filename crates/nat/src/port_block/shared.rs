@@ -1,0 +1,76 @@
+//! The pool of a shard that several workers write: which lanes are ours, and ports that a lane's owner has given.
+
+use super::{
+    Block, BlockId, FREE_BLOCK, LANES, NO_OWNER, PortBlocks, Protocol, ShardIndex, WORD_BITS,
+    lanes_word,
+};
+
+impl PortBlocks {
+    /// From now on blocks of the shard are opened in these lanes only. Blocks that are open stay so.
+    pub(crate) fn set_lanes(&mut self, shard: ShardIndex, lanes: u8) {
+        let lanes = lanes_word(lanes);
+        let words = self.blocks_per_address.div_ceil(WORD_BITS);
+        let pool = &mut self.shards[usize::from(shard.0)];
+        let usable = (self.first_usable..self.blocks_per_address)
+            .filter(|number| lanes >> (number % LANES) & 1 != 0)
+            .count() as u32;
+        (pool.lanes, pool.blocks_free, pool.blocks_total) = (lanes, 0, usable * pool.count);
+        for address in pool.first..pool.first + pool.count {
+            let bitmap = &self.free[(address * words) as usize..][..words as usize];
+            let free = bitmap.iter().map(|word| (word & lanes).count_ones()).sum();
+            self.addresses[address as usize].blocks_free = free;
+            pool.blocks_free += free;
+        }
+    }
+
+    /// The lanes of the shard that we write, a bit each.
+    #[inline]
+    pub(crate) fn lanes(&self, shard: ShardIndex) -> u8 {
+        self.shards[usize::from(shard.0)].lanes as u8
+    }
+
+    /// Gives a free block to a subscriber because its lane's owner did; he has logged it.
+    pub(crate) fn claim(&mut self, block: BlockId, owner: u32) {
+        self.set_free(block, false);
+        self.blocks[block.0 as usize] = Block { owner, is_logged: true, ..FREE_BLOCK };
+    }
+
+    /// The subscriber that holds the block.
+    pub(crate) fn owner(&self, block: BlockId) -> Option<u32> {
+        let owner = self.blocks[block.0 as usize].owner;
+        (owner != NO_OWNER).then_some(owner)
+    }
+
+    #[inline]
+    pub(crate) fn is_taken(&self, block: BlockId, protocol: Protocol, port: u16) -> bool {
+        let (word, bit) = self.port_bit(block, protocol, port);
+        self.ports[word] & bit != 0
+    }
+
+    /// Takes this free port of an owned block.
+    pub(crate) fn take_at(&mut self, block: BlockId, protocol: Protocol, port: u16) {
+        let (word, bit) = self.port_bit(block, protocol, port);
+        assert!(self.ports[word] & bit == 0, "a port is taken once");
+        self.ports[word] |= bit;
+        let shard = self.shard_of(block);
+        self.shards[usize::from(shard.0)].ports_used += 1;
+        self.blocks[block.0 as usize].used[protocol.space()] += 1;
+    }
+
+    /// Position of a public address in the pool.
+    pub(crate) fn position_of(&self, address: u32) -> Option<u32> {
+        let behind = self.prefixes.partition_point(|(net, _)| net.network().to_bits() <= address);
+        let (net, first) = self.prefixes.get(behind.checked_sub(1)?)?;
+        (address <= net.broadcast().to_bits()).then(|| first + address - net.network().to_bits())
+    }
+
+    /// May this port be given at all?
+    pub(crate) fn is_usable(&self, port: u16) -> bool {
+        port >= self.port_min
+    }
+
+    /// The shard of the address at a position of the pool.
+    pub(crate) fn shard_at(&self, address: u32) -> ShardIndex {
+        self.addresses[address as usize].shard
+    }
+}
