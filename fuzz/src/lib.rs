@@ -8,6 +8,7 @@
 #![cfg(test)]
 
 mod arp;
+mod change;
 mod config;
 mod describe;
 mod ethernet;

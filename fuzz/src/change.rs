@@ -1,0 +1,173 @@
+use bolero::{TypeGenerator, check};
+use weir_nat::*;
+
+/// A change as an attacker within the cluster would write it: fields at will, a body that is sound down to some byte.
+#[derive(Clone, Debug, TypeGenerator)]
+struct Hostile {
+    kind: u8,
+    shard: u8,
+    lane: u8,
+    slot: u32,
+    version: u8,
+    body: Body,
+    seconds: u8,
+}
+
+#[derive(Clone, Debug, TypeGenerator)]
+enum Body {
+    Bytes(Vec<u8>),
+    /// A mapping of a home, at a port, with some byte changed.
+    Mapping {
+        home: u8,
+        inside: u8,
+        port: u16,
+        kind: u8,
+        at: u8,
+        byte: u8,
+    },
+    /// A session of such a mapping.
+    Session {
+        home: u8,
+        port: u16,
+        slot: u16,
+        version: u8,
+        remote: u8,
+    },
+    Word {
+        part: u8,
+        word: u32,
+    },
+}
+
+const PUBLIC: [u8; 4] = [203, 0, 113, 1];
+
+impl Body {
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Bytes(bytes) => bytes[..bytes.len().min(BODY_MAX)].to_vec(),
+            Self::Mapping { home, inside, port, kind, at, byte } => {
+                let mut bytes = mapping(*home, *inside, *port, 1 + kind % 2);
+                // Mostly sound.
+                if *at >= 128 {
+                    let at = usize::from(*at) % bytes.len();
+                    bytes[at] = *byte;
+                }
+                bytes
+            }
+            Self::Session { home, port, slot, version, remote } => {
+                let mut bytes = vec![2, 16, 0, 0];
+                bytes.extend((slot % 2048).to_be_bytes());
+                bytes.extend([0, 0, 0, version % 4]);
+                bytes.extend([192, 0, 2, remote % 4, 0, 53, 6, 0]);
+                bytes.extend(mapping(*home, 0, *port, 1));
+                bytes
+            }
+            Self::Word { part, word } => {
+                let [a, b, c, d] = word.to_be_bytes();
+                vec![3 + part % 3, 4, a, b, c, d]
+            }
+        }
+    }
+}
+
+fn mapping(home: u8, inside: u8, port: u16, kind: u8) -> Vec<u8> {
+    let mut bytes = vec![1, 35, kind, 17, 0, 10, 200, 0, home % 8, 0, 0, 0, 0];
+    bytes.extend([192, 168, 1, 10, 39, inside % 8]);
+    bytes.extend(PUBLIC);
+    bytes.extend((1024 + port % 2048).to_be_bytes());
+    bytes.extend([192, 0, 2, 1, 0, 53, 6, 0, 0, 0, 0, 9]);
+    bytes
+}
+
+impl Hostile {
+    fn change(&self) -> Change {
+        Change {
+            kind: match self.kind % 5 {
+                0 => ChangeKind::Create,
+                1 => ChangeKind::Change,
+                2 => ChangeKind::Delete,
+                3 => ChangeKind::Touch,
+                _ => ChangeKind::Clear,
+            },
+            shard: ShardIndex(u16::from(self.shard >= 250)),
+            lane: self.lane % 9,
+            // Mostly slots that are used.
+            slot: if self.slot % 4 == 0 { self.slot } else { self.slot % 4096 },
+            version: u32::from(self.version % 4),
+        }
+    }
+}
+
+fn nat() -> Nat {
+    let mut nat = Nat::new(NatConfig {
+        flows_max: 2000,
+        port_block: 64,
+        ports_per_subscriber: 256,
+        filtering: Filtering::AddressDependent,
+        subscribers: vec!["10.200.0.0/16".parse().unwrap()],
+        shards: vec![ShardConfig {
+            id: ShardId(1),
+            public: vec!["203.0.113.0/31".parse().unwrap()],
+            subscribers_max: 6,
+        }],
+        replicas: 1,
+        seed: [1, 2, 3, 4],
+        ..NatConfig::default()
+    })
+    .unwrap();
+    nat.set_owned_lanes(ShardIndex(0), 0x80, Tick(1000));
+    nat.set_replicated_lanes(ShardIndex(0), 0xff);
+    nat
+}
+
+fn send(nat: &mut Nat, home: u8, inside: u16, now: Tick) -> Result<Endpoint, Refusal> {
+    let outer = u32::from_be_bytes([10, 200, 0, home]);
+    let home = Home { shard: ShardIndex(0), outer, gre_key: None };
+    let inside = Endpoint::new(0xc0a8_010a, inside);
+    let remote = Endpoint::new(0xc000_0201, 53);
+    let hash = nat.outbound_hash(&home, inside, Protocol::Udp);
+    let packet = Outbound { home, inside, remote, protocol: Protocol::Udp, tcp_flags: 0 };
+    nat.outbound(hash, &packet, now)
+}
+
+/// Whatever other workers say, nothing breaks: a flow in a lane of ours stays, what was copied can be taken over, and
+/// everything ends.
+#[test]
+fn apply() {
+    check!().with_type::<Vec<Hostile>>().for_each(|script| {
+        let (mut nat, mut now) = (nat(), Tick(1000));
+        let ours = send(&mut nat, 1, 1, now).unwrap();
+        let mut body = [0; BODY_MAX];
+        for hostile in script {
+            now = Tick(now.0 + u32::from(hostile.seconds / 64));
+            nat.apply(&hostile.change(), &hostile.body.bytes(), now);
+            if hostile.seconds % 4 == 0 {
+                nat.drain_backlog(64);
+                nat.expire(now, 4096, usize::MAX);
+                _ = send(&mut nat, hostile.version % 8, 2, now);
+            }
+            assert_eq!(send(&mut nat, 1, 1, now), Ok(ours));
+        }
+        let mut told = 0;
+        while nat.next_change(&mut body).is_some() {
+            told += 1;
+        }
+        assert!(told >= 1);
+        for lane in 0..8 {
+            let mut copied = 0;
+            let end = nat.copy_lane(ShardIndex(0), lane, 0..u32::MAX, u32::MAX, |_, body| {
+                copied += body.len();
+                true
+            });
+            assert!(end == u32::MAX && copied > 0 || nat.lane_slots(ShardIndex(0), lane) == 0);
+        }
+        nat.set_owned_lanes(ShardIndex(0), 0xff, now);
+        for _ in 0..4 {
+            now = Tick(now.0 + 8000);
+            nat.expire(now, usize::MAX, usize::MAX);
+        }
+        let (gauges, shard) = (nat.gauges(), nat.shard_gauges(ShardIndex(0)));
+        assert_eq!((gauges.flows, gauges.quarantined, gauges.subscribers), (0, 0, 0));
+        assert_eq!((shard.ports_used, shard.blocks_free), (0, shard.blocks_total));
+    });
+}
