@@ -12,6 +12,7 @@
 
 pub mod buffer;
 pub mod callgrind;
+mod mirroring;
 pub mod trace;
 pub mod world;
 
@@ -26,8 +27,9 @@ pub struct Part {
     pub run: fn() -> usize,
 }
 
-/// Every part. `run` sends it through [`world::measured_burst`] and returns how many packets that were.
-pub const PARTS: [Part; 9] = [
+/// Every part. `run` sends it through [`world::measured_burst`], or changes of flows through a function named alike, and
+/// returns how many packets or flows that were.
+pub const PARTS: [Part; 12] = [
     part("gre-udp-up", "established UDP, home to internet", 525.0, trace::gre_udp_up),
     part("gre-udp-down", "established UDP, internet to home", 518.0, trace::gre_udp_down),
     part("gre-tcp-up", "established TCP, home to internet", 548.0, trace::gre_tcp_up),
@@ -37,6 +39,24 @@ pub const PARTS: [Part; 9] = [
     part("plain-udp-up", "established UDP without tunnels, up", 505.0, trace::plain_udp_up),
     part("plain-udp-down", "established UDP without tunnels, down", 448.0, trace::plain_udp_down),
     part("no-mapping", "from the internet to ports nobody holds", 698.0, trace::no_mapping),
+    part(
+        "replica-open",
+        "first packets of UDP flows, noted for replicas",
+        1510.0,
+        trace::replica_open,
+    ),
+    part(
+        "replica-journal",
+        "a new flow read from the journal, its change written",
+        232.0,
+        mirroring::journal,
+    ),
+    part(
+        "replica-apply",
+        "a new flow of another worker stored and indexed",
+        1295.0,
+        mirroring::apply,
+    ),
 ];
 
 const fn part(name: &'static str, about: &'static str, limit: f64, run: fn() -> usize) -> Part {

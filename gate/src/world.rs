@@ -6,7 +6,7 @@ use weir_engine::{
     AccessMode, BURST_MAX, DropReason, Engine, EngineConfig, FragmentLimits, MssClamp, Now, Output,
     ShardConfig, Side, SideConfig,
 };
-use weir_nat::{NatConfig, ShardId};
+use weir_nat::{NatConfig, ShardId, ShardIndex, Tick};
 use weir_wire::arp::Arp;
 use weir_wire::build;
 use weir_wire::ethernet::Mac;
@@ -41,8 +41,24 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(mode: AccessMode) -> Self {
+        Self::with(config(mode))
+    }
+
+    /// A worker whose shards another mirrors.
+    pub(crate) fn replicated() -> Self {
+        let mut config = config(AccessMode::Gre);
+        config.nat.replicas = 1;
+        let mut world = Self::with(config);
+        for shard in (0..SHARDS as u16).map(ShardIndex) {
+            world.engine.nat_mut().set_owned_lanes(shard, 0x7f, Tick((NOW.ms / 1000) as u32));
+            world.engine.nat_mut().set_replicated_lanes(shard, 0xff);
+        }
+        world
+    }
+
+    fn with(config: EngineConfig) -> Self {
         let mut world = Self {
-            engine: Engine::new(config(mode)).expect("the configuration is valid"),
+            engine: Engine::new(config).expect("the configuration is valid"),
             pool: Buffers,
             out: Output::new(),
         };

@@ -1,0 +1,111 @@
+//! Two NATs that share a shard: what a new flow costs to tell, and to take over as a copy.
+
+use std::hint::black_box;
+
+use weir_nat::{
+    BODY_MAX, Change, Endpoint, Home, Nat, NatConfig, Outbound, Protocol, ShardConfig, ShardId,
+    ShardIndex, Tick,
+};
+
+const FLOWS: u32 = 1000;
+const BURST: usize = 32;
+const HOMES: u32 = 100;
+const NOW: Tick = Tick(1000);
+const SHARD: ShardIndex = ShardIndex(0);
+/// Seven lanes for the primary, one in reserve for the replica.
+const PRIMARY: u8 = 0x7f;
+
+/// A change as it travels.
+struct Told {
+    change: Change,
+    body: [u8; BODY_MAX],
+    len: usize,
+}
+
+/// As [`measured_burst`](crate::world::measured_burst): tells what waits in the journal.
+#[inline(never)]
+fn measured_burst_told(nat: &mut Nat, told: &mut Vec<Told>) {
+    let mut body = [0; BODY_MAX];
+    while let Some((change, len)) = nat.next_change(&mut body) {
+        told.push(Told { change, body, len });
+    }
+    black_box(told.len());
+}
+
+/// As [`measured_burst`](crate::world::measured_burst): applies changes, then makes the copies known to look-ups.
+#[inline(never)]
+fn measured_burst_applied(nat: &mut Nat, told: &[Told]) {
+    for Told { change, body, len } in told {
+        black_box(nat.apply(change, &body[..*len], NOW));
+    }
+    black_box(nat.drain_backlog(2 * BURST));
+}
+
+fn nat(lanes: u8) -> Nat {
+    let net = |text: &str| text.parse().expect("a prefix");
+    let mut nat = Nat::new(NatConfig {
+        flows_max: 4096,
+        subscribers: vec![net("10.200.0.0/16")],
+        shards: vec![ShardConfig {
+            id: ShardId(1),
+            public: vec![net("203.0.113.0/29")],
+            subscribers_max: 256,
+        }],
+        replicas: 1,
+        seed: [1, 2, 3, 4],
+        ..NatConfig::default()
+    })
+    .expect("the configuration is valid");
+    nat.set_owned_lanes(SHARD, lanes, NOW);
+    nat.set_replicated_lanes(SHARD, 0xff);
+    nat
+}
+
+/// Opens a burst of UDP flows.
+fn open(nat: &mut Nat, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        let outer = u32::from_be_bytes([10, 200, 0, 0]) + number * 613 % FLOWS % HOMES;
+        let home = Home { shard: SHARD, outer, gre_key: None };
+        let inside = Endpoint::new(u32::from_be_bytes([192, 168, 1, 10]), 10_000 + number as u16);
+        let remote = Endpoint::new(u32::from_be_bytes([198, 51, 100, 1]) + number % 7, 443);
+        let packet = Outbound { home, inside, remote, protocol: Protocol::Udp, tcp_flags: 0 };
+        let hash = nat.outbound_hash(&home, inside, Protocol::Udp);
+        nat.outbound(hash, &packet, NOW).expect("there is room");
+    }
+}
+
+fn bursts() -> impl Iterator<Item = std::ops::Range<u32>> {
+    (0..FLOWS).step_by(BURST).map(|first| first..(first + BURST as u32).min(FLOWS))
+}
+
+/// Reading the journal and writing the bodies; making the marks is in `replica-open`.
+pub(crate) fn journal() -> usize {
+    let mut primary = nat(PRIMARY);
+    let mut told = Vec::with_capacity(FLOWS as usize);
+    for burst in bursts() {
+        open(&mut primary, burst);
+        measured_burst_told(&mut primary, &mut told);
+    }
+    assert_eq!(told.len(), FLOWS as usize, "each flow is told once");
+    told.len()
+}
+
+pub(crate) fn apply() -> usize {
+    let (mut primary, mut replica) = (nat(PRIMARY), nat(!PRIMARY));
+    let mut told = Vec::with_capacity(FLOWS as usize);
+    open(&mut primary, 0..FLOWS);
+    tell_uncounted(&mut primary, &mut told);
+    for burst in told.chunks(BURST) {
+        measured_burst_applied(&mut replica, burst);
+    }
+    assert_eq!(replica.gauges().flows, FLOWS, "every copy is known");
+    told.len()
+}
+
+/// The journal of all flows, not counted.
+fn tell_uncounted(nat: &mut Nat, told: &mut Vec<Told>) {
+    let mut body = [0; BODY_MAX];
+    while let Some((change, len)) = nat.next_change(&mut body) {
+        told.push(Told { change, body, len });
+    }
+}
