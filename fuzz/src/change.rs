@@ -92,7 +92,7 @@ impl Hostile {
             shard: ShardIndex(u16::from(self.shard >= 250)),
             lane: self.lane % 9,
             // Mostly slots that are used.
-            slot: if self.slot % 4 == 0 { self.slot } else { self.slot % 4096 },
+            slot: if self.slot.is_multiple_of(4) { self.slot } else { self.slot % 4096 },
             version: u32::from(self.version % 4),
         }
     }
@@ -141,7 +141,7 @@ fn apply() {
         for hostile in script {
             now = Tick(now.0 + u32::from(hostile.seconds / 64));
             nat.apply(&hostile.change(), &hostile.body.bytes(), now);
-            if hostile.seconds % 4 == 0 {
+            if hostile.seconds.is_multiple_of(4) {
                 nat.drain_backlog(64);
                 nat.expire(now, 4096, usize::MAX);
                 _ = send(&mut nat, hostile.version % 8, 2, now);
