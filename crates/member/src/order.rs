@@ -1,0 +1,81 @@
+//! What a worker is told to do for the cluster.
+
+use std::net::SocketAddrV4;
+
+use weir_engine::ShardConfig;
+use weir_replica::{BootId, ClusterKeys, Fingerprint};
+use weir_shard::{Epoch, LANES, LaneSet, ShardId, Term};
+
+use crate::PeerId;
+
+/// An order of the control thread to a worker. They are obeyed in their order.
+#[derive(Clone, Debug)]
+pub enum Order {
+    /// Exchange datagrams with this worker. Known already: its address is replaced.
+    AddPeer { peer: PeerId, address: SocketAddrV4 },
+    RemovePeer(PeerId),
+    /// Make room for a shard: no lane, nothing served, until its duties come.
+    AddShard(Box<ShardSetup>),
+    /// Forget a shard and all its flows. Ordered only when it has no duties any more.
+    RemoveShard(ShardId),
+    /// All that is to be done for a shard.
+    Duties(Box<ShardDuties>),
+    /// What new sessions with peers compare.
+    SetFingerprint(Fingerprint),
+    SetKeys(ClusterKeys),
+}
+
+/// A shard as the data path and the NAT know it.
+#[derive(Clone, Debug)]
+pub struct ShardSetup {
+    pub engine: ShardConfig,
+    pub nat: weir_nat::ShardConfig,
+}
+
+/// The duties of a worker for a shard, with names turned into peers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardDuties {
+    pub shard: ShardId,
+    /// Translate packets of known sessions, and answer for the shard's endpoint.
+    pub serves_hits: bool,
+    /// Lanes that this worker writes.
+    pub lanes: LaneSet,
+    pub misses: MissOrder,
+    /// Who is to have copies from here.
+    pub copies: Vec<CopyOrder>,
+    /// From whom the copy of each lane comes here. None: from nobody, so nothing of it is awaited; or the lane is ours.
+    pub sources: [Option<PeerId>; LANES],
+    /// Lanes to be given away.
+    pub grants: Vec<GrantOrder>,
+    /// The routes of this term are out: these peers are to hear it, in this life of theirs.
+    pub announced: Option<(Term, Vec<(PeerId, BootId)>)>,
+}
+
+/// What becomes of a packet from inside without a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissOrder {
+    /// A mapping is made in a lane of ours.
+    Create,
+    /// It goes to this peer, once, in IPIP.
+    Redirect(PeerId),
+    Refuse,
+}
+
+/// Copies of some lanes for one peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyOrder {
+    pub peer: PeerId,
+    pub boot: BootId,
+    /// Lanes that this worker writes, and frozen ones, which it passes on as it got them.
+    pub lanes: LaneSet,
+}
+
+/// A lane that this worker has put down and gives to a peer: all changes first, then the grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantOrder {
+    pub lane: usize,
+    /// Epoch of the entry that began the move.
+    pub since: Epoch,
+    pub peer: PeerId,
+    pub boot: BootId,
+}
