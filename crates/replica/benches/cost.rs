@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use weir_replica::{
     BootId, ClusterKeys, CopyRoom, Endpoint, Fingerprint, Identity, Kind, Lane, Options, Origin,
-    PeerIndex, Record, ShardId, Sink, Source, Transmit, WorkerId,
+    PeerIndex, Record, Reign, ShardId, Sink, Source, Transmit, WorkerId,
 };
 
 const ROUNDS: usize = 9;
@@ -24,6 +24,9 @@ struct Counting {
 }
 
 impl Source for Counting {
+    fn reign(&self, _: ShardId, _: Lane) -> Reign {
+        Reign::default()
+    }
     fn slots(&self, _: ShardId, _: Lane) -> u32 {
         0
     }
@@ -51,8 +54,9 @@ impl Sink for Counting {
         self.versions += records.iter().map(|record| u64::from(record.version)).sum::<u64>();
     }
     fn stream_reset(&mut self, _: Origin) {}
-    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32) {}
+    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Reign) {}
     fn copy_finished(&mut self, _: Origin, _: ShardId) {}
+    fn copy_stopped(&mut self, _: Origin, _: ShardId) {}
     fn sum(&self, _: Origin, _: ShardId, _: Range<u32>) -> u64 {
         0
     }

@@ -83,21 +83,27 @@ impl Copy {
 #[derive(Debug)]
 pub(crate) struct Copies {
     places: Box<[Option<Copy>]>,
+    free: Vec<u32>,
+    /// Where the last search ended, so that many copies that wait are found in one round.
+    found: usize,
 }
 
 impl Copies {
     pub(crate) fn new(max: usize) -> Self {
-        Self { places: (0..max).map(|_| None).collect() }
+        let free = (0..max as u32).rev().collect();
+        Self { places: (0..max).map(|_| None).collect(), free, found: 0 }
     }
 
     pub(crate) fn insert(&mut self, copy: Copy) -> Option<CopyId> {
-        let place = self.places.iter().position(Option::is_none)?;
-        self.places[place] = Some(copy);
-        Some(CopyId(place as u32))
+        let place = self.free.pop()?;
+        self.places[place as usize] = Some(copy);
+        Some(CopyId(place))
     }
 
     pub(crate) fn remove(&mut self, id: CopyId) -> Option<Copy> {
-        self.places.get_mut(id.0 as usize)?.take()
+        let copy = self.places.get_mut(id.0 as usize)?.take()?;
+        self.free.push(id.0);
+        Some(copy)
     }
 
     pub(crate) fn get(&self, id: CopyId) -> Option<&Copy> {
@@ -108,15 +114,16 @@ impl Copies {
         self.places.get_mut(id.0 as usize)?.as_mut()
     }
 
-    pub(crate) fn find_mut(
+    pub(crate) fn find(
         &mut self,
         peer: PeerIndex,
-        is_it: impl Fn(&&mut Copy) -> bool,
+        is_it: impl Fn(&Copy) -> bool,
     ) -> Option<CopyId> {
-        let places = self.places.iter_mut().enumerate();
-        let mut of_peer = places.filter_map(|(place, copy)| Some((place, copy.as_mut()?)));
-        let found = of_peer.find(|(_, copy)| copy.peer == peer && is_it(copy));
-        found.map(|(place, _)| CopyId(place as u32))
+        let is_it = |copy: &Copy| copy.peer == peer && is_it(copy);
+        let is_at = |place: &usize| self.places[*place].as_ref().is_some_and(is_it);
+        let found = (self.found..self.places.len()).chain(0..self.found).find(is_at)?;
+        self.found = found;
+        Some(CopyId(found as u32))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -128,8 +135,10 @@ impl Copies {
     }
 
     pub(crate) fn remove_peer(&mut self, peer: PeerIndex) {
-        for place in &mut self.places {
-            place.take_if(|copy| copy.peer == peer);
+        for (number, place) in self.places.iter_mut().enumerate() {
+            if place.take_if(|copy| copy.peer == peer).is_some() {
+                self.free.push(number as u32);
+            }
         }
     }
 }

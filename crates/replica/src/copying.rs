@@ -49,11 +49,11 @@ impl Endpoint {
             return false;
         }
         if own.copying.is_none() && own.waiting > 0 {
-            let is_next = |copy: &&mut crate::copy::Copy| {
+            let is_next = |copy: &crate::copy::Copy| {
                 copy.lane == lane && copy.phase == Phase::Waiting && peer.boot == Some(copy.boot)
             };
             own.waiting -= 1;
-            own.copying = self.copies.find_mut(index, is_next);
+            own.copying = self.copies.find(index, is_next);
         }
         let Some(copy) = own.copying.and_then(|id| self.copies.get_mut(id)) else { return false };
         let mut room = CopyRoom {
@@ -66,8 +66,10 @@ impl Endpoint {
         let bytes = room.bytes;
         match copy.phase {
             Phase::Waiting => {
-                let slots = source.slots(copy.shard, lane);
-                if room.append(&Item::CopyStart { shard: copy.shard, slots }).is_some() {
+                let shard = copy.shard;
+                let slots = source.slots(shard, lane);
+                let reign = source.reign(shard, lane);
+                if room.append(&Item::CopyStart { shard, slots, reign }).is_some() {
                     (copy.phase, copy.cursor, copy.total) = (Phase::Walking, 0, slots);
                 }
             }

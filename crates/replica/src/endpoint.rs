@@ -176,6 +176,18 @@ impl Endpoint {
         Ok(peer)
     }
 
+    /// A peer is reached at another address.
+    pub fn set_address(&mut self, peer: PeerIndex, address: SocketAddr) {
+        if let Some(Some(peer)) = self.peers.get_mut(peer.index()) {
+            peer.link.address = address;
+        }
+    }
+
+    /// What later sessions compare. Those that are set up go on.
+    pub fn set_fingerprint(&mut self, fingerprint: Fingerprint) {
+        self.setting.fingerprint = fingerprint;
+    }
+
     /// Forgets a peer, its streams and its copies. The sink is not told: who removes a peer knows.
     pub fn remove_peer(&mut self, peer: PeerIndex) {
         let Some(mut gone) = self.peers.get_mut(peer.index()).and_then(Option::take) else {
@@ -311,15 +323,34 @@ impl Endpoint {
         Some(id)
     }
 
-    /// Wants a slab no longer kept in sync at a peer. The peer keeps what it has until its owner frees it.
-    pub fn stop_copy(&mut self, id: CopyId) {
+    /// Makes a copy anew, if it has begun: changes were lost before they were appended, or the peer has lost it.
+    pub fn restart_copy(&mut self, id: CopyId) {
+        let Some(copy) = self.copies.get_mut(id) else { return };
+        let Some(peer) = self.peers[copy.peer.index()].as_mut() else { return };
+        let own = &mut peer.lanes[copy.lane.index()];
+        if own.copying == Some(id) {
+            own.copying = None;
+        } else if copy.phase == Phase::Waiting {
+            return;
+        }
+        copy.restart();
+        own.waiting += u32::from(peer.boot == Some(copy.boot));
+        self.is_copying = true;
+    }
+
+    /// Wants a slab no longer kept in sync at a peer, which is told so. It keeps what it has.
+    pub fn stop_copy(&mut self, id: CopyId, now_us: u64) {
         let Some(copy) = self.copies.remove(id) else { return };
         let Some(peer) = self.peers[copy.peer.index()].as_mut() else { return };
         let own = &mut peer.lanes[copy.lane.index()];
         if own.copying == Some(id) {
             own.copying = None;
-        } else if copy.phase == Phase::Waiting && peer.boot == Some(copy.boot) {
-            own.waiting -= 1;
+        } else if copy.phase == Phase::Waiting {
+            own.waiting -= u32::from(peer.boot == Some(copy.boot));
+            return;
         }
+        let mut item = [0; ITEM_LEN_MAX];
+        let length = Item::CopyStop { shard: copy.shard }.emit(&mut item);
+        self.append_item(copy.peer, copy.lane, &item[..length], now_us);
     }
 }

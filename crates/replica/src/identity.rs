@@ -41,6 +41,16 @@ impl Lane {
     }
 }
 
+/// The time in which one worker writes a slab. Versions go on from reign to reign only if the writer had all of the
+/// reign before: otherwise they say nothing of each other, and who has the slab of another reign has to begin anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Reign {
+    /// A number that no other reign of the slab has. 0: there is nothing.
+    pub now: u64,
+    /// The reign that this one goes on from. 0: it began with nothing, or not with all.
+    pub before: u64,
+}
+
 /// A peer's place in the table of one [`Endpoint`](crate::Endpoint); used again after the peer was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerIndex(pub u16);

@@ -266,8 +266,11 @@ fn deliver<S: Sink>(
         }
         match item {
             Item::Record(_) => {}
-            Item::CopyStart { shard, slots } => sink.copy_started(origin, shard, slots),
+            Item::CopyStart { shard, slots, reign } => {
+                sink.copy_started(origin, shard, slots, reign)
+            }
             Item::CopyEnd { shard } => sink.copy_finished(origin, shard),
+            Item::CopyStop { shard } => sink.copy_stopped(origin, shard),
             Item::Sum { shard, slots, number, sum } => {
                 check = (number, sink.sum(origin, shard, slots) != sum);
             }

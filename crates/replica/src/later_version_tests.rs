@@ -12,7 +12,7 @@ use crate::datagram::{DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header};
 use crate::endpoint::Endpoint;
 use crate::fingerprint::Fingerprint;
 use crate::hello::{Challenge, Hello};
-use crate::identity::{BootId, Lane, Origin, PeerIndex, ShardId, WorkerId};
+use crate::identity::{BootId, Lane, Origin, PeerIndex, Reign, ShardId, WorkerId};
 use crate::options::Options;
 use crate::record::Record;
 use crate::refusal::Refusal;
@@ -48,14 +48,18 @@ impl Sink for Notes {
         self.applied.extend(records.iter().map(|record| (record.slot, record.body.to_vec())));
     }
     fn stream_reset(&mut self, _: Origin) {}
-    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32) {}
+    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Reign) {}
     fn copy_finished(&mut self, _: Origin, _: ShardId) {}
+    fn copy_stopped(&mut self, _: Origin, _: ShardId) {}
     fn sum(&self, _: Origin, _: ShardId, _: Range<u32>) -> u64 {
         0
     }
 }
 
 impl Source for Notes {
+    fn reign(&self, _: ShardId, _: Lane) -> Reign {
+        Reign::default()
+    }
     fn slots(&self, _: ShardId, _: Lane) -> u32 {
         0
     }

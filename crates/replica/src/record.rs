@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!  0 type u8   1 length u8 of what follows   2 fields
-//!  record      1..=7   shard u32 | slot u32 | version u32 | body, 0 to 200 bytes
-//!  copy start  32      shard u32 | slots u32
+//!  record      1..=9   shard u32 | slot u32 | version u32 | body, 0 to 200 bytes
+//!  copy start  32      shard u32 | slots u32 | reign u64 | reign before u64, each 0 if it is not there
 //!  copy end    33      shard u32
+//!  copy stop   35      shard u32
 //!  sum         34      shard u32 | first slot u32 | slot after the last u32 | number u32 | sum u64
 //! ```
 //!
@@ -14,7 +15,7 @@
 use std::ops::Range;
 
 use crate::bytes::{Reader, Writer};
-use crate::identity::ShardId;
+use crate::identity::{Reign, ShardId};
 
 /// Bytes of the longest body.
 pub const RECORD_BODY_MAX: usize = 200;
@@ -44,11 +45,15 @@ pub enum Kind {
     Clear = 6,
     /// The lane of the shard is handed over: all that the sender wrote in it came before.
     Grant = 7,
+    /// The sender's routes of the shard are out. It is of no slot.
+    Announced = 8,
+    /// The sender lacks the lane's slab of the shard and asks for a copy. It is of no slot.
+    Want = 9,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 7] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Create,
         Kind::Change,
         Kind::Delete,
@@ -56,6 +61,8 @@ impl Kind {
         Kind::Touch,
         Kind::Clear,
         Kind::Grant,
+        Kind::Announced,
+        Kind::Want,
     ];
 
     #[inline(always)]
@@ -82,13 +89,15 @@ pub struct Record<'a> {
 const COPY_START: u8 = 32;
 const COPY_END: u8 = 33;
 const SUM: u8 = 34;
+const COPY_STOP: u8 = 35;
 
 /// What a stream carries: records, and marks between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Item<'a> {
     Record(Record<'a>),
-    CopyStart { shard: ShardId, slots: u32 },
+    CopyStart { shard: ShardId, slots: u32, reign: Reign },
     CopyEnd { shard: ShardId },
+    CopyStop { shard: ShardId },
     Sum { shard: ShardId, slots: Range<u32>, number: u32, sum: u64 },
 }
 
@@ -110,16 +119,19 @@ impl Item<'_> {
                 buffer[14..14 + record.body.len()].copy_from_slice(record.body);
                 return RECORD_HEADER_LEN + record.body.len();
             }
-            Item::CopyStart { .. } => (COPY_START, 8),
+            Item::CopyStart { .. } => (COPY_START, 24),
             Item::CopyEnd { .. } => (COPY_END, 4),
+            Item::CopyStop { .. } => (COPY_STOP, 4),
             Item::Sum { .. } => (SUM, 24),
         };
         let mut writer = Writer::new(buffer);
         writer.u8(kind).u8(length);
         match self {
             Item::Record(_) => unreachable!("a record was written above"),
-            Item::CopyStart { shard, slots } => writer.u32(shard.0).u32(*slots),
-            Item::CopyEnd { shard } => writer.u32(shard.0),
+            Item::CopyStart { shard, slots, reign } => {
+                writer.u32(shard.0).u32(*slots).u64(reign.now).u64(reign.before)
+            }
+            Item::CopyEnd { shard } | Item::CopyStop { shard } => writer.u32(shard.0),
             Item::Sum { shard, slots, number, sum } => {
                 writer.u32(shard.0).u32(slots.start).u32(slots.end).u32(*number).u64(*sum)
             }
@@ -176,8 +188,13 @@ fn read<'a>(kind: u8, mut fields: Reader<'a>) -> Option<Item<'a>> {
     }
     let shard = ShardId(fields.u32()?);
     match kind {
-        COPY_START => Some(Item::CopyStart { shard, slots: fields.u32()? }),
+        COPY_START => {
+            let slots = fields.u32()?;
+            let [now, before] = [fields.u64().unwrap_or(0), fields.u64().unwrap_or(0)];
+            Some(Item::CopyStart { shard, slots, reign: Reign { now, before } })
+        }
         COPY_END => Some(Item::CopyEnd { shard }),
+        COPY_STOP => Some(Item::CopyStop { shard }),
         SUM => {
             let slots = fields.u32()?..fields.u32()?;
             Some(Item::Sum { shard, slots, number: fields.u32()?, sum: fields.u64()? })
@@ -208,11 +225,12 @@ mod tests {
     fn what_is_written_is_read() {
         let shard = ShardId(7);
         let mut items = vec![
-            Item::CopyStart { shard, slots: 4096 },
+            Item::CopyStart { shard, slots: 4096, reign: Reign { now: u64::MAX - 1, before: 3 } },
             Item::CopyEnd { shard },
+            Item::CopyStop { shard },
             Item::Sum { shard, slots: 1024..2048, number: 9, sum: u64::MAX - 5 },
         ];
-        for (length, kind) in [0, 1, 50, 199, 200, 64, 3].into_iter().zip(Kind::ALL) {
+        for (length, kind) in [0, 1, 50, 199, 200, 64, 3, 8, 0].into_iter().zip(Kind::ALL) {
             let body = &[0xA5; RECORD_BODY_MAX][..length];
             items.push(Item::Record(Record { kind, shard, slot: 12, version: 1 << 31, body }));
         }

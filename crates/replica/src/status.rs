@@ -38,6 +38,23 @@ impl Endpoint {
         self.copies.get(id).map(Copy::status)
     }
 
+    /// The place of a worker that is a peer.
+    pub fn peer(&self, worker: WorkerId) -> Option<PeerIndex> {
+        let place = self.by_worker.binary_search_by_key(&worker, |&(worker, _)| worker).ok()?;
+        Some(self.by_worker[place].1)
+    }
+
+    /// The last known life of a peer. None: there was no session yet, or there is no such peer.
+    pub fn boot(&self, peer: PeerIndex) -> Option<BootId> {
+        self.peers.get(peer.index())?.as_ref()?.boot
+    }
+
+    /// Milliseconds since something authentic came from the peer, or since it was added. None if there is none.
+    pub fn silent_ms(&self, peer: PeerIndex, now_us: u64) -> Option<u64> {
+        let peer = self.peers.get(peer.index())?.as_ref()?;
+        Some(peer.link.silent_us(now_us) / 1000)
+    }
+
     /// How many replicas have applied the record.
     pub fn replicated_on(&self, ticket: &Ticket) -> usize {
         let has_it = |place: &&Place| {

@@ -4,11 +4,14 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use crate::copy::CopyRoom;
-use crate::identity::{Lane, Origin, ShardId};
+use crate::identity::{Lane, Origin, Reign, ShardId};
 use crate::record::Record;
 
-/// The slabs that this worker owns.
+/// The slabs that others have copies of from here.
 pub trait Source {
+    /// Whose word the slab is.
+    fn reign(&self, shard: ShardId, lane: Lane) -> Reign;
+
     /// One slot behind the last that is in use: what the progress of a copy is measured against.
     fn slots(&self, shard: ShardId, lane: Lane) -> u32;
 
@@ -43,11 +46,14 @@ pub trait Sink {
     /// The stream started over: what it brought may be out of date until it is copied again.
     fn stream_reset(&mut self, origin: Origin);
 
-    /// The copy of a slab begins; it has about `slots` slots.
-    fn copy_started(&mut self, origin: Origin, shard: ShardId, slots: u32);
+    /// The copy of a slab, of this reign, begins; it has about `slots` slots.
+    fn copy_started(&mut self, origin: Origin, shard: ShardId, slots: u32, reign: Reign);
 
     /// All records of the slab at the copy's start, and all changes since, have been applied.
     fn copy_finished(&mut self, origin: Origin, shard: ShardId);
+
+    /// No changes of the slab will follow, until it is copied again.
+    fn copy_stopped(&mut self, origin: Origin, shard: ShardId);
 
     /// The same sum as [`Source::sum`], of the copy.
     fn sum(&self, origin: Origin, shard: ShardId, slots: Range<u32>) -> u64;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use allocation_counter::measure;
 use weir_replica::{
     BootId, ClusterKeys, CopyRoom, Endpoint, Fingerprint, Identity, Kind, Lane, Options, Origin,
-    PeerIndex, Record, ShardId, Sink, Source, Transmit, WorkerId,
+    PeerIndex, Record, Reign, ShardId, Sink, Source, Transmit, WorkerId,
 };
 
 /// A slab of 10,000 equal records to copy from; counts what is applied.
@@ -23,6 +23,9 @@ fn record(slot: u32) -> Record<'static> {
 }
 
 impl Source for Table {
+    fn reign(&self, _: ShardId, _: Lane) -> Reign {
+        Reign::default()
+    }
     fn slots(&self, _: ShardId, _: Lane) -> u32 {
         SLOTS
     }
@@ -51,8 +54,9 @@ impl Sink for Table {
         self.applied += records.len() as u64;
     }
     fn stream_reset(&mut self, _: Origin) {}
-    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32) {}
+    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Reign) {}
     fn copy_finished(&mut self, _: Origin, _: ShardId) {}
+    fn copy_stopped(&mut self, _: Origin, _: ShardId) {}
     fn sum(&self, _: Origin, _: ShardId, _: Range<u32>) -> u64 {
         0
     }

@@ -191,3 +191,32 @@ fn the_scrub_is_not_misled_by_traffic() {
     assert!(counters.scrubbed_extents > 20, "{}", counters.scrubbed_extents);
     assert_eq!(counters.scrub_differences, 0);
 }
+
+/// A copy that is made anew brings what no change told of; one that is stopped says so.
+#[test]
+fn a_copy_is_restarted_and_stopped() {
+    let mut cluster = two(small_options());
+    fill(&mut cluster, 2_000);
+    cluster.copy(0, 1, SHARD, LANE);
+    let id = cluster.nodes[0].copies[0].0;
+    let state = |cluster: &Cluster| cluster.nodes[0].endpoint.copy_status(id).unwrap().state;
+    for restarts in 0..3 {
+        cluster.settle(2_000_000);
+        assert_eq!(state(&cluster), CopyState::Synced);
+        let slab = cluster.nodes[0].world.own.get_mut(&(SHARD, LANE)).unwrap();
+        slab[restarts] = Slot { version: 9_999, body: Some(b"unheard".to_vec()) };
+        cluster.nodes[0].endpoint.restart_copy(id);
+        cluster.step();
+        assert_ne!(state(&cluster), CopyState::Synced);
+        // Again at once, while it waits or walks.
+        cluster.nodes[0].endpoint.restart_copy(id);
+    }
+    cluster.settle(2_000_000);
+    cluster.check_equal();
+    assert_eq!(status(&cluster, 0, 1).counters.resyncs, 0, "the stream went on");
+    let now_us = cluster.now_us;
+    cluster.nodes[0].endpoint.stop_copy(id, now_us);
+    cluster.nodes[0].copies.clear();
+    cluster.run(10_000);
+    assert_eq!(cluster.nodes[1].world.finished, []);
+}

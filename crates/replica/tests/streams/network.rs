@@ -215,7 +215,7 @@ impl Cluster {
                 self.nodes[node].copies.iter().filter(|copy| copy.1 == worker).copied().collect();
             self.nodes[node].copies.retain(|copy| copy.1 != worker);
             for (id, _, shard, lane) in gone {
-                self.nodes[node].endpoint.stop_copy(id);
+                self.nodes[node].endpoint.stop_copy(id, self.now_us);
                 self.copy(node, worker, shard, lane);
             }
         }

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use weir_replica::{
-    CopyRoom, ITEMS_MAX, Kind, Lane, Origin, Record, ShardId, Sink, Source, Sum, WorkerId,
+    CopyRoom, ITEMS_MAX, Kind, Lane, Origin, Record, Reign, ShardId, Sink, Source, Sum, WorkerId,
 };
+
+/// Of all slabs.
+const REIGN: Reign = Reign { now: 77, before: 76 };
 
 /// A slot's last version, and what it holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,12 +108,17 @@ impl Sink for World {
         self.resets += 1;
     }
 
-    fn copy_started(&mut self, origin: Origin, shard: ShardId, _slots: u32) {
+    fn copy_started(&mut self, origin: Origin, shard: ShardId, _slots: u32, reign: Reign) {
+        assert_eq!(reign, REIGN, "as the source says");
         self.finished.retain(|copy| *copy != (origin.worker, shard, origin.lane));
     }
 
     fn copy_finished(&mut self, origin: Origin, shard: ShardId) {
         self.finished.push((origin.worker, shard, origin.lane));
+    }
+
+    fn copy_stopped(&mut self, origin: Origin, shard: ShardId) {
+        self.finished.retain(|copy| *copy != (origin.worker, shard, origin.lane));
     }
 
     fn sum(&self, origin: Origin, shard: ShardId, slots: Range<u32>) -> u64 {
@@ -119,6 +127,10 @@ impl Sink for World {
 }
 
 impl Source for World {
+    fn reign(&self, _: ShardId, _: Lane) -> Reign {
+        REIGN
+    }
+
     fn slots(&self, shard: ShardId, lane: Lane) -> u32 {
         self.own.get(&(shard, lane)).map_or(0, |slab| slab.len() as u32)
     }
