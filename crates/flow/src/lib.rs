@@ -47,6 +47,7 @@ mod positions;
 mod prefetch;
 mod record;
 mod tags;
+mod vacate;
 mod walk;
 
 pub use error::{Full, OutOfMemory};

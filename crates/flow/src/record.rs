@@ -65,10 +65,10 @@ pub(crate) fn previous_version(version: u32) -> u32 {
     }
 }
 
-/// The later of two versions in serial number arithmetic (RFC 1982 section 3.2).
+/// The later of two versions in serial number arithmetic (RFC 1982 section 3.2). 0, "never used", is the earliest.
 #[inline]
 pub(crate) fn later_version(a: u32, b: u32) -> u32 {
-    if (a.wrapping_sub(b) as i32) >= 0 { a } else { b }
+    if a != 0 && is_later_version(a, b) { a } else { b }
 }
 
 /// Is `version` later than `than` in serial number arithmetic? Any is later than 0, "never used".

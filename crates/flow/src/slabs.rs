@@ -227,11 +227,16 @@ impl<R: Record> Slabs<R> {
         if number == NONE {
             return None;
         }
-        let mut head = number;
+        self.detach_idle(number);
+        Some(())
+    }
+
+    /// Takes an empty mirrored extent from its slab.
+    pub(crate) fn detach_idle(&mut self, number: u32) {
+        let mut head = self.extents.idle_head;
         self.extents.unlink(&mut head, number);
         self.extents.idle_head = head;
         self.detach(number);
-        Some(())
     }
 
     /// Takes an empty extent that is in no list from its slab.

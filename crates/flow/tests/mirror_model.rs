@@ -228,3 +228,45 @@ fn what_was_forgotten_can_be_put_again() {
     }
     assert_eq!(mirror.live(), 0);
 }
+
+/// A slab is emptied and given to another history, whose versions are those of long ago.
+#[test]
+fn a_slab_that_was_vacated_takes_any_version() {
+    let mut mirror = Slabs::<Flow>::new(4096, 2).unwrap();
+    let (slab, old, new) = (SlabId(0), 3_000_000_000, 7);
+    for slot in [5, 6, 1024 + 5, 3 * 1024 + 5] {
+        let id = mirror.put(slab, slot, old).unwrap();
+        mirror.get_mut(id).payload = LIVE;
+        mirror.free(id);
+    }
+    mirror.bury(slab, 5, old + 1);
+    assert!(!mirror.give_back(slab, 2), "a third extent is left");
+    assert!(mirror.give_back(slab, 2));
+    assert_eq!((mirror.id_of(slab, 5), mirror.floor(slab)), (None, old + 1));
+    mirror.forget_versions(slab);
+    assert_eq!(mirror.ceiling(slab, 0), 0);
+    let id = mirror.put(slab, 5, new).unwrap();
+    mirror.get_mut(id).payload = LIVE;
+    assert_eq!((mirror.floor(slab), mirror.ceiling(slab, 0)), (new, new));
+    mirror.take_over(slab);
+    let id = mirror.alloc(slab).unwrap();
+    assert!(is_later_version(mirror.get(id).version(), new + 1000));
+    // What went back serves any slab.
+    let taken = (0..3 * 1024).filter(|_| {
+        let id = mirror.alloc(SlabId(1));
+        id.is_some_and(|id| {
+            mirror.get_mut(id).payload = LIVE;
+            true
+        })
+    });
+    assert_eq!(taken.count(), 3 * 1024);
+}
+
+#[test]
+#[should_panic(expected = "is empty")]
+fn an_extent_with_a_record_is_not_given_back() {
+    let mut mirror = Slabs::<Flow>::new(1024, 1).unwrap();
+    let id = mirror.put(SlabId(0), 9, 1).unwrap();
+    mirror.get_mut(id).payload = LIVE;
+    mirror.give_back(SlabId(0), 1);
+}

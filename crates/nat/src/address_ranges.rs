@@ -21,7 +21,7 @@ pub struct AddressRanges {
     /// Bit by bit, the upper halves that any range has a part in: 8 KiB.
     halves: Box<[u64; 1024]>,
     /// Sorted, disjoint.
-    ranges: Box<[Range]>,
+    ranges: Vec<Range>,
     /// For each upper half that has a page, where it begins in `firsts`.
     pages: Box<[u32]>,
     /// A page: for each /24 of a half, and for the end, the position of the first range that does not end below it.
@@ -31,32 +31,59 @@ pub struct AddressRanges {
 impl AddressRanges {
     /// Prefixes in any order. Nested and repeated ones are fine as long as they are of one shard.
     pub fn new(prefixes: impl IntoIterator<Item = (Ipv4Net, ShardIndex)>) -> Self {
-        let mut ranges: Vec<Range> = prefixes
-            .into_iter()
-            .map(|(net, shard)| Range {
-                first: net.network().to_bits(),
-                last: net.broadcast().to_bits(),
-                shard,
-            })
-            .collect();
-        ranges.sort_unstable_by_key(|range| range.first);
-        ranges.dedup_by(|next, kept| {
+        let mut found = Self {
+            halves: Box::new([0; 1024]),
+            ranges: Vec::new(),
+            pages: vec![0; 1 << 16].into(),
+            firsts: Vec::new(),
+        };
+        found.extend(prefixes);
+        found
+    }
+
+    /// Adds the prefixes of a shard, disjoint from those of all others.
+    pub fn insert(&mut self, prefixes: &[Ipv4Net], shard: ShardIndex) {
+        self.extend(prefixes.iter().map(|&net| (net, shard)));
+    }
+
+    /// Removes all that belongs to a shard.
+    pub fn remove(&mut self, shard: ShardIndex) {
+        self.ranges.retain(|range| range.shard != shard);
+        self.number();
+    }
+
+    /// A shard that a part of the prefix belongs to.
+    pub fn overlapping(&self, net: Ipv4Net) -> Option<ShardIndex> {
+        let (first, last) = (net.network().to_bits(), net.broadcast().to_bits());
+        let at = self.ranges.partition_point(|range| range.last < first);
+        let range = self.ranges.get(at)?;
+        (range.first <= last).then_some(range.shard)
+    }
+
+    fn extend(&mut self, prefixes: impl IntoIterator<Item = (Ipv4Net, ShardIndex)>) {
+        self.ranges.extend(prefixes.into_iter().map(|(net, shard)| Range {
+            first: net.network().to_bits(),
+            last: net.broadcast().to_bits(),
+            shard,
+        }));
+        self.ranges.sort_unstable_by_key(|range| range.first);
+        self.ranges.dedup_by(|next, kept| {
             let overlap = next.first <= kept.last;
             if overlap {
                 kept.last = kept.last.max(next.last);
             }
             overlap
         });
-        let mut found = Self {
-            halves: Box::new([0; 1024]),
-            ranges: ranges.into(),
-            pages: vec![0; 1 << 16].into(),
-            firsts: Vec::new(),
-        };
-        for number in 0..found.ranges.len() {
-            found.add_pages(number);
+        self.number();
+    }
+
+    /// Makes what look-ups begin with from the ranges.
+    fn number(&mut self) {
+        self.halves.fill(0);
+        self.firsts.clear();
+        for number in 0..self.ranges.len() {
+            self.add_pages(number);
         }
-        found
     }
 
     /// The pages of the halves that a range has a part in. Halves that it covers share one.
@@ -137,11 +164,13 @@ pub(crate) fn public_addresses(shards: &[ShardConfig]) -> AddressRanges {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
     use crate::endpoint::ShardId;
 
     fn address(text: &str) -> u32 {
-        text.parse::<std::net::Ipv4Addr>().unwrap().into()
+        text.parse::<Ipv4Addr>().unwrap().into()
     }
 
     #[test]
@@ -180,6 +209,41 @@ mod tests {
         assert_eq!(public.shard_of(address("0.0.0.0")), None);
     }
 
+    /// Shards come and go: as if all were made anew.
+    #[test]
+    fn ranges_of_a_shard_come_and_go() {
+        let nets = ["10.0.0.0/15", "10.2.0.64/26", "10.2.0.0/27", "10.2.3.0/24", "203.0.113.7/32"];
+        let nets: Vec<Ipv4Net> = nets.iter().map(|net| net.parse().unwrap()).collect();
+        let mut ranges = AddressRanges::new([]);
+        let mut present = [false; 5];
+        for step in 0..200_usize {
+            let number = step * step % 7 % 5;
+            let shard = ShardIndex(number as u16);
+            present[number] = !present[number];
+            if present[number] {
+                assert_eq!(ranges.overlapping(nets[number]), None);
+                ranges.insert(&nets[number..=number], shard);
+            } else {
+                ranges.remove(shard);
+            }
+            for (net, number) in nets.iter().zip(0..) {
+                let wanted = present[usize::from(number)].then_some(ShardIndex(number));
+                for address in [net.network(), net.broadcast()] {
+                    assert_eq!(ranges.shard_of(address.to_bits()), wanted, "{address}");
+                }
+                assert_eq!(ranges.overlapping(*net), wanted);
+                let (above, below) = (net.network().to_bits() - 1, net.broadcast().to_bits() + 1);
+                for stranger in [above, below] {
+                    let holder =
+                        nets.iter().position(|net| net.contains(&Ipv4Addr::from(stranger)));
+                    let holder = holder.filter(|&holder| present[holder]);
+                    let found = ranges.shard_of(stranger).map(|shard| usize::from(shard.0));
+                    assert_eq!(found, holder);
+                }
+            }
+        }
+    }
+
     /// Against a plain search, at the edges of ranges and of upper halves.
     #[test]
     fn ranges_across_upper_halves_are_found_from_each_of_them() {
@@ -197,13 +261,12 @@ mod tests {
         for edge in nets.iter().flat_map(|net| [net.network().to_bits(), net.broadcast().to_bits()])
         {
             for address in [edge.wrapping_sub(1), edge, edge.wrapping_add(1)] {
-                let wanted =
-                    nets.iter().position(|net| net.contains(&std::net::Ipv4Addr::from(address)));
+                let wanted = nets.iter().position(|net| net.contains(&Ipv4Addr::from(address)));
                 assert_eq!(
                     ranges.shard_of(address).map(|shard| usize::from(shard.0)),
                     wanted,
                     "{}",
-                    std::net::Ipv4Addr::from(address)
+                    Ipv4Addr::from(address)
                 );
             }
         }

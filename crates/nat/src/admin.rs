@@ -131,7 +131,7 @@ impl Nat {
         }
         let age_sec = self.now.since(mapping.created);
         out.push(SessionView {
-            shard: self.shard_ids[usize::from(mapping.shard.0)],
+            shard: self.shards.id(mapping.shard),
             outer: mapping.outer,
             gre_key: mapping.gre_key(),
             protocol: mapping.protocol,
@@ -162,7 +162,7 @@ impl Nat {
                     .collect();
                 blocks.sort_unstable();
                 SubscriberView {
-                    shard: self.shard_ids[usize::from(home.shard.0)],
+                    shard: self.shards.id(home.shard),
                     outer,
                     gre_key: home.gre_key,
                     public_address: self

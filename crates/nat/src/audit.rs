@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use weir_flow::{RecordId, SlabId};
 
-use crate::endpoint::{Endpoint, Protocol};
-use crate::lane::LANES;
+use crate::endpoint::{Endpoint, Protocol, ShardIndex};
+use crate::gauges::ShardGauges;
+use crate::lane::{LANES, slab_of};
 use crate::mapping::{Kind, Mapping};
 use crate::nat::Nat;
 use crate::port_block::BlockId;
@@ -31,7 +32,7 @@ pub(crate) fn audit(nat: &Nat) {
     let mut sums = Sums::default();
     assert!(!nat.has_backlog());
     audit_local(nat);
-    for slab in 0..nat.shard_ids.len() as u32 * LANES {
+    for slab in 0..nat.shards.len() as u32 * LANES {
         nat.mappings.walk_slab(SlabId(slab), 0, usize::MAX, |id, mapping| {
             audit_mapping(nat, id, mapping, &mut sums);
         });
@@ -60,6 +61,7 @@ pub(crate) fn audit(nat: &Nat) {
         }
     }
     assert!(sums.blocks.is_empty(), "a port in use lies in a block of its home");
+    audit_absent(nat);
 }
 
 fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut Sums) {
@@ -138,5 +140,21 @@ fn audit_local(nat: &Nat) {
         nat.sessions.walk_slab(nat.lanes.local(), 0, usize::MAX, |_, session| {
             assert_eq!(nat.mappings.get(session.mapping).kind, Kind::Live);
         });
+    }
+}
+
+/// Where there is no shard, there is nothing.
+fn audit_absent(nat: &Nat) {
+    for shard in (0..nat.shards.len() as u16).map(ShardIndex) {
+        if !nat.shards.is_free(shard) {
+            continue;
+        }
+        assert_eq!(nat.shard_gauges(shard), ShardGauges::default());
+        for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
+            assert_eq!(nat.mappings.next_extent(slab, 0), None);
+            assert_eq!(nat.sessions.next_extent(slab, 0), None);
+            let lane = nat.lanes.get(slab);
+            assert!(lane.is_owned && !lane.is_present && !lane.is_replicated);
+        }
     }
 }

@@ -75,6 +75,11 @@ impl Nat {
         self.backlog.len() > 0
     }
 
+    /// Copies that may be applied before one has to be made known to look-ups at once.
+    pub fn backlog_room(&self) -> usize {
+        self.backlog.capacity - self.backlog.len()
+    }
+
     /// May a look-up of this burst have missed what is, or was until just now, in the backlog?
     #[inline]
     pub fn take_doubt(&mut self) -> bool {

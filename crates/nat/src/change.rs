@@ -51,7 +51,7 @@ pub enum Applied {
     Old,
     /// The lane is ours: nobody else's word counts.
     Ours,
-    /// The body is no record of this lane.
+    /// The body is no record of this lane, or the lane's shard is not here.
     Invalid,
     /// No table has room for it: the copy is incomplete.
     Full,

@@ -35,6 +35,23 @@ pub struct ShardConfig {
     pub subscribers_max: u32,
 }
 
+impl ShardConfig {
+    /// Its public addresses.
+    pub(crate) fn addresses(&self) -> u64 {
+        self.public.iter().map(|net| 1_u64 << (32 - net.prefix_len())).sum()
+    }
+}
+
+/// How much of a kind a worker has room for, the shards of its start included. What those need is there in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardRoom {
+    pub shards: u16,
+    /// With translation.
+    pub public_addresses: u32,
+    /// Sum of `subscribers_max`.
+    pub subscribers: u32,
+}
+
 /// The policy of one worker. [`Nat::new`](crate::Nat::new) checks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatConfig {
@@ -71,6 +88,8 @@ pub struct NatConfig {
     /// Prefixes of the homes' outer addresses. Nobody else becomes a subscriber.
     pub subscribers: Vec<Ipv4Net>,
     pub shards: Vec<ShardConfig>,
+    /// For shards that come at run time ([`Nat::add_shard`](crate::Nat::add_shard)); by default there is none.
+    pub room: ShardRoom,
     /// Other workers that mirror each shard, 0 to 4. Not 0: room for their lanes' blocks in the lists of the homes, a
     /// journal of changes and a backlog, 3 MiB. Which lanes are ours and which are replicated is told at run time.
     pub replicas: u8,
@@ -99,6 +118,7 @@ impl Default for NatConfig {
             gre_key_identifies_home: false,
             subscribers: Vec::new(),
             shards: Vec::new(),
+            room: ShardRoom::default(),
             replicas: 0,
             seed: [0; 4],
         }
@@ -109,5 +129,22 @@ impl NatConfig {
     /// Each worker that may own lanes of a shard may give a home its whole quota.
     pub(crate) fn lists_per_home(&self) -> u32 {
         1 + u32::from(self.replicas)
+    }
+
+    /// Shards that there is room for.
+    pub fn shards_max(&self) -> usize {
+        self.shards.len().max(self.room.shards.into())
+    }
+
+    /// Public addresses that there is room for; without translation they need none.
+    pub(crate) fn public_addresses_max(&self) -> u64 {
+        let given: u64 = self.shards.iter().map(ShardConfig::addresses).sum();
+        given.max(self.room.public_addresses.into())
+    }
+
+    /// Subscribers that there is room for.
+    pub(crate) fn subscribers_max(&self) -> u64 {
+        let given: u64 = self.shards.iter().map(|shard| u64::from(shard.subscribers_max)).sum();
+        given.max(self.room.subscribers.into())
     }
 }

@@ -4,7 +4,7 @@ use ipnet::Ipv4Net;
 use thiserror::Error;
 use weir_flow::OutOfMemory;
 
-use crate::config::NatConfig;
+use crate::config::{NatConfig, ShardConfig};
 use crate::endpoint::ShardId;
 use crate::lane::LANES;
 use crate::seats::blocks_usable;
@@ -32,6 +32,20 @@ pub enum NatError {
     ShardsMax { count: usize },
     #[error("shard id {id} is used twice")]
     ShardTwice { id: ShardId },
+    #[error("shard {id} is still being removed: add it again when it is gone")]
+    ShardLeaving { id: ShardId },
+    #[error("no room for shard {id}: {shards} shards are all that room was made for at the start")]
+    NoRoomForShard { id: ShardId, shards: usize },
+    #[error(
+        "no room for shard {id}: it has {addresses} public addresses, and of those that room was made for at the start \
+         {free} are left"
+    )]
+    NoRoomForAddresses { id: ShardId, addresses: u64, free: u64 },
+    #[error(
+        "no room for shard {id}: its `subscribers_max` is {subscribers}, and of those that room was made for at the \
+         start {free} are left"
+    )]
+    NoRoomForSubscribers { id: ShardId, subscribers: u32, free: u64 },
     #[error(
         "`subscribers` is empty: without a prefix of the homes' addresses nobody can be served"
     )]
@@ -88,8 +102,27 @@ pub enum NatError {
 /// Checks everything that does not need memory; the first problem found is returned.
 pub(crate) fn check(config: &NatConfig) -> Result<(), NatError> {
     check_scalars(config)?;
-    check_shards(config)?;
-    check_public_prefixes(config)
+    let shards: Vec<&ShardConfig> = config.shards.iter().collect();
+    check_shards(&shards)?;
+    check_room(config)
+}
+
+/// Checks how shards go together: their numbers and their public prefixes.
+pub(crate) fn check_shards(shards: &[&ShardConfig]) -> Result<(), NatError> {
+    let mut ids: Vec<ShardId> = shards.iter().map(|shard| shard.id).collect();
+    ids.sort_unstable();
+    if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(NatError::ShardTwice { id: pair[0] });
+    }
+    for shard in shards {
+        if shard.public.is_empty() {
+            return Err(NatError::NoPublicPrefix { id: shard.id });
+        }
+        if shard.subscribers_max == 0 {
+            return Err(NatError::SubscribersMaxZero { id: shard.id });
+        }
+    }
+    check_public_prefixes(shards)
 }
 
 /// Can every home of a public address have a block in each lane that a replica holds in reserve? If not, some home of a
@@ -103,9 +136,8 @@ pub fn check_reserve_lanes(config: &NatConfig) -> Result<(), NatError> {
         return Ok(());
     }
     for shard in &config.shards {
-        let addresses: u64 = shard.public.iter().map(|net| 1_u64 << (32 - net.prefix_len())).sum();
         // Homes are seated where most blocks are free, so evenly.
-        let homes = u64::from(shard.subscribers_max).div_ceil(addresses);
+        let homes = u64::from(shard.subscribers_max).div_ceil(shard.addresses());
         // Usable blocks follow each other, so the poorest lane has its share, rounded down.
         let blocks = u64::from(blocks_usable(config) / LANES);
         if homes > blocks {
@@ -153,39 +185,30 @@ fn check_scalars(config: &NatConfig) -> Result<(), NatError> {
     Ok(())
 }
 
-fn check_shards(config: &NatConfig) -> Result<(), NatError> {
-    let count = config.shards.len();
+/// Checks how much there is of everything, with the room for what comes later.
+fn check_room(config: &NatConfig) -> Result<(), NatError> {
+    let count = config.shards_max();
     if count == 0 {
         return Err(NatError::NoShard);
     }
     if count > SHARDS_MAX {
         return Err(NatError::ShardsMax { count });
     }
-    let mut ids: Vec<ShardId> = config.shards.iter().map(|shard| shard.id).collect();
-    ids.sort_unstable();
-    if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(NatError::ShardTwice { id: pair[0] });
-    }
-    for shard in &config.shards {
-        if shard.public.is_empty() {
-            return Err(NatError::NoPublicPrefix { id: shard.id });
-        }
-        if shard.subscribers_max == 0 {
-            return Err(NatError::SubscribersMaxZero { id: shard.id });
-        }
-    }
-    let total = config.shards.iter().map(|shard| u64::from(shard.subscribers_max)).sum::<u64>();
+    let total = config.subscribers_max();
     if total > SUBSCRIBERS_TOTAL_MAX {
         return Err(NatError::SubscribersTotal { total });
+    }
+    let addresses = config.public_addresses_max();
+    if config.enabled && addresses > PUBLIC_ADDRESSES_MAX {
+        return Err(NatError::PublicAddressesMax { addresses });
     }
     Ok(())
 }
 
-fn check_public_prefixes(config: &NatConfig) -> Result<(), NatError> {
-    let mut prefixes: Vec<(Ipv4Net, ShardId)> = config
-        .shards
+fn check_public_prefixes(shards: &[&ShardConfig]) -> Result<(), NatError> {
+    let mut prefixes: Vec<(Ipv4Net, ShardId)> = shards
         .iter()
-        .flat_map(|shard| shard.public.iter().map(|net| (*net, shard.id)))
+        .flat_map(|&shard| shard.public.iter().map(move |net| (*net, shard.id)))
         .collect();
     // Prefixes are nested or disjoint, so sorted by first address an overlap shows between
     // neighbours.
@@ -195,10 +218,6 @@ fn check_public_prefixes(config: &NatConfig) -> Result<(), NatError> {
         if first.contains(&second.network()) {
             return Err(NatError::PublicOverlap { first, first_id, second, second_id });
         }
-    }
-    let addresses = prefixes.iter().map(|(net, _)| 1u64 << (32 - net.prefix_len())).sum();
-    if config.enabled && addresses > PUBLIC_ADDRESSES_MAX {
-        return Err(NatError::PublicAddressesMax { addresses });
     }
     Ok(())
 }

@@ -21,11 +21,16 @@ use crate::port_choice::Seat;
 impl Nat {
     /// Looks at the next `budget` slots of the mappings, and as great a part of the sessions, in slot order, and ends
     /// what has run out, but of each no more than about `ends_max`: an end costs many times a look. To be called once
-    /// per burst.
+    /// per burst. While a shard leaves, half of `ends_max` is for what it holds, and half for each of the others.
     ///
     /// Returns how many slots of the mappings it looked at.
     pub fn expire(&mut self, now: Tick, budget: usize, ends_max: usize) -> usize {
         self.now = now;
+        let mut ends_max = ends_max;
+        if let Some(shard) = self.shards.leaving {
+            ends_max = ends_max.div_ceil(2);
+            self.remove_piece(shard, ends_max);
+        }
         let (sessions, mappings) = (self.sessions.capacity(), self.mappings.capacity());
         let part = (budget as u128 * sessions as u128).div_ceil(mappings.max(1) as u128);
         self.expire_sessions(now, usize::try_from(part).unwrap_or(usize::MAX), ends_max);

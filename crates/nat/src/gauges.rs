@@ -46,7 +46,7 @@ pub struct MirrorGauges {
     pub changes_old_total: u64,
     /// Changes of lanes that are ours.
     pub changes_ours_total: u64,
-    /// Changes that are no record of their lane.
+    /// Changes that are no record of their lane, or of a shard that is not here.
     pub changes_invalid_total: u64,
     /// Copies that no table had room for.
     pub changes_full_total: u64,

@@ -14,8 +14,8 @@ use weir_flow::{Record, RecordId, SlabId};
 
 use crate::change::{BODY_MAX, Change, ChangeKind, Table, lane_slot};
 use crate::change_body::{BodyWriter, MappingBody, SessionBody};
-use crate::endpoint::Tick;
-use crate::lane::lane_of;
+use crate::endpoint::{ShardIndex, Tick};
+use crate::lane::{Mishap, lane_of};
 use crate::mapping::{Kind, Mapping};
 use crate::nat::Nat;
 use crate::session::Session;
@@ -31,6 +31,8 @@ pub(crate) enum News {
     Ended,
     /// A session of another's lane has seen traffic here.
     Touched,
+    /// Its shard is gone.
+    Void,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,12 +50,14 @@ struct Mark {
 pub(crate) struct Journal {
     ring: VecDeque<Mark>,
     capacity: usize,
+    /// Marks taken from it so far.
+    taken: u64,
 }
 
 impl Journal {
     /// `capacity` marks: 0 on a worker without replicas.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { ring: VecDeque::with_capacity(capacity), capacity }
+        Self { ring: VecDeque::with_capacity(capacity), capacity, taken: 0 }
     }
 
     /// Whether there was room.
@@ -66,9 +70,23 @@ impl Journal {
         has_room
     }
 
+    #[inline]
+    fn pop(&mut self) -> Option<Mark> {
+        let mark = self.ring.pop_front()?;
+        self.taken += 1;
+        Some(mark)
+    }
+
     /// A session of a lane that is another's has seen traffic. Whether it will be told.
     pub(crate) fn touch(&mut self, table: Table, slab: SlabId, version: u32, id: RecordId) -> bool {
         self.push(Mark { news: News::Touched, table, slab, version, place: id.0 })
+    }
+
+    /// Voids the marks of a shard that is gone. They keep their places, which others may count.
+    pub(crate) fn forget(&mut self, shard: ShardIndex) {
+        for mark in self.ring.iter_mut().filter(|mark| lane_of(mark.slab).0 == shard) {
+            mark.news = News::Void;
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -90,20 +108,20 @@ impl Nat {
         let slab = self.mappings.slab_of(id);
         let mapping = self.mappings.get_mut(id);
         let is_told = mapping.flags & Mapping::MARKED != 0 && news == News::Changed;
-        let lane = self.lanes.get_mut(slab);
+        let lane = self.lanes.get(slab);
         if !(lane.is_replicated && lane.is_owned) || is_told {
             return;
         }
         let place = match news {
             News::Ended => self.mappings.slot_of(id),
-            News::Begun | News::Changed | News::Touched => id.0,
+            _ => id.0,
         };
         let mapping = self.mappings.get_mut(id);
         let version = mapping.version();
         if self.journal.push(Mark { news, table: Table::Mappings, slab, version, place }) {
             mapping.flags |= Mapping::MARKED;
         } else {
-            lane.has_lost = true;
+            self.lanes.note(Mishap::Lost, slab);
         }
     }
 
@@ -120,20 +138,20 @@ impl Nat {
         let slab = self.sessions.slab_of(id);
         let session = self.sessions.get(id);
         let is_told = session.is_marked() && news == News::Changed;
-        let lane = self.lanes.get_mut(slab);
+        let lane = self.lanes.get(slab);
         if session.is_address() || !(lane.is_replicated && lane.is_owned) || is_told {
             return;
         }
         let place = match news {
             News::Ended => self.sessions.slot_of(id),
-            News::Begun | News::Changed | News::Touched => id.0,
+            _ => id.0,
         };
         let session = self.sessions.get_mut(id);
         let version = session.version();
         if self.journal.push(Mark { news, table: Table::Sessions, slab, version, place }) {
             session.set_marked(true);
         } else {
-            lane.has_lost = true;
+            self.lanes.note(Mishap::Lost, slab);
         }
     }
 
@@ -141,8 +159,9 @@ impl Nat {
     #[inline]
     pub fn next_change(&mut self, body: &mut [u8; BODY_MAX]) -> Option<(Change, usize)> {
         loop {
-            let mark = self.journal.ring.pop_front()?;
+            let mark = self.journal.pop()?;
             let told = match (mark.news, mark.table) {
+                (News::Void, _) => None,
                 (News::Ended, _) => self.tell_end(&mark),
                 (_, Table::Mappings) => self.tell_mapping(&mark, body),
                 (_, Table::Sessions) => self.tell_session(&mark, body),
@@ -151,6 +170,16 @@ impl Nat {
                 return told;
             }
         }
+    }
+
+    /// Where the journal ends now: all that has happened so far is told when [`is_told`](Self::is_told) says so of it.
+    pub fn journal_end(&self) -> u64 {
+        self.journal.taken + self.journal.len() as u64
+    }
+
+    /// Has [`next_change`](Self::next_change) given everything up to there?
+    pub fn is_told(&self, journal_end: u64) -> bool {
+        self.journal.taken >= journal_end
     }
 
     fn tell_end(&self, mark: &Mark) -> Option<(Change, usize)> {
@@ -171,7 +200,7 @@ impl Nat {
         let kind = match mark.news {
             News::Touched => ChangeKind::Touch,
             News::Begun => ChangeKind::Create,
-            News::Changed | News::Ended => ChangeKind::Change,
+            _ => ChangeKind::Change,
         };
         if kind == ChangeKind::Touch {
             let last_seen = mapping.first.last_seen;
@@ -196,7 +225,7 @@ impl Nat {
         let kind = match mark.news {
             News::Touched => ChangeKind::Touch,
             News::Begun => ChangeKind::Create,
-            News::Changed | News::Ended => ChangeKind::Change,
+            _ => ChangeKind::Change,
         };
         if kind == ChangeKind::Touch {
             let last_seen = session.remote.last_seen;
@@ -211,7 +240,7 @@ impl Nat {
         Some((change(kind, mark, self.sessions.slot_of(id)), writer.len()))
     }
 
-    /// None if the lane has become ours.
+    /// None if the lane has become ours, or its shard is to go.
     fn tell_touch(
         &self,
         mark: &Mark,
@@ -222,7 +251,8 @@ impl Nat {
         let mut writer = BodyWriter::new(body);
         writer.idle(self.now.since(last_seen));
         let told = (change(ChangeKind::Touch, mark, slot), writer.len());
-        (!self.lanes.get(mark.slab).is_owned).then_some(told)
+        let lane = self.lanes.get(mark.slab);
+        (lane.is_present && !lane.is_owned).then_some(told)
     }
 
     #[inline]

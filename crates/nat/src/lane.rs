@@ -23,18 +23,33 @@ pub(crate) const ALL_LANES: u8 = 0xff;
 /// A lane of a shard, by the number of its slab.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lane {
+    /// Its shard is here and is to stay.
+    pub(crate) is_present: bool,
+    /// True where there is no shard.
     pub(crate) is_owned: bool,
     /// Its changes are to be journalled.
     pub(crate) is_replicated: bool,
-    /// A change found no place in the journal.
-    pub(crate) has_lost: bool,
+    /// A change found no place in the journal, until it is asked.
+    has_lost: bool,
     /// A record found no place in our tables.
     pub(crate) is_full: bool,
+    /// The same, until it is asked.
+    has_filled: bool,
     /// When it was taken over: timers count from here at the earliest. None: ours from the start.
     owned_since: Option<Tick>,
 }
 
 impl Lane {
+    const ABSENT: Self = Self {
+        is_present: false,
+        is_owned: true,
+        is_replicated: false,
+        has_lost: false,
+        is_full: false,
+        has_filled: false,
+        owned_since: None,
+    };
+
     /// Seconds that a record of this lane has been idle, for its owner.
     #[inline]
     pub(crate) fn idle_sec(&self, last_seen: Tick, now: Tick) -> u32 {
@@ -65,21 +80,32 @@ pub(crate) struct Lanes {
     pub(crate) is_any_replicated: bool,
     /// Is none another's?
     pub(crate) are_all_owned: bool,
+    replicated: usize,
+    owned: usize,
+    /// Some lane may have lost changes, or have become full, since that was asked.
+    has_news: [bool; 2],
+}
+
+/// What may happen to any lane at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mishap {
+    Lost = 0,
+    Filled = 1,
 }
 
 impl Lanes {
-    pub(crate) fn new(shards: usize) -> Self {
-        let lane = Lane {
-            is_owned: true,
-            is_replicated: false,
-            has_lost: false,
-            is_full: false,
-            owned_since: None,
-        };
+    /// `shards` of `shards_max` shards are here, and all their lanes ours.
+    pub(crate) fn new(shards: usize, shards_max: usize) -> Self {
+        let mut all = vec![Lane::ABSENT; shards_max * LANES as usize + 1];
+        let present = all.iter_mut().take(shards * LANES as usize);
+        present.for_each(|lane| lane.is_present = true);
         Self {
-            all: vec![lane; shards * LANES as usize + 1].into(),
+            owned: all.len(),
+            all: all.into(),
             is_any_replicated: false,
             are_all_owned: true,
+            replicated: 0,
+            has_news: [false; 2],
         }
     }
 
@@ -98,25 +124,74 @@ impl Lanes {
         SlabId(self.all.len() as u32 - 1)
     }
 
-    /// A lane that has lost changes; asked once.
-    pub(crate) fn take_lost(&mut self) -> Option<SlabId> {
-        let slab = self.all.iter().position(|lane| lane.has_lost)?;
-        self.all[slab].has_lost = false;
-        Some(SlabId(slab as u32))
+    /// A change of the lane found no place in the journal, or a record none in our tables.
+    #[cold]
+    pub(crate) fn note(&mut self, mishap: Mishap, slab: SlabId) {
+        let lane = self.get_mut(slab);
+        match mishap {
+            Mishap::Lost => lane.has_lost = true,
+            Mishap::Filled if lane.is_full => return,
+            Mishap::Filled => (lane.is_full, lane.has_filled) = (true, true),
+        }
+        self.has_news[mishap as usize] = true;
+    }
+
+    /// A lane that this has happened to; asked once.
+    #[inline]
+    pub(crate) fn take(&mut self, mishap: Mishap) -> Option<SlabId> {
+        if self.has_news[mishap as usize] { self.find(mishap) } else { None }
+    }
+
+    #[cold]
+    fn find(&mut self, mishap: Mishap) -> Option<SlabId> {
+        let flag = |lane: &mut Lane| match mishap {
+            Mishap::Lost => std::mem::take(&mut lane.has_lost),
+            Mishap::Filled => std::mem::take(&mut lane.has_filled),
+        };
+        let found = self.all.iter_mut().position(flag);
+        self.has_news[mishap as usize] = found.is_some();
+        found.map(|slab| SlabId(slab as u32))
     }
 
     pub(crate) fn set_owned(&mut self, slab: SlabId, is_owned: bool, now: Tick) {
         let lane = self.get_mut(slab);
-        lane.is_owned = is_owned;
+        let was_owned = std::mem::replace(&mut lane.is_owned, is_owned);
         lane.owned_since = Some(now);
-        self.are_all_owned = self.all.iter().all(|lane| lane.is_owned);
+        self.owned = self.owned + usize::from(is_owned) - usize::from(was_owned);
+        self.are_all_owned = self.owned == self.all.len();
+    }
+
+    /// A lane of a shard that comes.
+    pub(crate) fn begin(&mut self, slab: SlabId, is_owned: bool, now: Tick) {
+        *self.get_mut(slab) =
+            Lane { is_present: true, is_owned, owned_since: Some(now), ..Lane::ABSENT };
+        self.are_all_owned &= is_owned;
+    }
+
+    /// A shard leaves. Who owns its lanes is known until it is gone.
+    pub(crate) fn leave(&mut self, shard: ShardIndex) {
+        for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
+            let lane = self.get_mut(slab);
+            (lane.is_present, lane.is_replicated, lane.has_lost) = (false, false, false);
+        }
+        self.is_any_replicated = self.all.iter().any(|lane| lane.is_replicated);
+    }
+
+    /// A shard is gone.
+    pub(crate) fn end(&mut self, shard: ShardIndex) {
+        for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
+            self.set_owned(slab, true, Tick(0));
+            *self.get_mut(slab) = Lane::ABSENT;
+        }
     }
 
     pub(crate) fn set_replicated(&mut self, slab: SlabId, is_replicated: bool) {
         let lane = self.get_mut(slab);
-        lane.is_replicated = is_replicated;
+        let was_replicated = std::mem::replace(&mut lane.is_replicated, is_replicated);
         lane.has_lost &= is_replicated;
-        self.is_any_replicated = self.all.iter().any(|lane| lane.is_replicated);
+        self.replicated =
+            self.replicated + usize::from(is_replicated) - usize::from(was_replicated);
+        self.is_any_replicated = self.replicated > 0;
     }
 }
 

@@ -213,5 +213,5 @@ fn word(endpoint: Endpoint) -> u64 {
 
 /// The later of two versions, of which 0 is the earliest.
 fn later([a, b]: [u32; 2]) -> u32 {
-    if weir_flow::is_later_version(a, b) { a } else { b }
+    if a != 0 && weir_flow::is_later_version(a, b) { a } else { b }
 }

@@ -20,7 +20,8 @@
 //!   and each set bit one record, live or in quarantine.
 //! - A record lies in the slab (shard, lane of its public port's block).
 //! - Only what lies in lanes of ours begins, changes or ends here; of others' lanes there are copies (`lane.rs`).
-//! - Nothing is allocated after [`Nat::new`], except the vectors that admin calls return.
+//! - Nothing is allocated after [`Nat::new`], except the vectors that admin calls return and a little for shards that come
+//!   at run time; the tables never grow.
 #![forbid(unsafe_code)]
 
 mod address_ranges;
@@ -41,6 +42,7 @@ mod inbound;
 mod journal;
 mod lane;
 mod lane_copy;
+mod lane_forget;
 mod mapping;
 mod mirror;
 mod mirror_clear;
@@ -57,6 +59,8 @@ mod session;
 mod session_list;
 mod session_state;
 mod session_view;
+mod shard_change;
+mod shard_table;
 mod subscriber;
 mod table_bytes;
 mod tcp_state;
@@ -78,7 +82,7 @@ extern crate self as weir_nat;
 pub use address_ranges::AddressRanges;
 pub use block_event::{BlockEvent, BlockEventKind};
 pub use change::{Applied, BODY_MAX, Change, ChangeKind};
-pub use config::{Filtering, NatConfig, Pooling, ShardConfig};
+pub use config::{Filtering, NatConfig, Pooling, ShardConfig, ShardRoom};
 pub use config_check::{
     FLOWS_MAX, FLOWS_MAX_REPLICATED, NatError, PORT_BLOCK_MAX, PORT_BLOCK_MIN,
     PUBLIC_ADDRESSES_MAX, REPLICAS_MAX, SHARDS_MAX, check_reserve_lanes,

@@ -13,7 +13,7 @@ use weir_flow::{Record, RecordId, SlabId, is_later_version};
 use crate::change::{Applied, Change, ChangeKind, Table, table_slot};
 use crate::change_body::{Body, MappingBody};
 use crate::endpoint::{Endpoint, Protocol, ShardIndex, Tick};
-use crate::lane::{LANES, lane_of, slab_of};
+use crate::lane::{LANES, Lane, Mishap, lane_of, slab_of};
 use crate::mapping::{Kind, Mapping, Remote};
 use crate::nat::Nat;
 use crate::session_state::SessionState;
@@ -48,14 +48,16 @@ impl Nat {
 
     fn apply_to_slot(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
         let Change { kind, shard, lane, slot, version } = *change;
-        if usize::from(shard.0) >= self.shard_ids.len() || u32::from(lane) >= LANES {
+        if usize::from(shard.0) >= self.shards.len() || u32::from(lane) >= LANES {
             return Applied::Invalid;
         }
         let Some(body) = Body::read(body) else { return Applied::Invalid };
         let slab = slab_of(shard, lane.into());
         let (table, own_slot) = table_slot(slot);
-        let is_owned = self.lanes.get(slab).is_owned;
+        let &Lane { is_present, is_owned, .. } = self.lanes.get(slab);
         match kind {
+            // It is leaving, or gone.
+            _ if !is_present => Applied::Invalid,
             ChangeKind::Touch if is_owned => {
                 let Some(idle_sec) = body.idle_sec else { return Applied::Invalid };
                 let seen = Tick(now.0.wrapping_sub(idle_sec.min(i32::MAX as u32)));
@@ -121,8 +123,7 @@ impl Nat {
             self.remove_mapping(id, Exit::Ended);
         }
         let Some(id) = self.mappings.put(slab, slot, version) else {
-            self.lanes.get_mut(slab).is_full = true;
-            return Applied::Full;
+            return self.lane_is_full(slab);
         };
         let mapping = self.mappings.get_mut(id);
         fill(mapping, lane_of(slab).0, body, now);
@@ -212,7 +213,7 @@ impl Nat {
     }
 
     pub(crate) fn lane_is_full(&mut self, slab: SlabId) -> Applied {
-        self.lanes.get_mut(slab).is_full = true;
+        self.lanes.note(Mishap::Filled, slab);
         Applied::Full
     }
 

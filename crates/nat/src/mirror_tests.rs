@@ -322,6 +322,49 @@ fn a_copy_repairs_what_a_stream_has_lost() {
     }
 }
 
+/// A shard leaves the replica, in pieces, while the primary goes on; then it comes back and is copied anew.
+#[test]
+fn a_shard_that_left_a_replica_comes_back() {
+    for mut pair in plays(2) {
+        for round in 0..4 {
+            let index = SHARDS[round % 2];
+            for step in 0..1200 {
+                pair.send();
+                if pair.dice.below(20) == 0 {
+                    let seconds = pair.dice.below(40);
+                    pair.wait(seconds);
+                }
+                if step == 700 {
+                    pair.replica.nat.begin_removal(index);
+                }
+                if pair.dice.below(10) == 0 {
+                    pair.tell();
+                    let is_here = |shard| step < 700 || shard != index;
+                    pair.down.retain(|(change, _)| is_here(change.shard));
+                    pair.deliver();
+                    let budget = pair.dice.below(400) as usize;
+                    pair.replica.nat.expire(pair.replica.now, budget, 8);
+                    pair.replica.nat.drain_backlog(16);
+                }
+            }
+            pair.wait(1);
+            assert!(pair.replica.nat.is_removed(index));
+            pair.replica.nat.drain_backlog(usize::MAX);
+            audit(&pair.replica.nat);
+            let config = pair_config(Filtering::default(), 0).shards.swap_remove(round % 2);
+            let (replica, now) = (&mut pair.replica.nat, pair.replica.now);
+            assert_eq!(replica.add_shard(&config, 0, now), Ok(index));
+            replica.set_owned_lanes(index, RESERVE, now);
+            replica.set_replicated_lanes(index, 0xff);
+            pair.copy();
+            pair.tell();
+            pair.deliver();
+            pair.check_equal();
+        }
+        pair.check_served();
+    }
+}
+
 /// The order of changes of different slots is free: in any of them the replica ends as the primary.
 #[test]
 fn changes_of_different_slots_come_in_any_order() {

@@ -133,6 +133,7 @@ fn tight(filtering: Filtering, crowd: Crowd, seed: u64) -> NatConfig {
         ports_per_subscriber: 64,
         flows_max: crowd.flows_max,
         quarantine_sec: QUARANTINE_SEC,
+        room: ShardRoom { shards: 3, public_addresses: 3, subscribers: 768 },
         inbound_sessions_max: 2,
         flows_per_subscriber: crowd.flows_per_subscriber,
         shards: vec![shard(11, "203.0.113.1/32"), shard(12, "198.51.100.1/32")],
@@ -150,7 +151,21 @@ struct Play {
     refusals: HashSet<Refusal>,
     /// Public endpoints seen, for packets from outside.
     publics: Vec<Endpoint>,
+    /// The index that the guest, a third shard, had last, and how far its stay is.
+    guest: (ShardIndex, Guest),
+    /// Stays of the guest that are over.
+    stays: u32,
 }
+
+#[derive(Clone, Copy, PartialEq)]
+enum Guest {
+    Away,
+    Here,
+    Leaving,
+}
+
+/// Its homes have numbers of their own.
+const GUESTS: u32 = 100;
 
 impl Play {
     fn new(filtering: Filtering, crowd: Crowd, seed: u64) -> Self {
@@ -162,6 +177,8 @@ impl Play {
             dice: Dice(seed + 1),
             filtering,
             publics: vec![at("203.0.113.1:1024")],
+            guest: (ShardIndex(2), Guest::Away),
+            stays: 0,
         }
     }
 
@@ -183,7 +200,8 @@ impl Play {
         match self.dice.below(100) {
             0..55 => self.send(),
             55..90 => self.receive(),
-            90..96 => {
+            90 => self.move_guest(),
+            91..96 => {
                 let seconds = self.dice.below(self.crowd.pause_sec_max);
                 self.world.wait(seconds);
                 // A filter that asks for any session of an address or mapping may lag by a round of
@@ -202,8 +220,13 @@ impl Play {
     }
 
     fn send(&mut self) {
-        let n = self.dice.below(self.crowd.homes);
-        let home = Home { shard: ShardIndex((n % 2) as u16), ..home(n) };
+        let (guest, stay) = self.guest;
+        let homes = self.crowd.homes + if stay == Guest::Here { 2 } else { 0 };
+        let (n, shard) = match self.dice.below(homes) {
+            n if n < self.crowd.homes => (n, ShardIndex((n % 2) as u16)),
+            n => (GUESTS + n, guest),
+        };
+        let home = Home { shard, ..home(n) };
         let inside = inside(self.dice.below(self.crowd.insides) as u16);
         let protocol = self.protocol();
         let remote = self.remote(protocol);
@@ -226,6 +249,10 @@ impl Play {
         let known = self.publics.len() as u32;
         let recent = if self.dice.below(8) == 0 { known } else { known.min(100) };
         let public = self.publics[(known - 1 - self.dice.below(recent)) as usize];
+        if !self.world.nat.is_public(public.address) {
+            assert_eq!(public.address, address("192.0.2.128"), "the guest is not here");
+            return;
+        }
         let protocol = self.protocol();
         let remote = self.remote(protocol);
         let flags = self.tcp_flags();
@@ -252,6 +279,31 @@ impl Play {
             assert_eq!(user.0, n);
             *end = (*end).min(now);
         }
+    }
+
+    /// The third shard comes, leaves or is found to be gone.
+    fn move_guest(&mut self) {
+        let (index, stay) = self.guest;
+        let stay = match stay {
+            Guest::Away => {
+                let config = shard(13, "192.0.2.128/32");
+                let index = self.world.nat.add_shard(&config, 0xff, self.world.now).unwrap();
+                assert_eq!(index, self.guest.0);
+                Guest::Here
+            }
+            Guest::Here => {
+                self.world.nat.begin_removal(index);
+                self.model.mappings.retain(|key, _| key.0 < GUESTS);
+                self.model.users.retain(|_, (user, _)| user.0 < GUESTS);
+                Guest::Leaving
+            }
+            Guest::Leaving if self.world.nat.is_removed(index) => {
+                self.stays += 1;
+                Guest::Away
+            }
+            Guest::Leaving => Guest::Leaving,
+        };
+        self.guest.1 = stay;
     }
 
     fn check_uniqueness(&self) {
@@ -288,7 +340,7 @@ impl Play {
 }
 
 fn play(filtering: Filtering) {
-    let mut refusals = HashSet::new();
+    let (mut refusals, mut stays) = (HashSet::new(), 0);
     for seed in 0..12 {
         println!("seed {seed}");
         let crowd = if seed % 2 == 0 { MANY_SESSIONS } else { MANY_MAPPINGS };
@@ -297,6 +349,7 @@ fn play(filtering: Filtering) {
             play.step();
         }
         refusals.extend(play.refusals.drain());
+        stays += play.stays;
         play.finish();
     }
     let expected = [
@@ -306,6 +359,7 @@ fn play(filtering: Filtering) {
         Refusal::TcpNotSyn,
     ];
     assert_eq!(refusals, HashSet::from(expected), "the plays are crowded enough");
+    assert!(stays > 100, "the guest came and went {stays} times");
 }
 
 #[test]

@@ -8,14 +8,15 @@ use crate::backlog::{BACKLOG_MAX, Backlog};
 use crate::block_event::{BlockEvent, BlockEventKind, BlockEvents};
 use crate::config::{Filtering, NatConfig, Pooling};
 use crate::config_check::{self, NatError};
-use crate::endpoint::{Endpoint, Home, Protocol, ShardId, Tick};
+use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::journal::{Journal, MARKS_MAX};
 use crate::lane::Lanes;
 use crate::mapping::{Kind, Mapping};
 use crate::port_block::{BlockId, PortBlocks};
 use crate::random::Random;
-use crate::seats::{quota_blocks as quota_blocks_of, seats};
+use crate::seats::{blocks_usable, quota_blocks as quota_blocks_of, seats};
 use crate::session::{Session, SessionKey};
+use crate::shard_table::ShardTable;
 use crate::subscriber::{BLOCK_LISTS_MAX, Subscribers};
 use crate::table_bytes::Slots;
 use crate::timeouts::Timeouts;
@@ -55,10 +56,10 @@ pub(crate) struct Totals {
 }
 
 /// Mappings, sessions, subscribers and ports of the shards of one worker. One thread owns it;
-/// nothing is allocated after [`Nat::new`] except by the admin calls that return a `Vec`.
+/// nothing is allocated after [`Nat::new`] except by the admin calls that return a `Vec` and for shards that come.
 pub struct Nat {
     pub(crate) policy: Policy,
-    pub(crate) shard_ids: Vec<ShardId>,
+    pub(crate) shards: ShardTable,
     pub(crate) homes: AddressRanges,
     pub(crate) public: AddressRanges,
     outbound_key: HashKey,
@@ -117,7 +118,7 @@ impl Nat {
                 is_replicated: config.replicas > 0,
                 is_plain: config.enabled && config.replicas == 0,
             },
-            shard_ids: config.shards.iter().map(|shard| shard.id).collect(),
+            shards: ShardTable::new(&config),
             homes: home_addresses(&config.subscribers),
             public: public_addresses(&config.shards),
             outbound_key: HashKey::new([seed[0] ^ 0x6f75_7462, seed[1]]),
@@ -133,7 +134,7 @@ impl Nat {
             random: Random::new([seed[2], seed[3]]),
             events: BlockEvents::new(),
             totals: Totals::default(),
-            lanes: Lanes::new(config.shards.len()),
+            lanes: Lanes::new(config.shards.len(), config.shards_max()),
             journal: Journal::new(if config.replicas > 0 { MARKS_MAX } else { 0 }),
             backlog: Backlog::new(if config.replicas > 0 { BACKLOG_MAX } else { 0 }),
             flows: 0,
@@ -256,6 +257,12 @@ impl Nat {
         Home { gre_key: home.gre_key.filter(|_| self.policy.by_key), ..*home }
     }
 
+    /// The shard that this public address belongs to, if it is one of ours.
+    #[inline]
+    pub fn shard_of_public(&self, address: u32) -> Option<ShardIndex> {
+        self.public.shard_of(address)
+    }
+
     /// Is this one of our public addresses?
     #[inline]
     pub fn is_public(&self, address: u32) -> bool {
@@ -282,7 +289,7 @@ impl Nat {
         let (port_first, port_last) = self.ports.port_range(block);
         self.events.push(BlockEvent {
             kind,
-            shard: self.shard_ids[usize::from(home.shard.0)],
+            shard: self.shards.id(home.shard),
             subscriber: home.outer,
             gre_key: home.gre_key,
             public_address: self.ports.public_address(self.ports.address_of(block)),
@@ -311,10 +318,12 @@ pub(crate) fn quota_blocks(config: &NatConfig) -> Result<u32, NatError> {
     if !config.enabled {
         return Ok(0);
     }
-    let blocks_max =
-        config.shards.iter().map(|shard| seats(shard, config).blocks_total).max().unwrap_or(0);
+    let of_given = config.shards.iter().map(|shard| seats(shard, config).blocks_total).max();
+    // One that comes later may be as large as the room.
+    let of_later = u64::from(config.room.public_addresses) * u64::from(blocks_usable(config));
+    let blocks_max = of_given.unwrap_or(0).max(of_later);
     let quota = quota_blocks_of(config).min(u32::try_from(blocks_max).unwrap_or(u32::MAX));
-    let subscribers: u64 = config.shards.iter().map(|shard| u64::from(shard.subscribers_max)).sum();
+    let subscribers = config.subscribers_max();
     if u64::from(quota) * u64::from(config.lists_per_home()) * subscribers > BLOCK_LISTS_MAX {
         return Err(NatError::QuotaTimesSubscribers { quota, subscribers });
     }

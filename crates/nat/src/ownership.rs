@@ -1,11 +1,12 @@
 //! Which lanes are ours to write, and which of them others mirror: told at run time, by whoever holds the shard map.
 
 use crate::endpoint::{ShardIndex, Tick};
-use crate::lane::{LANES, lane_of, slab_of};
+use crate::lane::{LANES, Mishap, lane_of, slab_of};
 use crate::nat::Nat;
 
 impl Nat {
-    /// From now on exactly these lanes of the shard are ours, a bit each. At the start all are.
+    /// From now on exactly these lanes of the shard are ours, a bit each. At the start all are. Of a shard that is being
+    /// removed nothing changes, as with the calls below.
     ///
     /// A lane that is taken may be allocated in at once: copies that wait are attached first, quarantines are kept and
     /// all timers start again in full. A lane that is given up is served as before, but nothing begins or ends in it.
@@ -17,7 +18,12 @@ impl Nat {
     /// # Panics
     /// If there is no such shard.
     pub fn set_owned_lanes(&mut self, shard: ShardIndex, lanes: u8, now: Tick) {
-        self.drain_backlog(usize::MAX);
+        if !self.shards.is_staying(shard) {
+            return;
+        }
+        if lanes & !self.owned_lanes(shard) != 0 {
+            self.drain_backlog(usize::MAX);
+        }
         for lane in 0..LANES {
             let (slab, is_owned) = (slab_of(shard, lane), lanes >> lane & 1 != 0);
             if self.lanes.get(slab).is_owned == is_owned {
@@ -47,6 +53,9 @@ impl Nat {
     /// If there is no such shard, or any lane and [`replicas`](crate::NatConfig::replicas) is 0.
     pub fn set_replicated_lanes(&mut self, shard: ShardIndex, lanes: u8) {
         assert!(self.policy.is_replicated || lanes == 0, "without replicas there is no journal");
+        if !self.shards.is_staying(shard) {
+            return;
+        }
         for lane in 0..LANES {
             self.lanes.set_replicated(slab_of(shard, lane), lanes >> lane & 1 != 0);
         }
@@ -55,7 +64,12 @@ impl Nat {
     /// A lane whose changes were lost since the last call, because nobody read the journal in time: its copies are to
     /// be made anew. None if there is no other.
     pub fn take_lost(&mut self) -> Option<(ShardIndex, u8)> {
-        self.lanes.take_lost().map(lane_of)
+        self.lanes.take(Mishap::Lost).map(lane_of)
+    }
+
+    /// A lane of another's whose copy has become full since the last call. None if there is no other.
+    pub fn take_filled(&mut self) -> Option<(ShardIndex, u8)> {
+        self.lanes.take(Mishap::Filled).map(lane_of)
     }
 
     /// Does our copy of the lane lack records that no table had room for?

@@ -11,11 +11,11 @@
 //!
 //! Invariants: a block has no owner or one; a port bit is set only in an owned block; a block whose
 //! bits are all clear is released by its owner. In a block that straddles `port_min` the ports below
-//! it are marked taken at the start and never counted.
+//! it are marked taken at the start and never counted. An address of the pool that no shard has is as at the start.
 
-use ipnet::Ipv4Net;
 use weir_flow::{OutOfMemory, Region};
 
+use self::free_positions::FreePositions;
 use crate::config::NatConfig;
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
 use crate::lane::{ALL_LANES, LANES};
@@ -56,11 +56,22 @@ struct PublicAddress {
     shard: ShardIndex,
 }
 
+/// A position that no shard has.
+const NO_ADDRESS: PublicAddress =
+    PublicAddress { address: 0, blocks_free: 0, shard: ShardIndex(u16::MAX) };
+
+/// Public addresses that follow each other and lie in positions that follow each other.
 #[derive(Clone, Copy, Debug)]
-struct ShardPool {
-    /// Its addresses are `first..first + count` of `PortBlocks::addresses`.
-    first: u32,
+struct AddressRun {
+    address: u32,
+    position: u32,
     count: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ShardPool {
+    /// Positions of its addresses.
+    positions: Box<[u32]>,
     /// The lanes we write, repeated over a word of the free bitmap: bit i stands for a block of lane i mod 8.
     lanes: u64,
     /// Free blocks in those lanes, and all of them.
@@ -79,10 +90,11 @@ pub(crate) struct PortBlocks {
     port_min: u16,
     /// Number of the first block of an address that can be given.
     first_usable: u32,
-    addresses: Vec<PublicAddress>,
-    shards: Vec<ShardPool>,
-    /// Each prefix with the position of its first address, sorted by address.
-    prefixes: Vec<(Ipv4Net, u32)>,
+    addresses: Box<[PublicAddress]>,
+    shards: Box<[ShardPool]>,
+    /// The addresses of all shards, sorted.
+    runs: Vec<AddressRun>,
+    free_positions: FreePositions,
     /// Per address one bit per block, set = free.
     free: Region<u64>,
     blocks: Region<Block>,
@@ -116,8 +128,7 @@ impl Sizes {
 impl PortBlocks {
     /// Bytes of memory that the pool of `config` takes.
     pub(crate) fn bytes_for(config: &NatConfig) -> usize {
-        let prefixes = config.shards.iter().flat_map(|shard| &shard.public);
-        let addresses: usize = prefixes.map(|net| 1 << (32 - net.prefix_len())).sum();
+        let addresses = config.public_addresses_max() as usize;
         let sizes = Sizes::new(config, addresses);
         Region::<u64>::bytes_for(sizes.free_words)
             + Region::<Block>::bytes_for(sizes.blocks)
@@ -128,31 +139,8 @@ impl PortBlocks {
     pub(crate) fn new(config: &NatConfig) -> Result<Self, OutOfMemory> {
         let block_ports = u32::from(config.port_block);
         let blocks_per_address = if config.enabled { 65_536 / block_ports } else { 0 };
-        let mut addresses = Vec::new();
-        let mut prefixes = Vec::new();
-        let mut shards = Vec::new();
-        for (index, shard) in config.shards.iter().enumerate() {
-            let first = addresses.len() as u32;
-            for net in shard.public.iter().filter(|_| config.enabled) {
-                prefixes.push((*net, addresses.len() as u32));
-                let range = u32::from(net.network())..=u32::from(net.broadcast());
-                addresses.extend(range.map(|address| PublicAddress {
-                    address,
-                    blocks_free: 0,
-                    shard: ShardIndex(index as u16),
-                }));
-            }
-            shards.push(ShardPool {
-                first,
-                count: addresses.len() as u32 - first,
-                lanes: lanes_word(ALL_LANES),
-                blocks_free: 0,
-                blocks_total: 0,
-                ports_used: 0,
-            });
-        }
-        prefixes.sort_unstable_by_key(|(net, _)| net.network());
-        let sizes = Sizes::new(config, addresses.len());
+        let addresses = if config.enabled { config.public_addresses_max() as usize } else { 0 };
+        let sizes = Sizes::new(config, addresses);
         let mut pool = Self {
             block_ports,
             blocks_per_address,
@@ -162,33 +150,31 @@ impl PortBlocks {
             free: Region::new(sizes.free_words, 0)?,
             blocks: Region::new(sizes.blocks, FREE_BLOCK)?,
             ports: Region::new(sizes.port_words, 0)?,
-            addresses,
-            shards,
-            prefixes,
+            addresses: vec![NO_ADDRESS; addresses].into(),
+            shards: vec![ShardPool::default(); config.shards_max()].into(),
+            runs: Vec::new(),
+            free_positions: FreePositions::new(addresses as u32),
         };
-        if config.enabled {
-            pool.free_all();
+        (0..addresses as u32).for_each(|address| pool.free_address(address));
+        for (shard, index) in config.shards.iter().zip(0..) {
+            pool.add(ShardIndex(index), &shard.public, ALL_LANES);
         }
         Ok(pool)
     }
 
-    /// Marks every block that can be given free, and the ports below `port_min` taken.
-    fn free_all(&mut self) {
-        let first_usable = self.first_usable;
-        for address in 0..self.addresses.len() as u32 {
-            for number in first_usable..self.blocks_per_address {
-                self.set_free(BlockId(address * self.blocks_per_address + number), true);
-            }
-            let straddling = BlockId(address * self.blocks_per_address + first_usable);
-            for port in self.first_port(straddling)..u32::from(self.port_min) {
-                for protocol in Protocol::ALL {
-                    let (word, bit) = self.port_bit(straddling, protocol, port as u16);
-                    self.ports[word] |= bit;
-                }
-            }
+    /// Marks every block of an address that can be given free, and the ports below `port_min` taken.
+    fn free_address(&mut self, address: u32) {
+        let words = self.blocks_per_address.div_ceil(WORD_BITS);
+        for number in self.first_usable..self.blocks_per_address {
+            let word = &mut self.free[(address * words + number / WORD_BITS) as usize];
+            *word |= 1 << (number % WORD_BITS);
         }
-        for shard in &mut self.shards {
-            shard.blocks_total = shard.blocks_free;
+        let straddling = BlockId(address * self.blocks_per_address + self.first_usable);
+        for port in self.first_port(straddling)..u32::from(self.port_min) {
+            for protocol in Protocol::ALL {
+                let (word, bit) = self.port_bit(straddling, protocol, port as u16);
+                self.ports[word] |= bit;
+            }
         }
     }
 
@@ -253,11 +239,11 @@ impl PortBlocks {
         if pool.blocks_free == 0 {
             return None;
         }
-        let start = pool.first + random.below(pool.count);
-        let end = pool.first + pool.count;
+        let start = random.below(pool.positions.len() as u32) as usize;
+        let (before, from) = pool.positions.split_at(start);
         // max_by_key takes the last of equal ones; going backwards, that is the first one from the start on.
-        let round = (start..end).chain(pool.first..start).rev();
-        round.max_by_key(|&address| self.addresses[address as usize].blocks_free)
+        let round = from.iter().chain(before).rev();
+        round.max_by_key(|&&address| self.addresses[address as usize].blocks_free).copied()
     }
 
     /// Opens a random free block of the address for a subscriber. None if the address has none in
@@ -445,6 +431,8 @@ fn first_set_behind(
     })
 }
 
+mod free_positions;
+mod shards;
 mod shared;
 
 #[cfg(test)]

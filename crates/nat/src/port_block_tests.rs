@@ -1,10 +1,13 @@
 //! The allocator against a set: no port twice, every port owned or free, ports come back, blocks
 //! come back, lanes right.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
 
 use super::*;
-use crate::config::ShardConfig;
+use crate::config::{ShardConfig, ShardRoom};
 use crate::endpoint::ShardId;
 use crate::lane::ALL_LANES;
 
@@ -225,4 +228,61 @@ fn an_address_tells_its_position() {
     for stranger in [0, 0xcb00_7104, 0xc000_0207, 0xc000_020a, u32::MAX] {
         assert_eq!(pool.position_of(stranger), None);
     }
+}
+
+/// Shards with one to nine addresses come and go: no address is lost, none is two shards', all of them are as new.
+#[test]
+fn addresses_come_and_go() {
+    let room = ShardRoom { shards: 12, public_addresses: 40, subscribers: 0 };
+    let base = NatConfig { room, shards: vec![], port_min: 1040, ..config("192.0.2.0/32", 64) };
+    let mut random = Random::new([5, 8]);
+    let mut pool = PortBlocks::new(&base).unwrap();
+    let mut present: HashMap<u16, Vec<Ipv4Net>> = HashMap::new();
+    for step in 0..3000 {
+        let shard = ShardIndex(random.below(12) as u16);
+        if present.remove(&shard.0).is_some() {
+            pool.remove(shard);
+            assert_eq!(pool.blocks_total(shard), 0);
+        } else {
+            let nets: Vec<Ipv4Net> = (0..=random.below(2))
+                .map(|n| {
+                    let address = 0xcb00_0000 | u32::from(shard.0) << 8 | n << 4;
+                    Ipv4Net::new(address.into(), 32 - random.below(4) as u8).unwrap()
+                })
+                .collect();
+            let count: u64 = nets.iter().map(|net| 1 << (32 - net.prefix_len())).sum();
+            if count > pool.addresses_free() {
+                continue;
+            }
+            let lanes = 1 << random.below(8);
+            pool.add(shard, &nets, lanes);
+            // Of 1,024 blocks of an address 16 lie below port 1,040.
+            assert_eq!(pool.blocks_total(shard), count as u32 * 126);
+            assert_eq!(pool.blocks_free(shard), pool.blocks_total(shard));
+            let address = pool.least_loaded(shard, &mut random).unwrap();
+            let block = pool.open(address, 1, &mut random).unwrap();
+            let public = pool.take(block, Protocol::Tcp, &mut random).unwrap();
+            assert!(nets.iter().any(|net| net.contains(&Ipv4Addr::from(public.address))));
+            assert!(pool.put(block, Protocol::Tcp, public.port));
+            pool.release(block);
+            present.insert(shard.0, nets);
+        }
+        if step % 50 == 0 {
+            check_positions(&pool, &present);
+        }
+    }
+}
+
+fn check_positions(pool: &PortBlocks, present: &HashMap<u16, Vec<Ipv4Net>>) {
+    let mut taken = HashSet::new();
+    for (&shard, nets) in present {
+        let range = |net: &Ipv4Net| net.network().to_bits()..=net.broadcast().to_bits();
+        for address in nets.iter().flat_map(range) {
+            let position = pool.position_of(address).unwrap();
+            assert!(taken.insert(position));
+            assert_eq!(pool.shard_at(position), ShardIndex(shard));
+            assert_eq!(pool.public_address(position), address);
+        }
+    }
+    assert_eq!(taken.len() as u64 + pool.addresses_free(), 40);
 }

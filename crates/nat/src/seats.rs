@@ -41,7 +41,7 @@ pub fn seats(shard: &ShardConfig, config: &NatConfig) -> Seats {
     if config.port_block == 0 || config.ports_per_subscriber == 0 {
         return Seats { blocks_total: 0, seats_min: 0, seats_full_quota: 0 };
     }
-    let addresses: u64 = shard.public.iter().map(|net| 1u64 << (32 - net.prefix_len())).sum();
+    let addresses = shard.addresses();
     let per_address = u64::from(blocks_usable(config));
     let blocks_total = addresses * per_address;
     let quota = u64::from(quota_blocks(config));

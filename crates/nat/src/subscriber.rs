@@ -77,14 +77,14 @@ pub(crate) struct Subscribers {
     hash_key: HashKey,
     by_key: bool,
     free_head: u32,
-    /// Per shard: how many there are, how many there may be.
+    /// Per shard that there is room for: how many there are, how many there may be.
     counts: Vec<(u32, u32)>,
 }
 
 impl Subscribers {
     /// Bytes of memory that `Subscribers::new(config, quota_blocks)` takes.
     pub(crate) fn bytes_for(config: &NatConfig, quota_blocks: u32) -> usize {
-        let total: usize = config.shards.iter().map(|shard| shard.subscribers_max as usize).sum();
+        let total = config.subscribers_max() as usize;
         Region::<Subscriber>::bytes_for(total)
             + Region::<BlockId>::bytes_for(
                 total * (quota_blocks * config.lists_per_home()) as usize,
@@ -93,8 +93,11 @@ impl Subscribers {
     }
 
     pub(crate) fn new(config: &NatConfig, quota_blocks: u32) -> Result<Self, OutOfMemory> {
-        let counts: Vec<_> = config.shards.iter().map(|shard| (0, shard.subscribers_max)).collect();
-        let total: usize = counts.iter().map(|&(_, max)| max as usize).sum();
+        let mut counts = vec![(0, 0); config.shards_max()];
+        for (count, shard) in counts.iter_mut().zip(&config.shards) {
+            count.1 = shard.subscribers_max;
+        }
+        let total = config.subscribers_max() as usize;
         let list_blocks = quota_blocks * config.lists_per_home();
         let mut slots = Region::new(total, Subscriber::FREE)?;
         for (slot, subscriber) in slots.iter_mut().enumerate() {
@@ -108,7 +111,7 @@ impl Subscribers {
             index: Index::new(total)?,
             hash_key: HashKey::new([config.seed[2] ^ 0x7375, config.seed[3]]),
             by_key: config.gre_key_identifies_home,
-            free_head: 0,
+            free_head: if total > 0 { 0 } else { NONE },
             counts,
         })
     }
@@ -135,6 +138,17 @@ impl Subscribers {
     pub(crate) fn is_shard_full(&self, shard: ShardIndex) -> bool {
         let (count, max) = self.counts[usize::from(shard.0)];
         count >= max
+    }
+
+    /// How many more a further shard may be promised.
+    pub(crate) fn room(&self) -> u64 {
+        let promised: u64 = self.counts.iter().map(|&(count, max)| u64::from(count.max(max))).sum();
+        self.slots.len() as u64 - promised
+    }
+
+    /// From now on there may be so many in a shard; those that there are stay.
+    pub(crate) fn set_max(&mut self, shard: ShardIndex, max: u32) {
+        self.counts[usize::from(shard.0)].1 = max;
     }
 
     /// A slot for a home that has none.

@@ -20,7 +20,7 @@ pub(crate) struct Slots {
     pub(crate) mappings: usize,
     /// Further sessions and, with address-dependent filtering, remote addresses.
     pub(crate) sessions: usize,
-    /// Slabs of each: one per shard and lane.
+    /// Slabs of each: one per lane of each shard that there is room for.
     pub(crate) slabs: usize,
     /// Slabs of the sessions: with replicas one more, for those that nobody else knows.
     pub(crate) session_slabs: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Slots {
 impl Slots {
     pub(crate) fn new(config: &NatConfig) -> Self {
         let sessions = config.sessions_max() as usize;
-        let slabs = config.shards.len() * LANES as usize;
+        let slabs = config.shards_max() * LANES as usize;
         Self {
             mappings: config.flows_max as usize,
             sessions: match config.filtering {
@@ -123,7 +123,7 @@ impl Nat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ShardConfig;
+    use crate::config::{ShardConfig, ShardRoom};
     use crate::endpoint::ShardId;
 
     fn config(flows_max: u32, shards: u32) -> NatConfig {
@@ -144,6 +144,7 @@ mod tests {
     #[test]
     fn the_reckoning_is_what_built_tables_take() {
         let base = config(300_000, 5);
+        let room = ShardRoom { shards: 20, public_addresses: 100, subscribers: 5000 };
         let configs = [
             config(1024, 1),
             NatConfig { filtering: Filtering::AddressDependent, ..base.clone() },
@@ -151,6 +152,8 @@ mod tests {
             NatConfig { port_block: 64, ports_per_subscriber: 8192, ..base.clone() },
             NatConfig { port_block: 8192, sessions_max: Some(7000), ..base.clone() },
             NatConfig { replicas: 3, ..base.clone() },
+            NatConfig { room, ..base.clone() },
+            NatConfig { room, enabled: false, replicas: 1, shards: vec![], ..base.clone() },
             base,
         ];
         for config in configs {

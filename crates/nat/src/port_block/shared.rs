@@ -14,8 +14,9 @@ impl PortBlocks {
         let usable = (self.first_usable..self.blocks_per_address)
             .filter(|number| lanes >> (number % LANES) & 1 != 0)
             .count() as u32;
-        (pool.lanes, pool.blocks_free, pool.blocks_total) = (lanes, 0, usable * pool.count);
-        for address in pool.first..pool.first + pool.count {
+        let count = pool.positions.len() as u32;
+        (pool.lanes, pool.blocks_free, pool.blocks_total) = (lanes, 0, usable * count);
+        for &address in &pool.positions {
             let bitmap = &self.free[(address * words) as usize..][..words as usize];
             let free = bitmap.iter().map(|word| (word & lanes).count_ones()).sum();
             self.addresses[address as usize].blocks_free = free;
@@ -59,9 +60,10 @@ impl PortBlocks {
 
     /// Position of a public address in the pool.
     pub(crate) fn position_of(&self, address: u32) -> Option<u32> {
-        let behind = self.prefixes.partition_point(|(net, _)| net.network().to_bits() <= address);
-        let (net, first) = self.prefixes.get(behind.checked_sub(1)?)?;
-        (address <= net.broadcast().to_bits()).then(|| first + address - net.network().to_bits())
+        let behind = self.runs.partition_point(|run| run.address <= address);
+        let run = self.runs.get(behind.checked_sub(1)?)?;
+        let offset = address - run.address;
+        (offset < run.count).then(|| run.position + offset)
     }
 
     /// May this port be given at all?

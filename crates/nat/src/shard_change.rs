@@ -1,0 +1,164 @@
+//! Shards that come and go while packets pass.
+//!
+//! ```text
+//!   add_shard  -->  lanes are owned, copied, served  -->  begin_removal  --expire, piece by piece-->  is_removed
+//! ```
+//!
+//! - The tables were made with room for them ([`ShardRoom`](crate::ShardRoom)); what does not fit is refused.
+//! - A shard that leaves keeps its index, its addresses and its place in the checks until nothing of it is left: no
+//!   record, no home, no port. Then its index and its addresses are used again.
+//! - Versions belong to a lane of a shard in the whole cluster, not to an index here. A lane that another worker writes
+//!   begins without any: copies bring its owner's, and what the index's former shard had does not stand in their way.
+//!   A lane that is ours from the start goes on above all that its index has had.
+
+use weir_flow::{RECORDS, RecordId, SlabId};
+
+use crate::config::ShardConfig;
+use crate::config_check::{self, NatError};
+use crate::endpoint::{ShardId, ShardIndex, Tick};
+use crate::lane::{LANES, slab_of};
+use crate::mirror::Exit;
+use crate::nat::{Nat, WALK_STEP};
+
+impl Nat {
+    /// Makes a shard known, without any flow: `owned_lanes` of it are ours, a bit each. In a cluster that is none until
+    /// they are given to us ([`set_owned_lanes`](Self::set_owned_lanes)). No lane is replicated yet. Allocates a little.
+    ///
+    /// # Errors
+    /// [`NatError`] as at the start, or that there is no room; nothing is changed then. A shard that is still being
+    /// removed cannot be added again, nor one with its addresses.
+    pub fn add_shard(
+        &mut self,
+        shard: &ShardConfig,
+        owned_lanes: u8,
+        now: Tick,
+    ) -> Result<ShardIndex, NatError> {
+        let index = self.check_new(shard)?;
+        for lane in 0..LANES {
+            let (slab, is_owned) = (slab_of(index, lane), owned_lanes >> lane & 1 != 0);
+            if !is_owned {
+                self.mappings.forget_versions(slab);
+                self.sessions.forget_versions(slab);
+            }
+            self.lanes.begin(slab, is_owned, now);
+        }
+        self.ports.add(index, &shard.public, owned_lanes);
+        self.subscribers.set_max(index, shard.subscribers_max);
+        self.public.insert(&shard.public, index);
+        self.shards.insert(index, shard.clone());
+        Ok(index)
+    }
+
+    /// The index that a new shard would get.
+    fn check_new(&self, shard: &ShardConfig) -> Result<ShardIndex, NatError> {
+        let id = shard.id;
+        if self.shards.all().any(|(_, other, is_leaving)| is_leaving && other.id == id) {
+            return Err(NatError::ShardLeaving { id });
+        }
+        let all: Vec<_> = self.shards.all().map(|(_, other, _)| other).chain([shard]).collect();
+        config_check::check_shards(&all)?;
+        let no_room = NatError::NoRoomForShard { id, shards: self.shards.len() };
+        let index = self.shards.free_index().ok_or(no_room)?;
+        let (addresses, free) = (shard.addresses(), self.ports.addresses_free());
+        if self.policy.enabled && addresses > free {
+            return Err(NatError::NoRoomForAddresses { id, addresses, free });
+        }
+        let (subscribers, free) = (shard.subscribers_max, self.subscribers.room());
+        if u64::from(subscribers) > free {
+            return Err(NatError::NoRoomForSubscribers { id, subscribers, free });
+        }
+        Ok(index)
+    }
+
+    /// From now on the shard is not ours: nothing is told of it, no change of it is taken, its addresses are nobody's,
+    /// no home becomes a subscriber of it. [`expire`](Self::expire) removes what it holds, piece by piece, whoever owns
+    /// its lanes, without quarantine; of blocks in lanes of ours the log hears.
+    ///
+    /// No packet of its homes is to be handed in any more: a flow that begins would be removed, too.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn begin_removal(&mut self, shard: ShardIndex) {
+        self.shards.leave(shard);
+        self.subscribers.set_max(shard, 0);
+        self.public.remove(shard);
+        self.lanes.leave(shard);
+    }
+
+    /// Is nothing left of the shard that had this index? To be asked before a further shard is added, which may get it.
+    pub fn is_removed(&self, shard: ShardIndex) -> bool {
+        self.shards.is_free(shard)
+    }
+
+    /// The shards that are here and are to stay, by index.
+    pub fn shards(&self) -> impl Iterator<Item = (ShardIndex, ShardId)> {
+        let all = self.shards.all();
+        all.filter(|(_, _, is_leaving)| !is_leaving).map(|(index, shard, _)| (index, shard.id))
+    }
+
+    /// Removes a piece of a shard that leaves: about `ends_max` mappings and further sessions.
+    pub(crate) fn remove_piece(&mut self, shard: ShardIndex, ends_max: usize) {
+        if ends_max == 0 {
+            return;
+        }
+        let mut left = ends_max;
+        for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
+            while self.mappings.next_extent(slab, 0).is_some() {
+                left = left.saturating_sub(self.remove_of_lane(slab, left));
+                if left == 0 {
+                    return;
+                }
+            }
+            // Sessions go with their mappings; mirrored extents stay.
+            if !self.sessions.give_back(slab, left) {
+                return;
+            }
+        }
+        self.finish_removal(shard);
+    }
+
+    /// Removes up to `left`, which is not 0, of what the first extent of a lane holds, or the extent. Returns how much
+    /// that was.
+    pub(crate) fn remove_of_lane(&mut self, slab: SlabId, left: usize) -> usize {
+        let Self { mappings, due, .. } = self;
+        mappings.walk_slab(slab, 0, RECORDS as usize, |id, _| {
+            if due.len() < left.min(WALK_STEP) {
+                due.push(id);
+            }
+        });
+        if due.is_empty() {
+            mappings.give_back(slab, 1);
+            return 1;
+        }
+        let mut done = 0;
+        while let Some(id) = self.due.pop() {
+            if done < left {
+                done += self.remove_with_sessions(id, left - done);
+            }
+        }
+        done
+    }
+
+    /// Removes a mapping, or as many of its further sessions as may be; returns how much that was.
+    fn remove_with_sessions(&mut self, id: RecordId, left: usize) -> usize {
+        let mut done = 0;
+        while self.mappings.get(id).sessions > 0 {
+            if done == left {
+                return done;
+            }
+            self.end_copy(self.mappings.get(id).sessions_head, Exit::Ended);
+            done += 1;
+        }
+        self.remove_mapping(id, Exit::Ended);
+        done + 1
+    }
+
+    fn finish_removal(&mut self, shard: ShardIndex) {
+        // What waits there was told of records by slot, which a later shard of this index uses again.
+        self.journal.forget(shard);
+        self.ports.remove(shard);
+        self.lanes.end(shard);
+        assert_eq!(self.subscribers.count(shard), 0, "a home goes with its last record");
+        self.shards.remove(shard);
+    }
+}

@@ -1,0 +1,89 @@
+//! The shards of a worker by their index, those that are leaving included.
+
+use crate::config::{NatConfig, ShardConfig};
+use crate::endpoint::{ShardId, ShardIndex};
+
+#[derive(Debug)]
+struct Shard {
+    config: ShardConfig,
+    is_leaving: bool,
+}
+
+/// A place for each shard that there is room for. A place is used again once its shard is gone.
+#[derive(Debug)]
+pub(crate) struct ShardTable {
+    places: Box<[Option<Shard>]>,
+    /// The one among those that leave that is being emptied.
+    pub(crate) leaving: Option<ShardIndex>,
+}
+
+impl ShardTable {
+    /// The shards of the configuration, in its order.
+    pub(crate) fn new(config: &NatConfig) -> Self {
+        let given = config.shards.iter().cloned();
+        let given = given.map(|config| Some(Shard { config, is_leaving: false }));
+        let places = given.chain(std::iter::repeat_with(|| None)).take(config.shards_max());
+        Self { places: places.collect(), leaving: None }
+    }
+
+    /// Places, taken or not.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The number of a shard.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub(crate) fn id(&self, shard: ShardIndex) -> ShardId {
+        let place = self.places[usize::from(shard.0)].as_ref();
+        place.expect("a shard that holds something is in the table").config.id
+    }
+
+    /// Whether the shard is here and is to stay.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub(crate) fn is_staying(&self, shard: ShardIndex) -> bool {
+        let place = self.places.get(usize::from(shard.0)).and_then(Option::as_ref);
+        !place.expect("there is such a shard").is_leaving
+    }
+
+    /// Is there no shard at this index any more?
+    pub(crate) fn is_free(&self, shard: ShardIndex) -> bool {
+        self.places.get(usize::from(shard.0)).is_none_or(Option::is_none)
+    }
+
+    /// The lowest free index.
+    pub(crate) fn free_index(&self) -> Option<ShardIndex> {
+        self.places.iter().position(Option::is_none).map(|place| ShardIndex(place as u16))
+    }
+
+    pub(crate) fn insert(&mut self, shard: ShardIndex, config: ShardConfig) {
+        self.places[usize::from(shard.0)] = Some(Shard { config, is_leaving: false });
+    }
+
+    /// The shard is to go. Panics like [`is_staying`](Self::is_staying).
+    pub(crate) fn leave(&mut self, shard: ShardIndex) {
+        let place = self.places.get_mut(usize::from(shard.0)).and_then(Option::as_mut);
+        place.expect("there is such a shard").is_leaving = true;
+        self.leaving = self.leaving.or(Some(shard));
+    }
+
+    /// The shard is gone.
+    pub(crate) fn remove(&mut self, shard: ShardIndex) {
+        self.places[usize::from(shard.0)] = None;
+        let next = self
+            .places
+            .iter()
+            .position(|place| place.as_ref().is_some_and(|shard| shard.is_leaving));
+        self.leaving = next.map(|place| ShardIndex(place as u16));
+    }
+
+    /// Whatever holds addresses and room: shards, and whether they are leaving.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (ShardIndex, &ShardConfig, bool)> {
+        self.places.iter().zip(0..).filter_map(|(place, index)| {
+            place.as_ref().map(|shard| (ShardIndex(index), &shard.config, shard.is_leaving))
+        })
+    }
+}

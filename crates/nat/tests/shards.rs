@@ -1,0 +1,392 @@
+//! Shards that come and go: what they need, what they leave, and what a later shard of the same index may not notice.
+
+mod world;
+
+use weir_nat::*;
+use world::*;
+
+/// Two shards at the start, of four addresses each, and room for two more.
+fn roomy() -> NatConfig {
+    let room = ShardRoom { shards: 4, public_addresses: 16, subscribers: 1024 };
+    NatConfig { port_block: 64, ports_per_subscriber: 64, room, ..config() }
+}
+
+fn at_index(shard: ShardIndex, n: u32) -> Home {
+    Home { shard, ..home(n) }
+}
+
+impl World {
+    fn add(&mut self, shard: &ShardConfig) -> Result<ShardIndex, NatError> {
+        self.nat.add_shard(shard, 0xff, self.now)
+    }
+
+    /// Without waiting: what goes, goes because the shard does.
+    fn remove(&mut self, shard: ShardIndex) {
+        self.nat.begin_removal(shard);
+        assert!(!self.nat.is_removed(shard));
+        for _ in 0..10_000 {
+            self.nat.expire(self.now, 64, 16);
+        }
+        assert!(self.nat.is_removed(shard));
+        assert_eq!(self.nat.shard_gauges(shard), ShardGauges::default());
+    }
+
+    /// What is to be told, and with which version.
+    fn told(&mut self) -> Vec<(Change, Vec<u8>)> {
+        let mut body = [0; BODY_MAX];
+        std::iter::from_fn(|| {
+            self.nat.next_change(&mut body).map(|(change, len)| (change, body[..len].to_vec()))
+        })
+        .collect()
+    }
+}
+
+#[test]
+fn a_shard_comes_serves_and_goes_without_a_trace() {
+    for filtering in [Filtering::AddressDependent, Filtering::AddressAndPortDependent] {
+        let mut world = World::new(NatConfig { filtering, ..roomy() });
+        world.udp_out(home(1), inside(1), server(1)).unwrap();
+        let tables = world.nat.gauges().tables;
+        for round in 0..3 {
+            world.events();
+            let index = world.add(&shard(13, "192.0.2.64/29")).unwrap();
+            assert_eq!(index, ShardIndex(2), "the index is used again");
+            let shards: Vec<_> = world.nat.shards().collect();
+            assert_eq!(shards[2], (index, ShardId(13)));
+            assert!(world.nat.is_public(address("192.0.2.71")));
+            let is_its = |public: Endpoint| public.address & !7 == address("192.0.2.64");
+            for n in 0..40 {
+                let public = world.udp_out(at_index(index, n), inside(1), server(round)).unwrap();
+                assert!(is_its(public));
+                for further in 10..14 {
+                    world.udp_out(at_index(index, n), inside(1), server(further)).unwrap();
+                }
+                let back = world.udp_back(public, server(12)).unwrap();
+                assert_eq!(back.home, at_index(index, n));
+            }
+            // Some rest, some live.
+            world.wait_and_collect(301);
+            world.udp_out(home(1), inside(1), server(1)).unwrap();
+            for n in 20..60 {
+                world.udp_out(at_index(index, n), inside(2), server(1)).unwrap();
+            }
+            assert_eq!(world.nat.gauges().quarantined, 41);
+            world.remove(index);
+            assert!(!world.nat.is_public(address("192.0.2.64")));
+            assert_eq!(world.nat.shards().count(), 2);
+            let events = world.events().into_iter().filter(|event| event.shard == ShardId(13));
+            let (opened, released): (Vec<_>, Vec<_>) =
+                events.partition(|event| event.kind == BlockEventKind::Allocated);
+            assert_eq!((opened.len(), released.len()), (60, 60));
+            world.wait_and_collect(120);
+            assert_eq!(world.nat.gauges().quarantined, 0);
+            assert_eq!(world.flows(), 1);
+        }
+        assert_eq!(world.nat.gauges().tables, tables, "tables do not grow");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_words() {
+    let mut world = World::new(roomy());
+    let mut refused = |change: fn(&mut ShardConfig), wanted: &str| {
+        let mut shard = shard(13, "192.0.2.64/29");
+        change(&mut shard);
+        let error = world.nat.add_shard(&shard, 0xff, world.now).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
+        assert_eq!(world.nat.shards().count(), 2);
+    };
+    refused(|shard| shard.id = ShardId(12), "shard id 12 is used twice");
+    refused(|shard| shard.public.clear(), "shard 13 has no public prefix");
+    refused(|shard| shard.subscribers_max = 0, "`subscribers_max` of shard 13 is 0");
+    refused(
+        |shard| shard.subscribers_max = 513,
+        "513, and of those that room was made for at the start 512 are left",
+    );
+    refused(
+        |shard| shard.public = vec!["192.0.2.64/28".parse().unwrap()],
+        "16 public addresses, and of those that room was made for at the start 8 are left",
+    );
+    refused(|shard| shard.public = vec!["203.0.113.2/32".parse().unwrap()], "overlaps");
+    assert_eq!(world.add(&shard(13, "192.0.2.64/30")), Ok(ShardIndex(2)));
+    assert_eq!(world.add(&shard(14, "192.0.2.68/30")), Ok(ShardIndex(3)));
+    let error = world.add(&shard(15, "192.0.2.72/30")).unwrap_err();
+    assert_eq!(error, NatError::NoRoomForShard { id: ShardId(15), shards: 4 });
+    // One that leaves keeps what it has until it is gone.
+    world.udp_out(home(1), inside(1), server(1)).unwrap();
+    world.nat.begin_removal(SHARD);
+    let again = world.add(&shard(11, "203.0.113.0/30"));
+    assert_eq!(again, Err(NatError::ShardLeaving { id: ShardId(11) }));
+    assert!(matches!(world.add(&shard(16, "203.0.113.0/30")), Err(NatError::PublicOverlap { .. })));
+    world.wait_and_collect(0);
+    assert_eq!(world.add(&shard(11, "203.0.113.0/30")), Ok(SHARD));
+    let alone = World::new(config()).add(&shard(13, "192.0.2.64/30")).unwrap_err();
+    assert_eq!(alone, NatError::NoRoomForShard { id: ShardId(13), shards: 2 }, "none by default");
+}
+
+/// A worker of a cluster begins with nothing at all.
+#[test]
+fn a_worker_may_begin_without_shards() {
+    let none = NatConfig { shards: vec![], ..roomy() };
+    let mut world = World::new(none.clone());
+    assert_eq!(TableBytes::of(&none), world.nat.gauges().tables);
+    assert_eq!(world.udp_out(home(1), inside(1), server(1)), Err(Refusal::SubscribersMax));
+    assert_eq!(world.add(&shard(7, "203.0.113.0/28")), Ok(SHARD), "all of the room at once");
+    assert!(world.udp_out(home(1), inside(1), server(1)).is_ok());
+    let error = Nat::new(NatConfig { room: ShardRoom::default(), ..none }).unwrap_err();
+    assert_eq!(error, NatError::NoShard);
+}
+
+/// A call of `expire` removes no more than it ends, and what stays goes on.
+#[test]
+fn a_shard_is_removed_in_pieces() {
+    let mut world = World::new(NatConfig { ports_per_subscriber: 1024, ..roomy() });
+    let second = ShardIndex(1);
+    let stays = world.udp_out(at_index(second, 1), inside(1), server(1)).unwrap();
+    for n in 0..500 {
+        let public = world.udp_out(home(n % 7), inside(n as u16), server(1)).unwrap();
+        assert_eq!(world.udp_out(home(n % 7), inside(n as u16), server(2)), Ok(public));
+    }
+    // One mapping with more sessions than a piece has.
+    for n in 0..100 {
+        world.udp_out(home(8), inside(1), server(n)).unwrap();
+    }
+    world.nat.begin_removal(SHARD);
+    world.nat.expire(world.now, 10, 0);
+    assert_eq!(world.flows(), 1101);
+    let mut pieces = 0;
+    while !world.nat.is_removed(SHARD) {
+        let before = world.flows();
+        world.nat.expire(world.now, 10, 16);
+        assert!((before - world.flows()) <= 8, "half of a turn's ends, the other half is expiry's");
+        pieces += 1;
+    }
+    assert!((1100 / 8..1100 / 4).contains(&pieces), "{pieces}");
+    assert_eq!(world.flows(), 1);
+    assert_eq!(world.udp_back(stays, server(1)).unwrap().inside, inside(1));
+}
+
+/// Several may leave at once; each is removed in its turn.
+#[test]
+fn all_shards_may_leave_at_once() {
+    let mut world = World::new(roomy());
+    for n in 0..100 {
+        world.udp_out(at_index(ShardIndex((n % 2) as u16), n), inside(1), server(1)).unwrap();
+    }
+    for shard in [ShardIndex(1), SHARD] {
+        world.nat.begin_removal(shard);
+        world.nat.begin_removal(shard);
+    }
+    (0..100).for_each(|_| _ = world.nat.expire(world.now, 64, 64));
+    assert!(world.nat.is_removed(SHARD) && world.nat.is_removed(ShardIndex(1)));
+    world.assert_empty();
+    assert_eq!(world.add(&shard(20, "198.51.100.0/28")), Ok(SHARD));
+}
+
+/// A large shard after small ones: its addresses lie where there is room, and all of them serve.
+#[test]
+fn addresses_of_a_shard_need_not_lie_together() {
+    let room = ShardRoom { shards: 9, public_addresses: 8, subscribers: 2400 };
+    let one = |n: u32| shard(n, &format!("203.0.113.{n}/32"));
+    let shards = (0..8).map(one).collect();
+    let mut world = World::new(NatConfig { room, replicas: 1, shards, ..roomy() });
+    for n in [1, 2, 5, 7] {
+        world.remove(ShardIndex(n));
+    }
+    let config = shard(20, "198.51.100.0/30");
+    let index = world.add(&config).unwrap();
+    let mut other = World::new(NatConfig { shards: vec![config], ..roomy() });
+    let mut seen = std::collections::HashSet::new();
+    for n in 0..200 {
+        let public = world.udp_out(at_index(index, n), inside(1), server(1)).unwrap();
+        let position = public.address - address("198.51.100.0");
+        assert!(position < 4, "{public}");
+        seen.insert(position);
+        assert_eq!(world.udp_back(public, server(1)).unwrap().home, at_index(index, n));
+    }
+    assert_eq!(seen.len(), 4);
+    let (split, whole) = (world.nat.shard_gauges(index), other.nat.shard_gauges(SHARD));
+    assert_eq!(split.blocks_total, whole.blocks_total);
+    world.remove(index);
+    other.wait_and_collect(0);
+    for n in [0, 3, 4, 6] {
+        let public = world.udp_out(at_index(ShardIndex(n), 1), inside(1), server(1)).unwrap();
+        assert_eq!(public.address, address("203.0.113.0") + u32::from(n));
+    }
+}
+
+#[test]
+fn nothing_is_told_or_taken_of_a_shard_that_leaves() {
+    let config = NatConfig { replicas: 1, ..roomy() };
+    let (mut primary, mut replica) = (World::new(config.clone()), World::new(config));
+    replica.nat.set_owned_lanes(SHARD, 0, replica.now);
+    for world in [&mut primary, &mut replica] {
+        world.nat.set_replicated_lanes(SHARD, 0xff);
+    }
+    for n in 0..20 {
+        primary.udp_out(home(1), inside(n), server(1)).unwrap();
+    }
+    let creates = primary.told();
+    assert_eq!(creates.len(), 20);
+    for (change, body) in &creates {
+        replica.nat.apply(change, body, replica.now);
+    }
+    // Half of them are found, half still wait.
+    replica.nat.drain_backlog(10);
+    for n in 0..20 {
+        replica.udp_out(home(1), inside(n), server(1)).unwrap();
+    }
+    // The owner's marks: changed, begun and ended. The replica's: touches.
+    primary.wait_and_collect(300);
+    primary.udp_out(home(2), inside(1), server(1)).unwrap();
+    replica.nat.begin_removal(SHARD);
+    replica.wait(100);
+    replica.nat.expire(replica.now, usize::MAX, 2);
+    assert!(!replica.nat.is_removed(SHARD));
+    primary.nat.begin_removal(SHARD);
+    assert_eq!((primary.told(), replica.told()), (vec![], vec![]));
+    assert_eq!(replica.nat.apply(&creates[0].0, &creates[0].1, replica.now), Applied::Invalid);
+    for world in [&mut primary, &mut replica] {
+        world.nat.set_owned_lanes(SHARD, 0xff, world.now);
+        world.nat.set_replicated_lanes(SHARD, 0xff);
+        world.remove(SHARD);
+        world.nat.drain_backlog(usize::MAX);
+        assert_eq!(world.nat.apply(&creates[0].0, &creates[0].1, world.now), Applied::Invalid);
+        assert_eq!(world.add(&shard(13, "192.0.2.64/30")), Ok(SHARD));
+        world.nat.set_replicated_lanes(SHARD, 0xff);
+        assert_eq!(world.told(), [], "ends of the former shard are not told as the new one's");
+        assert_eq!(world.nat.take_lost(), None);
+    }
+    let logged = replica.events().len();
+    assert_eq!(logged, 0, "blocks of lanes that are another's are his to log");
+}
+
+/// Ends are told by slot, so what nobody has read of a shard goes with it.
+#[test]
+fn unread_ends_are_not_told_of_the_shard_that_has_the_index_next() {
+    let mut world = World::new(NatConfig { replicas: 1, ..roomy() });
+    world.nat.set_replicated_lanes(SHARD, 0xff);
+    for n in 0..20 {
+        world.udp_out(home(1), inside(n), server(1)).unwrap();
+    }
+    assert_eq!(world.told().len(), 20);
+    world.wait_and_collect(300);
+    world.wait_and_collect(120);
+    assert_eq!(world.nat.mirror_gauges().journal, 40, "each in quarantine, then ended");
+    world.remove(SHARD);
+    world.add(&shard(13, "192.0.2.64/30")).unwrap();
+    world.nat.set_replicated_lanes(SHARD, 0xff);
+    assert_eq!(world.told(), []);
+}
+
+/// Brings a copy of all lanes of a shard; returns the latest version that a clear had.
+fn copy(from: &World, at: ShardIndex, to: &mut World, to_at: ShardIndex) -> u32 {
+    let mut cleared = 0;
+    for lane in 0..8 {
+        to.nat.begin_copy(to_at, lane);
+        let end = from.nat.copy_lane(at, lane, 0..u32::MAX, u32::MAX, |change, body| {
+            if change.kind == ChangeKind::Clear {
+                cleared = cleared.max(change.version);
+            }
+            let applied = to.nat.apply(&Change { shard: to_at, ..*change }, body, to.now);
+            assert!(matches!(applied, Applied::Done | Applied::Old), "{applied:?}");
+            true
+        });
+        assert_eq!(end, u32::MAX);
+        let sum = |world: &World, shard| world.nat.sum_lane(shard, lane, 0..u32::MAX);
+        assert_eq!(sum(from, at), sum(to, to_at), "lane {lane}");
+    }
+    to.nat.drain_backlog(usize::MAX);
+    cleared
+}
+
+/// Versions of a lane are one history in the cluster, whoever writes it, and each shard has its own.
+#[test]
+fn versions_follow_the_shard_and_not_its_index() {
+    let config = NatConfig { replicas: 1, ports_per_subscriber: 512, ..roomy() };
+    // Shard 11 is written here, after a take-over or two: its versions are high.
+    let mut here = World::new(config.clone());
+    for _ in 0..3 {
+        here.nat.set_owned_lanes(SHARD, 0, here.now);
+        here.nat.set_owned_lanes(SHARD, 0xff, here.now);
+    }
+    here.nat.set_replicated_lanes(SHARD, 0xff);
+    for n in 0..200 {
+        here.udp_out(home(n % 7), inside(n as u16), server(1)).unwrap();
+    }
+    let highest = here.told().iter().map(|(change, _)| change.version).max().unwrap();
+    assert!(highest > 3 << 20);
+    // It moves to another worker, who goes on above that.
+    let mut other = World::new(NatConfig { shards: vec![], ..config.clone() });
+    other.nat.add_shard(&shard(11, "203.0.113.0/30"), 0, other.now).unwrap();
+    copy(&here, SHARD, &mut other, SHARD);
+    other.nat.set_owned_lanes(SHARD, 0xff, other.now);
+    other.nat.set_replicated_lanes(SHARD, 0xff);
+    here.remove(SHARD);
+    // Its index here gets a shard that a third worker writes, whose versions are low. All of it is taken, also in slots
+    // that the former shard used, and what is passed on of it says nothing of the former one.
+    let mut third =
+        World::new(NatConfig { shards: vec![shard(30, "192.0.2.64/30")], ..config.clone() });
+    for n in 0..300 {
+        third.udp_out(home(n % 7), inside(n as u16), server(1)).unwrap();
+    }
+    let index = here.nat.add_shard(&shard(30, "192.0.2.64/30"), 0, here.now).unwrap();
+    assert_eq!((index, here.nat.owned_lanes(index)), (SHARD, 0));
+    let low = copy(&third, SHARD, &mut here, index);
+    let mut fourth = World::new(NatConfig { shards: vec![], ..config });
+    fourth.nat.add_shard(&shard(30, "192.0.2.64/30"), 0, fourth.now).unwrap();
+    assert_eq!(copy(&here, index, &mut fourth, SHARD), low);
+    assert!(low < 1000);
+    // The first shard comes back, at another index: what it had here is old, what was written elsewhere counts.
+    let index = here.nat.add_shard(&shard(11, "203.0.113.0/30"), 0, here.now).unwrap();
+    assert_eq!(index, ShardIndex(2));
+    for n in 0..50 {
+        other.udp_out(home(20), inside(n), server(1)).unwrap();
+    }
+    let later = other.told().iter().map(|(change, _)| change.version).min().unwrap();
+    assert!(later > highest);
+    copy(&other, SHARD, &mut here, index);
+    here.nat.set_owned_lanes(index, 0xff, here.now);
+    here.nat.set_replicated_lanes(index, 0xff);
+    here.udp_out(at_index(index, 30), inside(1), server(1)).unwrap();
+    assert!(here.told()[0].0.version > later);
+}
+
+/// Lanes that are ours from the start go on above all that their slabs have had: nobody who remembers takes a new
+/// record for an old one.
+#[test]
+fn versions_of_our_own_lanes_never_go_back() {
+    let mut world = World::new(NatConfig { replicas: 1, shards: vec![], ..roomy() });
+    let mut last = 0;
+    for _ in 0..5 {
+        world.add(&shard(11, "203.0.113.0/30")).unwrap();
+        world.nat.set_replicated_lanes(SHARD, 0xff);
+        // One lane is enough to meet its versions again.
+        world.nat.set_owned_lanes(SHARD, 1, world.now);
+        for n in 0..30 {
+            world.udp_out(home(1), inside(n), server(1)).unwrap();
+        }
+        let versions: Vec<_> = world.told().iter().map(|(change, _)| change.version).collect();
+        assert!(versions.iter().all(|&version| version > last), "{last}, then {versions:?}");
+        last = versions.into_iter().max().unwrap();
+        world.remove(SHARD);
+    }
+}
+
+/// Without translation there are no ports; lanes and inside addresses come and go all the same.
+#[test]
+fn a_firewall_has_shards_that_come_and_go() {
+    let mut world = World::new(NatConfig { enabled: false, ..roomy() });
+    for _ in 0..3 {
+        let index = world.add(&shard(13, "172.16.0.0/12")).unwrap();
+        for n in 0..50 {
+            let host = Endpoint::new(address("172.20.0.1") + n, 5000);
+            assert_eq!(world.udp_out(at_index(index, n), host, server(1)), Ok(host));
+            assert_eq!(world.udp_back(host, server(1)).unwrap().home, at_index(index, n));
+        }
+        world.remove(index);
+        let host = Endpoint::new(address("172.20.0.1"), 5000);
+        assert_eq!(world.udp_back(host, server(1)), Err(Refusal::NoMapping));
+        world.assert_empty();
+    }
+}
