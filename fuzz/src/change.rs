@@ -110,6 +110,8 @@ fn nat() -> Nat {
             public: vec!["203.0.113.0/31".parse().unwrap()],
             subscribers_max: 6,
         }],
+        // A second index without a shard.
+        room: ShardRoom { shards: 2, ..ShardRoom::default() },
         replicas: 1,
         seed: [1, 2, 3, 4],
         ..NatConfig::default()
@@ -131,7 +133,7 @@ fn send(nat: &mut Nat, home: u8, inside: u16, now: Tick) -> Result<Endpoint, Ref
 }
 
 /// Whatever other workers say, nothing breaks: a flow in a lane of ours stays, what was copied can be taken over, and
-/// everything ends.
+/// everything ends, by its timers or with its shard.
 #[test]
 fn apply() {
     check!().with_type::<Vec<Hostile>>().for_each(|script| {
@@ -161,13 +163,22 @@ fn apply() {
             });
             assert!(end == u32::MAX && copied > 0 || nat.lane_slots(ShardIndex(0), lane) == 0);
         }
-        nat.set_owned_lanes(ShardIndex(0), 0xff, now);
-        for _ in 0..4 {
-            now = Tick(now.0 + 8000);
-            nat.expire(now, usize::MAX, usize::MAX);
+        let is_removed = script.len().is_multiple_of(2);
+        if is_removed {
+            nat.begin_removal(ShardIndex(0));
+            while !nat.is_removed(ShardIndex(0)) {
+                nat.expire(now, 64, 5);
+            }
+        } else {
+            nat.set_owned_lanes(ShardIndex(0), 0xff, now);
+            for _ in 0..4 {
+                now = Tick(now.0 + 8000);
+                nat.expire(now, usize::MAX, usize::MAX);
+            }
         }
         let (gauges, shard) = (nat.gauges(), nat.shard_gauges(ShardIndex(0)));
         assert_eq!((gauges.flows, gauges.quarantined, gauges.subscribers), (0, 0, 0));
         assert_eq!((shard.ports_used, shard.blocks_free), (0, shard.blocks_total));
+        assert_eq!(shard.blocks_total == 0, is_removed);
     });
 }

@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use bolero::check;
 use weir_replica::{
     BootId, ClusterKeys, Endpoint, Fingerprint, Identity, Options, Origin, PeerIndex, Record,
-    ShardId, Sink, WorkerId, describe,
+    Reign, ShardId, Sink, WorkerId, describe,
 };
 
 /// What says that it is a replication datagram, of each kind, encrypted or not.
@@ -67,10 +67,13 @@ impl Sink for Nothing {
     fn stream_reset(&mut self, _: Origin) {
         panic!("a forger reset a stream");
     }
-    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32) {
+    fn copy_started(&mut self, _: Origin, _: ShardId, _: u32, _: Reign) {
         panic!("a copy of a forger");
     }
     fn copy_finished(&mut self, _: Origin, _: ShardId) {
+        panic!("a copy of a forger");
+    }
+    fn copy_stopped(&mut self, _: Origin, _: ShardId) {
         panic!("a copy of a forger");
     }
     fn sum(&self, _: Origin, _: ShardId, _: std::ops::Range<u32>) -> u64 {

@@ -7,9 +7,12 @@
 mod world;
 
 use bolero::{check, produce};
-use weir_engine::Side;
-use weir_nat::Timeouts;
+use weir_engine::{Misses, Side};
+use weir_nat::{ShardIndex, Timeouts};
+use weir_wire::arp::Arp;
 use weir_wire::build;
+use weir_wire::frame::Frame;
+use world::pair::{B, PORT, clustered};
 use world::*;
 
 /// Bytes of a script: some hundred packets.
@@ -97,6 +100,44 @@ fn short_timers() -> Timeouts {
     }
 }
 
+/// What another worker sends, or somebody who claims to be one: a redirected packet, or a datagram.
+fn from_worker(script: &mut Script<'_>, public: &(String, u16)) -> Vec<u8> {
+    let from = ["10.1.0.3", "10.9.0.1", "10.1.0.4"][usize::from(script.byte() % 3)];
+    let head = build::ipv4(from, WORKER_ACCESS).df(script.byte() & 1 != 0);
+    let port = script.word() % 4 + 5000;
+    match script.byte() % 4 {
+        0 => {
+            let inner = inner(script, PC, SERVER, port);
+            head.ipip(build::ipv4(HOME_A, ENDPOINT).gre(build::gre(), inner))
+        }
+        1 => head.ipip(inner(script, SERVER, &public.0, 53)),
+        2 => {
+            let len = usize::from(script.byte());
+            head.ipip(script.bytes(len))
+        }
+        _ => {
+            let ports = [PORT, PORT, PORT, 1];
+            let mut port = || ports[usize::from(script.byte() % 4)];
+            head.udp(port(), port(), vec![5; 40])
+        }
+    }
+}
+
+/// Another order of the cluster's control, or what control asks.
+fn order(script: &mut Script<'_>, world: &mut World) {
+    let shard = ShardIndex(u16::from(script.byte() % 2));
+    let address = [B, "10.9.0.1".parse().unwrap()][usize::from(script.byte() % 2)];
+    match script.byte() % 8 {
+        0 => world.engine.remove_peer(address),
+        1 | 2 => _ = world.engine.add_peer(address),
+        3 => world.engine.set_serving(shard, script.byte() > 63),
+        4 => world.engine.set_misses(shard, Misses::Create),
+        5 => world.engine.set_misses(shard, Misses::Refuse),
+        6 => world.engine.set_misses(shard, Misses::Redirect(address)),
+        _ => world.engine.take_traffic(|shard| assert!(shard.0 < 2)),
+    }
+}
+
 fn run(bytes: &[u8]) {
     let mut script = Script(bytes);
     let mut config = config();
@@ -105,11 +146,13 @@ fn run(bytes: &[u8]) {
     config.nat.quarantine_sec = 2;
     config.nat.flows_max = 64;
     let held_max = config.fragments.held_max;
-    let mut world = World::new(config);
+    let mut world = World::new(clustered(config));
+    assert!(world.engine.add_peer(B));
+    world.frame(Side::Access, &build::arp(Arp::gratuitous(build::mac(3), B.to_bits())));
     world.is_input_sound = false;
     let mut public = ("203.0.113.1".to_owned(), 2000);
     while !script.0.is_empty() {
-        let out = match script.byte() % 8 {
+        let out = match script.byte() % 12 {
             0 => {
                 let side = Side::ALL[usize::from(script.byte() % 2)];
                 let len = usize::from(script.byte());
@@ -143,8 +186,22 @@ fn run(bytes: &[u8]) {
                 mutate(&mut script, &mut frame);
                 world.frame(Side::Internet, &frame)
             }
+            7 | 8 => {
+                let packet = from_worker(&mut script, &public);
+                let mut frame = build::ethernet(worker_mac(Side::Access), build::mac(3), packet);
+                mutate(&mut script, &mut frame);
+                world.frame(Side::Access, &frame)
+            }
+            9 | 10 => {
+                order(&mut script, &mut world);
+                Out::default()
+            }
             _ => world.pass_sec(u64::from(script.byte() % 8)),
         };
+        while let Some((from, frame)) = world.engine.take_datagram() {
+            assert_eq!(from.port(), PORT);
+            world.send_datagram(&from.to_string(), frame.data());
+        }
         if let Some(packet) = out.internet.first().filter(|packet| packet.len() >= 28) {
             let (address, port, _, _) = ends(packet);
             public = (dotted(address), port);

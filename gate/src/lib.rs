@@ -38,7 +38,7 @@ pub const PARTS: [Part; 12] = [
     part("gre-tcp-open", "SYNs, the MSS clamped", 1430.0, trace::gre_tcp_open),
     part("plain-udp-up", "established UDP without tunnels, up", 505.0, trace::plain_udp_up),
     part("plain-udp-down", "established UDP without tunnels, down", 448.0, trace::plain_udp_down),
-    part("no-mapping", "from the internet to ports nobody holds", 698.0, trace::no_mapping),
+    part("no-mapping", "from the internet to ports nobody holds", 710.0, trace::no_mapping),
     part(
         "replica-open",
         "first packets of UDP flows, noted for replicas",

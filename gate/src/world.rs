@@ -204,5 +204,7 @@ fn config(mode: AccessMode) -> EngineConfig {
             ..NatConfig::default()
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
+        peers_max: 0,
+        replication_port: None,
     }
 }

@@ -1,6 +1,6 @@
 //! Hot. From the access side: out of the tunnel (or not), whose packet is it, and what does it want?
 
-use weir_nat::Home;
+use weir_nat::{Home, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::gre;
 use weir_wire::ipv4;
@@ -78,9 +78,10 @@ impl<F: Frame> Engine<F> {
         frame.keep(packet.offset, packet.len);
         if packet.step == Step::Translate {
             self.nat.prefetch_outbound(packet.hash);
-            if packet.is_remarked {
-                rewrite::traffic_class(frame.data_mut(), packet.tos);
-            }
+        }
+        let is_of_home = matches!(packet.step, Step::Translate | Step::Stray);
+        if is_of_home && packet.is_remarked {
+            rewrite::traffic_class(frame.data_mut(), packet.tos);
         }
     }
 
@@ -94,6 +95,9 @@ impl<F: Frame> Engine<F> {
     ) {
         match packet.step {
             Step::Translate => self.translate_up(frame, packet, cx),
+            Step::Stray => self.stray_up(frame, packet, cx),
+            Step::StrayDown => self.stray_down(frame, cx),
+            Step::Datagram => self.keep_datagram(frame, packet),
             Step::Arp => self.arp_input(Side::Access, frame, cx),
             Step::Pong => self.answer_ping(Side::Access, frame, packet.from, cx),
             Step::KeepaliveBack => self.send(Side::Access, frame, 0, cx),
@@ -135,13 +139,26 @@ impl<F: Frame> Engine<F> {
         outer: &Packet<'_>,
         packet: &mut Upstream,
     ) -> Result<Step, DropReason> {
-        let (source, endpoint) = (outer.ip.source.get(), outer.ip.destination.get());
-        let Some(shard) = self.shards.of_endpoint(endpoint) else {
+        let Some(shard) = self.shards.of_endpoint(outer.ip.destination.get()) else {
             return self.local_input(frame, outer, packet);
         };
+        if !self.duties.serves(shard) {
+            return Err(DropReason::NotServing);
+        }
         if outer.ip.protocol != ipv4::PROTOCOL_GRE {
             return endpoint_input(frame, outer, packet);
         }
+        self.tunnel_input(outer, shard, packet)
+    }
+
+    /// A GRE packet to the tunnel endpoint of a shard.
+    pub(crate) fn tunnel_input(
+        &self,
+        outer: &Packet<'_>,
+        shard: ShardIndex,
+        packet: &mut Upstream,
+    ) -> Result<Step, DropReason> {
+        let (source, endpoint) = (outer.ip.source.get(), outer.ip.destination.get());
         if outer.ip.is_fragment() {
             return Err(DropReason::OuterFragment);
         }
@@ -175,16 +192,22 @@ impl<F: Frame> Engine<F> {
         whole: &Packet<'_>,
         packet: &mut Upstream,
     ) -> Result<Step, DropReason> {
-        let source = whole.ip.source.get();
-        let Some(shard) = self.shards.of_source(source) else {
-            // A ping from the access network itself, or nobody's packet.
-            return match self.local_input(frame, whole, packet) {
-                Err(DropReason::NotLocal) => Err(DropReason::NotSubscriber),
-                other => other,
-            };
-        };
         if whole.ip.destination.get() == self.link(Side::Access).address {
             return self.local_input(frame, whole, packet);
+        }
+        self.home_input(whole, packet)
+    }
+
+    /// A packet to the internet with a home's address.
+    pub(crate) fn home_input(
+        &self,
+        whole: &Packet<'_>,
+        packet: &mut Upstream,
+    ) -> Result<Step, DropReason> {
+        let source = whole.ip.source.get();
+        let shard = self.shards.of_source(source).ok_or(DropReason::NotSubscriber)?;
+        if !self.duties.serves(shard) {
+            return Err(DropReason::NotServing);
         }
         packet.home = Home { shard, outer: source, gre_key: None };
         packet.is_remarked = false;
@@ -217,6 +240,9 @@ impl<F: Frame> Engine<F> {
     ) -> Result<Step, DropReason> {
         if whole.ip.destination.get() != self.link(Side::Access).address {
             return Err(DropReason::NotLocal);
+        }
+        if let Some(step) = self.peer_input(whole, packet)? {
+            return Ok(step);
         }
         check_ping(whole.ip, whole.payload())?;
         packet.from = sender(frame);

@@ -26,7 +26,12 @@ impl<F: Frame> Engine<F> {
             return self.discard(DropReason::ArpMalformed);
         }
         let sender = message.sender_ip.get();
-        link.gateways.confirm(sender, message.sender_mac, cx.now.ms);
+        let is_answer = !message.is_request() && message.target_ip.get() == link.address;
+        link.gateways.confirm(sender, message.sender_mac, is_answer, cx.now.ms);
+        if side == Side::Access {
+            self.peers.confirm(sender, message.sender_mac, cx.now.ms);
+        }
+        let link = self.link(side);
         let is_for_us = message.is_request() && message.target_ip.get() == link.address;
         if is_for_us {
             let reply = Arp::reply(link.mac, link.address, message.sender_mac, sender);
@@ -48,22 +53,34 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Asks the gateways whose time has come.
-    pub(crate) fn ask_gateways<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
+    /// Asks the gateways and the other workers whose time has come.
+    pub(crate) fn ask_neighbors<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
         for side in Side::ALL {
             let mut gateways = std::mem::take(&mut self.link_mut(side).gateways);
-            gateways.due(cx.now.ms, |address, mac| {
-                let link = self.link(side);
-                let message = Arp::request(link.mac, link.address, address);
-                self.send_arp(side, message, mac.unwrap_or(Mac::BROADCAST), cx);
-            });
+            gateways.due(cx.now.ms, |address, mac| self.ask(side, address, mac, cx));
             self.link_mut(side).gateways = gateways;
         }
+        let mut peers = std::mem::take(&mut self.peers);
+        peers.due(cx.now.ms, |address, mac| self.ask(Side::Access, address, mac, cx));
+        self.peers = peers;
         self.publish_gateways();
     }
 
+    /// `mac`: where the station was when it answered last.
+    fn ask<P: Pool<Frame = F>>(
+        &self,
+        side: Side,
+        address: u32,
+        mac: Option<Mac>,
+        cx: &mut Context<'_, P>,
+    ) {
+        let link = self.link(side);
+        let message = Arp::request(link.mac, link.address, address);
+        self.send_arp(side, message, mac.unwrap_or(Mac::BROADCAST), cx);
+    }
+
     fn send_arp<P: Pool<Frame = F>>(
-        &mut self,
+        &self,
         side: Side,
         message: Arp,
         to: Mac,

@@ -66,7 +66,8 @@ impl<F: Frame> Engine<F> {
                     && gre.protocol.get() == gre::PROTOCOL_IPV4
                     // RFC 6040: these two leave the inner header as it is.
                     && (outer.ecn() == 0 || outer.ecn() == inner.ip.ecn())
-                    && is_forwardable(&inner.ip, bytes.len() - TUNNEL_LEN);
+                    && is_forwardable(&inner.ip, bytes.len() - TUNNEL_LEN)
+                    && self.duties.serves(shard);
                 if !is_common || !read_common(&mut packet.key, inner, &bytes[TUNNEL_LEN..]) {
                     return false;
                 }
@@ -78,7 +79,8 @@ impl<F: Frame> Engine<F> {
                 let source = headers.ip.source.get();
                 let Some(shard) = self.shards.of_source(source) else { return false };
                 let is_common = headers.ip.destination.get() != self.link(Side::Access).address
-                    && is_forwardable(&headers.ip, bytes.len());
+                    && is_forwardable(&headers.ip, bytes.len())
+                    && self.duties.serves(shard);
                 if !is_common || !read_common(&mut packet.key, headers, bytes) {
                     return false;
                 }

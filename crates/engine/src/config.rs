@@ -69,7 +69,7 @@ impl Default for FragmentLimits {
     }
 }
 
-/// Everything an engine needs to know; `nat.shards` and `shards` are in the same order.
+/// Everything an engine needs to know; `nat.shards` and `shards` are in the same order, and `nat.room` is for both.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     pub mode: AccessMode,
@@ -79,6 +79,10 @@ pub struct EngineConfig {
     pub shards: Vec<ShardConfig>,
     pub nat: NatConfig,
     pub fragments: FragmentLimits,
+    /// Other workers that may be known at once ([`crate::Engine::add_peer`]); 0: no cluster.
+    pub peers_max: usize,
+    /// UDP port of replication, on both ends; `None`: its datagrams are like any other packet to the worker.
+    pub replication_port: Option<u16>,
 }
 
 /// Why an engine cannot be built.
@@ -90,6 +94,10 @@ pub enum EngineError {
     NoEndpoint(ShardId),
     #[error("tunnel endpoint {endpoint} belongs to two shards, {first:?} and {second:?}")]
     EndpointTwice { endpoint: Ipv4Addr, first: ShardId, second: ShardId },
+    #[error(
+        "prefix {net} of the homes of {second:?} overlaps one of {first:?}: a home is of one shard"
+    )]
+    SourceOverlap { net: Ipv4Net, first: ShardId, second: ShardId },
     #[error("the {0} side has no gateway")]
     NoGateway(&'static str),
     #[error("{engine} shards for the data path, {nat} for the NAT: the lists must match")]

@@ -34,6 +34,7 @@ pub struct Counters {
     drops: [Counter; DropReason::ALL.len()],
     packets: [[Counter; 2]; 2],
     bytes: [[Counter; 2]; 2],
+    redirected: [Counter; 2],
     /// 1 while a gateway of the side answers ARP.
     gateway_up: [AtomicU64; 2],
 }
@@ -44,6 +45,7 @@ impl Default for Counters {
             drops: std::array::from_fn(|_| Counter::default()),
             packets: Default::default(),
             bytes: Default::default(),
+            redirected: Default::default(),
             gateway_up: Default::default(),
         }
     }
@@ -65,6 +67,12 @@ impl Counters {
         self.bytes[side as usize][direction as usize].get()
     }
 
+    /// Packets that other workers redirected here, or that were redirected to them. What there was no leave for is
+    /// dropped as [`DropReason::RedirectLimit`].
+    pub fn redirected(&self, direction: Direction) -> u64 {
+        self.redirected[direction as usize].get()
+    }
+
     /// Whether a gateway of the side answers ARP.
     pub fn gateway_up(&self, side: Side) -> bool {
         self.gateway_up[side as usize].load(Relaxed) != 0
@@ -80,6 +88,10 @@ impl Counters {
     #[inline]
     pub(crate) fn count_drops(&self, reason: DropReason, packets: u64) {
         self.drops[reason as usize].add(packets);
+    }
+
+    pub(crate) fn count_redirected(&self, direction: Direction) {
+        self.redirected[direction as usize].add(1);
     }
 
     pub(crate) fn set_gateway_up(&self, side: Side, is_up: bool) {

@@ -1,6 +1,6 @@
 //! Hot. A packet from the internet (or from another home) on its way to a home.
 
-use weir_nat::{Delivery, Hash, Home, Inbound, RecordId};
+use weir_nat::{Delivery, Hash, Home, Inbound, RecordId, ShardIndex};
 use weir_wire::checksum::Delta;
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
@@ -10,7 +10,6 @@ use zerocopy::FromBytes;
 
 use crate::engine::{Context, Engine};
 use crate::flow_key::{FlowKey, Kind};
-use crate::fragment_cache::{DatagramKey, Translation};
 use crate::icmp_error::Quote;
 use crate::ip_error::Complaint;
 use crate::ip_fragment::fragment;
@@ -21,6 +20,10 @@ use crate::{AccessMode, DropReason, Side, ecn};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Translate,
+    /// To be translated, but another worker redirected it here.
+    Stray,
+    /// To be translated, but it comes from a home of ours, or from us.
+    Hairpin,
     Arp,
     /// The answer to a ping of the worker.
     Pong,
@@ -81,6 +84,10 @@ impl<F: Frame> Engine<F> {
         if let Some(candidate) = packet.candidate.filter(|_| packet.is_straight) {
             let (inbound, now) = (packet.inbound(), cx.now.tick());
             if let Some(delivery) = self.nat.inbound_established(candidate, &inbound, now) {
+                if !self.duties.serves(delivery.home.shard) {
+                    return self.discard(DropReason::NotServing);
+                }
+                self.duties.hear(delivery.home.shard);
                 return self.send_straight_down(frame, packet, &delivery, cx);
             }
         }
@@ -110,13 +117,16 @@ impl<F: Frame> Engine<F> {
         packet: &Downstream,
         cx: &mut Context<'_, P>,
     ) {
-        if !self.nat.is_public(packet.key.destination.address) {
+        let Some(shard) = self.nat.shard_of_public(packet.key.destination.address) else {
             return self.discard(DropReason::NotLocal);
+        };
+        if !self.duties.serves(shard) {
+            return self.discard(DropReason::NotServing);
         }
         let done = match packet.key.kind {
-            Kind::Session | Kind::FirstFragment => self.session_down(frame, packet, cx),
-            Kind::LaterFragment => self.later_fragment_down(frame, packet, cx),
-            Kind::IcmpError => self.icmp_error_down(frame, packet, cx),
+            Kind::Session | Kind::FirstFragment => self.session_down(frame, packet, shard, cx),
+            Kind::LaterFragment => self.later_fragment_down(frame, packet, shard, cx),
+            Kind::IcmpError => self.icmp_error_down(frame, packet, shard, cx),
         };
         if let Err(reason) = done {
             self.discard(reason);
@@ -127,9 +137,15 @@ impl<F: Frame> Engine<F> {
         &mut self,
         mut frame: F,
         packet: &Downstream,
+        shard: ShardIndex,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        let delivery = self.nat.inbound(packet.hash, &packet.inbound(), cx.now.tick())?;
+        let delivery = match self.nat.inbound(packet.hash, &packet.inbound(), cx.now.tick()) {
+            Ok(delivery) => delivery,
+            Err(refusal) if self.duties.creates(shard) => return Err(refusal.into()),
+            Err(refusal) => return self.miss_elsewhere_down(frame, packet, shard, refusal, cx),
+        };
+        self.hear_down(packet, shard);
         if packet.key.kind == Kind::Session {
             self.send_down(frame, packet, &delivery, cx);
             return Ok(());
@@ -137,6 +153,13 @@ impl<F: Frame> Engine<F> {
         self.check_hop(frame.data(), &delivery.home, cx)?;
         self.edit_down(&mut frame, packet, &delivery);
         self.first_fragment_down(frame, &packet.key, delivery, cx)
+    }
+
+    /// Notes a packet with a mapping, if the shard's routes led it here.
+    fn hear_down(&mut self, packet: &Downstream, shard: ShardIndex) {
+        if packet.step == Step::Translate {
+            self.duties.hear(shard);
+        }
     }
 
     fn send_down<P: Pool<Frame = F>>(
@@ -160,71 +183,29 @@ impl<F: Frame> Engine<F> {
         rewrite::forward(bytes, *header_len, key.protocol, End::Destination, inside);
     }
 
-    fn first_fragment_down<P: Pool<Frame = F>>(
-        &mut self,
-        frame: F,
-        key: &FlowKey,
-        delivery: Delivery,
-        cx: &mut Context<'_, P>,
-    ) -> Result<(), DropReason> {
-        let datagram = datagram_key(frame.data(), key);
-        if !self.fragments.learn(datagram, Translation::Down(delivery), cx.now.ms) {
-            return Err(DropReason::FragmentLimit);
-        }
-        self.deliver(frame, &delivery.home, fragment_flow(&datagram), cx);
-        while let Some(held) = self.fragments.release(&datagram) {
-            if let Err(reason) = self.follow_down(held, &delivery, &datagram, cx) {
-                self.discard(reason);
-            }
-        }
-        Ok(())
-    }
-
-    fn later_fragment_down<P: Pool<Frame = F>>(
-        &mut self,
-        frame: F,
-        packet: &Downstream,
-        cx: &mut Context<'_, P>,
-    ) -> Result<(), DropReason> {
-        let datagram = datagram_key(frame.data(), &packet.key);
-        match self.fragments.translation(&datagram) {
-            Some(Translation::Down(delivery)) => self.follow_down(frame, &delivery, &datagram, cx),
-            _ => self
-                .fragments
-                .hold(datagram, frame, cx.now.ms)
-                .map_err(|_| DropReason::FragmentLimit),
-        }
-    }
-
-    fn follow_down<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        delivery: &Delivery,
-        datagram: &DatagramKey,
-        cx: &mut Context<'_, P>,
-    ) -> Result<(), DropReason> {
-        self.check_hop(frame.data(), &delivery.home, cx)?;
-        rewrite::address(frame.data_mut(), End::Destination, delivery.inside.address);
-        rewrite::decrement_ttl(frame.data_mut());
-        self.deliver(frame, &delivery.home, fragment_flow(datagram), cx);
-        Ok(())
-    }
-
     /// An error from the internet about a home's packet: the quoted source becomes the home's own again.
     fn icmp_error_down<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
         packet: &Downstream,
+        shard: ShardIndex,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let Downstream { header_len, key, .. } = packet;
         let (_, icmp) = frame.data_mut().split_at_mut(*header_len);
         let quote = Quote::read(icmp, End::Source)?;
         // Whoever sends it (RFC 4787 REQ-12a), it comes to the address that it quotes.
-        let delivery = (quote.source.address == key.destination.address)
-            .then(|| self.nat.peek_inbound(quote.source, quote.destination, quote.protocol))
-            .flatten()
-            .ok_or(DropReason::IcmpErrorUnmatched)?;
+        if quote.source.address != key.destination.address {
+            return Err(DropReason::IcmpErrorUnmatched);
+        }
+        let known = self.nat.peek_inbound(quote.source, quote.destination, quote.protocol);
+        let Some(delivery) = known else {
+            return match self.redirect_down_to(packet, shard) {
+                Some(to) => self.redirect(frame, None, to, cx),
+                None => Err(DropReason::IcmpErrorUnmatched),
+            };
+        };
+        self.hear_down(packet, shard);
         quote.rewrite(icmp, End::Source, delivery.inside).ok_or(DropReason::TransportMalformed)?;
         self.check_hop(frame.data(), &delivery.home, cx)?;
         rewrite::address(frame.data_mut(), End::Destination, delivery.inside.address);
@@ -234,7 +215,7 @@ impl<F: Frame> Engine<F> {
     }
 
     /// Whether a packet may take one more hop into the tunnel; its sender is told if not.
-    fn check_hop<P: Pool<Frame = F>>(
+    pub(crate) fn check_hop<P: Pool<Frame = F>>(
         &mut self,
         packet: &[u8],
         home: &Home,
@@ -387,7 +368,7 @@ impl<F: Frame> Engine<F> {
     }
 
     /// Tells a sender on the internet, or another home that hairpinned it, what became of its packet.
-    fn complain_to_internet<P: Pool<Frame = F>>(
+    pub(crate) fn complain_to_internet<P: Pool<Frame = F>>(
         &mut self,
         complaint: Complaint,
         original: &[u8],
@@ -406,22 +387,5 @@ impl<F: Frame> Engine<F> {
             }
             _ => self.send(Side::Internet, error, 0, cx),
         }
-    }
-}
-
-/// All fragments of a datagram take the same gateway.
-fn fragment_flow(datagram: &DatagramKey) -> Hash {
-    Hash(u64::from(datagram.identification) << 32)
-}
-
-/// Destination and identification as the sender knows them.
-fn datagram_key(packet: &[u8], key: &FlowKey) -> DatagramKey {
-    let identification = ipv4::parse(packet).map_or(0, |(ip, _, _)| ip.identification.get());
-    DatagramKey {
-        home: None,
-        source: key.source.address,
-        destination: key.destination.address,
-        identification,
-        protocol: key.protocol as u8,
     }
 }

@@ -8,11 +8,16 @@ use weir_wire::frame::{Frame, Pool};
 
 use crate::config::{EngineConfig, EngineError};
 use crate::counters::Direction;
+use crate::datagram::Datagrams;
 use crate::downstream::Downstream;
+use crate::duty::Duties;
 use crate::ethernet_input::Link;
 use crate::fragment_cache::FragmentCache;
 use crate::ip_error::ErrorLimiter;
+use crate::neighbor::Pace;
 use crate::new_flows::NewFlows;
+use crate::peer::Peers;
+use crate::rate_limit::RateLimit;
 use crate::shards::Shards;
 use crate::upstream::Upstream;
 use crate::{AccessMode, Counters, DropReason, MssClamp, Output, Side};
@@ -32,6 +37,10 @@ const SWEEP_SLOTS_MAX: u64 = 16_384;
 const SWEEP_ENDS_MAX: usize = 256;
 /// Fragmented datagrams that one call forgets, at most.
 const FRAGMENT_SWEEP_MAX: usize = 64;
+
+/// Packets redirected to other workers in a second, at most; as many at once. Each costs its receiver a look-up, and a
+/// worker that is told wrong must not drown another.
+const REDIRECTS_PER_SEC: u64 = 100_000;
 
 /// The moment of a burst: milliseconds of a monotonic clock whose zero is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,6 +71,10 @@ pub struct Engine<F: Frame> {
     pub(crate) nat: Nat,
     pub(crate) fragments: FragmentCache<F>,
     pub(crate) errors: ErrorLimiter,
+    pub(crate) duties: Duties,
+    pub(crate) peers: Peers,
+    pub(crate) redirects: RateLimit,
+    pub(crate) datagrams: Datagrams<F>,
     pub(crate) counters: Arc<Counters>,
     /// Identification of the last datagram toward the internet that needed a fresh one.
     pub(crate) identification: u16,
@@ -73,7 +86,7 @@ pub struct Engine<F: Frame> {
     pub(crate) new_flows: NewFlows<F>,
     /// Bytes of a packet that fit the tunnel of any home, whatever its key.
     pub(crate) tunnel_mtu_least: usize,
-    links: [Link; 2],
+    pub(crate) links: [Link; 2],
     flows_max: u64,
     swept_ms: u64,
     /// Slots that the sweep is behind.
@@ -92,6 +105,10 @@ impl<F: Frame> Engine<F> {
                 return Err(EngineError::NoGateway(side));
             }
         }
+        // A worker with others to take its place must know when it is cut off.
+        let pace = if config.peers_max > 0 { Pace::WATCH } else { Pace::REFRESH };
+        let [access, internet] =
+            [&config.access, &config.internet].map(|side| Link::new(side, pace));
         Ok(Self {
             mode: config.mode,
             mss_max: mss_max(&config),
@@ -100,10 +117,14 @@ impl<F: Frame> Engine<F> {
             identification: config.nat.seed[0] as u16,
             outer_identification: config.nat.seed[1] as u16,
             tunnel_mtu_least: usize::from(tunnel_mtu_least(&config)),
-            links: [Link::new(&config.access), Link::new(&config.internet)],
             nat: Nat::new(config.nat)?,
             fragments: FragmentCache::new(config.fragments),
             errors: ErrorLimiter::new(),
+            duties: Duties::new(config.shards.len()),
+            peers: Peers::new(config.peers_max, config.access.address, access.header_to(Mac::ZERO)),
+            links: [access, internet],
+            redirects: RateLimit::new(REDIRECTS_PER_SEC),
+            datagrams: Datagrams::new(config.replication_port),
             counters: Arc::default(),
             upstream: vec![Upstream::EMPTY; BURST_MAX].into_boxed_slice(),
             downstream: vec![Downstream::EMPTY; BURST_MAX].into_boxed_slice(),
@@ -116,6 +137,9 @@ impl<F: Frame> Engine<F> {
     /// The MAC address of a port that was attached after the tables were built.
     pub fn set_mac(&mut self, side: Side, mac: Mac) {
         self.link_mut(side).set_mac(mac);
+        if side == Side::Access {
+            self.peers.set_header(self.link(side).header_to(Mac::ZERO));
+        }
     }
 
     /// Announces the worker on both sides and asks for its gateways. Call once, when the ports are up.
@@ -123,7 +147,7 @@ impl<F: Frame> Engine<F> {
         self.swept_ms = now.ms;
         let cx = &mut Context { pool, out, now };
         self.announce(cx);
-        self.ask_gateways(cx);
+        self.ask_neighbors(cx);
     }
 
     /// One burst from one side: at most [`BURST_MAX`] frames, which are taken out of `frames`.
@@ -158,7 +182,7 @@ impl<F: Frame> Engine<F> {
         self.swept_ms = now.ms;
         let fallen = self.fragments.expire(now.ms, FRAGMENT_SWEEP_MAX);
         self.counters.count_drops(DropReason::FragmentTimeout, fallen);
-        self.ask_gateways(&mut Context { pool, out, now });
+        self.ask_neighbors(&mut Context { pool, out, now });
     }
 
     /// A piece of the walk that ends what has run out.

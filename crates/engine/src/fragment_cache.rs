@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use weir_nat::{Delivery, Home};
+use weir_nat::{Delivery, Home, ShardIndex};
 
 use crate::config::FragmentLimits;
 
@@ -31,6 +31,8 @@ pub(crate) enum Translation {
     Up { public: u32, identification: u16 },
     /// Toward a home.
     Down(Delivery),
+    /// To another worker, which knows more of its shard.
+    Away,
 }
 
 const NONE: u16 = u16::MAX;
@@ -107,6 +109,17 @@ impl<F> FragmentCache<F> {
                 true
             }
             None => false,
+        }
+    }
+
+    /// No later fragment goes where the first fragments of this shard went: what they decided is forgotten.
+    pub(crate) fn forget(&mut self, shard: ShardIndex) {
+        for (key, datagram) in &mut self.datagrams {
+            let is_from = key.home.is_some_and(|home| home.shard == shard);
+            let is_to = matches!(datagram.translation, Some(Translation::Down(delivery)) if delivery.home.shard == shard);
+            if is_from || is_to {
+                datagram.translation = None;
+            }
         }
     }
 
@@ -254,7 +267,7 @@ mod tests {
         let mut cache = cache();
         let taken = (0..20).filter(|&n| cache.hold(key(n), 1, 0).is_ok()).count();
         assert_eq!(taken, 3);
-        let home = Home { shard: weir_nat::ShardIndex(0), outer: 7, gre_key: None };
+        let home = Home { shard: ShardIndex(0), outer: 7, gre_key: None };
         for n in 0..3 {
             cache.hold(DatagramKey { home: Some(home), ..key(n) }, 2, 0).unwrap();
         }

@@ -88,7 +88,8 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         match packet.step {
-            Step::Translate => self.translate_down(frame, packet, cx),
+            // The other two do not come from this link.
+            Step::Translate | Step::Stray | Step::Hairpin => self.translate_down(frame, packet, cx),
             Step::Arp => self.arp_input(Side::Internet, frame, cx),
             Step::Pong => self.answer_ping(Side::Internet, frame, packet.from, cx),
             Step::Discard(reason) => self.discard(reason),

@@ -4,6 +4,8 @@ use weir_wire::frame::{Frame, Pool};
 use weir_wire::icmp::{self, Icmp};
 use weir_wire::ipv4::{self, Ipv4};
 
+use crate::rate_limit::RateLimit;
+
 /// Errors sent per second and worker at most (RFC 1812 section 4.3.2.8); as many may come at once.
 const ERRORS_PER_SEC: u64 = 1000;
 /// RFC 1812 section 4.3.2.3: as much of the original as fits 576 bytes.
@@ -40,27 +42,13 @@ impl Complaint {
     }
 }
 
-/// A token bucket over the worker's clock.
+/// Makes the errors, no more than there may be.
 #[derive(Debug)]
-pub(crate) struct ErrorLimiter {
-    tokens: u64,
-    refilled_ms: u64,
-}
+pub(crate) struct ErrorLimiter(RateLimit);
 
 impl ErrorLimiter {
     pub(crate) fn new() -> Self {
-        Self { tokens: ERRORS_PER_SEC, refilled_ms: 0 }
-    }
-
-    fn admit(&mut self, now_ms: u64) -> bool {
-        let earned = now_ms.saturating_sub(self.refilled_ms).min(1000) * ERRORS_PER_SEC / 1000;
-        if earned > 0 {
-            self.tokens = (self.tokens + earned).min(ERRORS_PER_SEC);
-            self.refilled_ms = now_ms;
-        }
-        let is_admitted = self.tokens > 0;
-        self.tokens = self.tokens.saturating_sub(1);
-        is_admitted
+        Self(RateLimit::new(ERRORS_PER_SEC))
     }
 
     /// Builds the packet (from its IP header on) that complains about `original` to its source; `None` when
@@ -76,7 +64,7 @@ impl ErrorLimiter {
         pool: &mut P,
     ) -> Option<P::Frame> {
         let (ip, header_len, _) = ipv4::parse(original).ok()?;
-        if !may_complain(ip, &original[header_len..]) || !self.admit(now_ms) {
+        if !may_complain(ip, &original[header_len..]) || !self.0.admit(now_ms) {
             return None;
         }
         let to = ip.source.get();
@@ -105,17 +93,4 @@ fn may_complain(ip: &Ipv4, transport: &[u8]) -> bool {
     let is_icmp_error = ip.protocol == ipv4::PROTOCOL_ICMP
         && transport.first().is_none_or(|&kind| icmp::is_error(kind));
     ip.fragment_offset() == 0 && !is_icmp_error
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_limit_is_a_rate() {
-        let mut limiter = ErrorLimiter::new();
-        assert_eq!((0..2000).filter(|_| limiter.admit(5000)).count(), 1000);
-        assert_eq!((0..2000).filter(|_| limiter.admit(5010)).count(), 10);
-        assert_eq!((0..2000).filter(|_| limiter.admit(60_000)).count(), 1000);
-    }
 }

@@ -11,6 +11,14 @@
 //!        +-> arp, ping, GRE keepalive: answered in place <-----------------------------+
 //! ```
 //!
+//! In a cluster the access side leads to the other workers too:
+//!
+//! ```text
+//!   no mapping, of a shard whose flows another worker makes -> redirect -> IPIP -> that worker's peer_input
+//!   peer_input: redirected to us -> upstream or downstream, finally
+//!               replication's    -> take_datagram
+//! ```
+//!
 //! The engine knows neither DPDK nor a clock nor a thread: frames, buffers ([`weir_wire::frame`]), time
 //! ([`Now`]) and seeds are arguments, so the same code runs in a worker, in a test and in a simulator.
 //! A frame that enters either leaves through [`Output`], is held as a fragment for a bounded time, or is
@@ -26,13 +34,17 @@ mod arp;
 mod common_packet;
 mod config;
 mod counters;
+mod datagram;
 mod downstream;
 mod drop_reason;
+mod duty;
 mod ecn;
 mod engine;
 mod ethernet_input;
 mod flow_key;
 mod fragment_cache;
+mod fragment_down;
+mod fragment_up;
 mod icmp_error;
 mod internet_input;
 mod ip_error;
@@ -43,6 +55,10 @@ mod local;
 mod neighbor;
 mod new_flows;
 mod output;
+mod peer;
+mod peer_input;
+mod rate_limit;
+mod redirect;
 mod rewrite;
 mod shards;
 mod upstream;
@@ -55,6 +71,8 @@ pub use config::{
     AccessMode, EngineConfig, EngineError, FragmentLimits, MssClamp, ShardConfig, SideConfig,
 };
 pub use counters::{Counter, Counters, Direction};
+pub use datagram::Post;
 pub use drop_reason::DropReason;
+pub use duty::Misses;
 pub use engine::{BURST_MAX, Engine, Now};
 pub use output::{OUTPUT_MAX, Output, Side};

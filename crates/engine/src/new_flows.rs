@@ -109,6 +109,7 @@ impl<F: Frame> Engine<F> {
             let checked = self.nat.check_opening(packet.key.protocol, packet.key.tcp_flags);
             if let Err(refusal) = checked {
                 if !self.nat.has_backlog() {
+                    self.hear_up(packet);
                     return Err(refusal.into());
                 }
                 // Or it belongs to a copy that is not found yet.
@@ -137,11 +138,15 @@ impl<F: Frame> Engine<F> {
             let packet = &waiting.packet;
             let done = match self.open(waiting, cx.now.tick()) {
                 Ok(public) if packet.is_straight => {
+                    self.duties.hear(packet.home.shard);
                     self.send_straight_up(frame, packet, public, cx);
                     Ok(())
                 }
                 Ok(public) => self.translated_up(frame, packet, public, cx),
-                Err(refusal) => Err(self.refuse(refusal, &packet.home, frame.data(), cx)),
+                Err(refusal) => {
+                    self.hear_up(packet);
+                    Err(self.refuse(refusal, &packet.home, frame.data(), cx))
+                }
             };
             if let Err(reason) = done {
                 self.discard(reason);

@@ -2,10 +2,11 @@
 
 use std::net::Ipv4Addr;
 
-use weir_nat::{AddressRanges, ShardIndex};
+use weir_nat::{AddressRanges, ShardId, ShardIndex};
+use weir_wire::frame::Frame;
 use weir_wire::ipv4::{self, Ipv4};
 
-use crate::{AccessMode, EngineConfig, EngineError};
+use crate::{AccessMode, Engine, EngineConfig, EngineError, Now, ShardConfig};
 
 /// Time to live of the tunnel packets.
 const OUTER_TTL: u8 = 64;
@@ -45,6 +46,24 @@ impl Endpoints {
         None
     }
 
+    /// Takes an endpoint out. Those behind it are entered anew, until the next free place: a look-up ends there.
+    fn remove(&mut self, address: u32) {
+        let mut is_behind = false;
+        for place in self.probe(address) {
+            let (found, shard) = self.places[place];
+            if found == 0 {
+                break;
+            }
+            if found == address || is_behind {
+                self.places[place].0 = 0;
+            }
+            if is_behind {
+                self.insert(found, shard);
+            }
+            is_behind |= found == address;
+        }
+    }
+
     #[inline(always)]
     fn get(&self, address: u32) -> Option<ShardIndex> {
         let first = self.probe(address).next().map(|place| self.places[place]);
@@ -72,40 +91,80 @@ impl Endpoints {
 
 #[derive(Debug)]
 pub(crate) struct Shards {
+    mode: AccessMode,
     by_endpoint: Endpoints,
     by_source: AddressRanges,
-    /// Per shard the header of a tunnel packet from its endpoint: whole but for what differs from packet to packet.
+    /// Per shard that there is room for the header of a tunnel packet from its endpoint: whole but for what differs from
+    /// packet to packet.
     tunnel_headers: Box<[Ipv4]>,
+    /// Per shard that there is room for its number, for errors.
+    ids: Box<[ShardId]>,
 }
 
 impl Shards {
     pub(crate) fn new(config: &EngineConfig) -> Result<Self, EngineError> {
-        let mut by_endpoint = Endpoints::new(config.shards.len());
+        let room = config.nat.shards_max();
+        let mut shards = Self {
+            mode: config.mode,
+            by_endpoint: Endpoints::new(room),
+            by_source: AddressRanges::new([]),
+            tunnel_headers: vec![tunnel_header(None); room].into(),
+            ids: vec![ShardId(0); room].into(),
+        };
         for (shard, index) in config.shards.iter().zip(0..) {
-            if config.mode == AccessMode::Gre {
-                let endpoint = shard.endpoint.ok_or(EngineError::NoEndpoint(shard.id))?;
-                if let Some(first) = by_endpoint.insert(endpoint, ShardIndex(index)) {
-                    return Err(EngineError::EndpointTwice {
-                        endpoint: Ipv4Addr::from(endpoint),
-                        first: config.shards[usize::from(first.0)].id,
-                        second: shard.id,
-                    });
-                }
-            }
+            shards.check_endpoint(shard)?;
+            shards.enter(shard, ShardIndex(index));
         }
-        let by_source =
+        shards.by_source =
             AddressRanges::new(config.shards.iter().zip(0..).flat_map(|(shard, index)| {
                 shard.subscribers.iter().map(move |&net| (net, ShardIndex(index)))
             }));
-        let tunnel_header = |endpoint: Option<u32>| {
-            let mut header = Ipv4::new(endpoint.unwrap_or(0), 0, ipv4::PROTOCOL_GRE, 0);
-            header.ttl = OUTER_TTL;
-            header.set_checksum();
-            header
-        };
-        let tunnel_headers =
-            config.shards.iter().map(|shard| tunnel_header(shard.endpoint)).collect();
-        Ok(Self { by_endpoint, by_source, tunnel_headers })
+        Ok(shards)
+    }
+
+    fn check_endpoint(&self, shard: &ShardConfig) -> Result<(), EngineError> {
+        if self.mode != AccessMode::Gre {
+            return Ok(());
+        }
+        let endpoint = shard.endpoint.ok_or(EngineError::NoEndpoint(shard.id))?;
+        match self.by_endpoint.get(endpoint) {
+            Some(first) => Err(EngineError::EndpointTwice {
+                endpoint: Ipv4Addr::from(endpoint),
+                first: self.ids[usize::from(first.0)],
+                second: shard.id,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// May this shard stand beside those that are here?
+    fn check(&self, shard: &ShardConfig) -> Result<(), EngineError> {
+        self.check_endpoint(shard)?;
+        for &net in &shard.subscribers {
+            if let Some(first) = self.by_source.overlapping(net) {
+                let first = self.ids[usize::from(first.0)];
+                return Err(EngineError::SourceOverlap { net, first, second: shard.id });
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, shard: &ShardConfig, index: ShardIndex) {
+        let place = usize::from(index.0);
+        self.tunnel_headers[place] = tunnel_header(shard.endpoint);
+        self.ids[place] = shard.id;
+        if let (AccessMode::Gre, Some(endpoint)) = (self.mode, shard.endpoint) {
+            self.by_endpoint.insert(endpoint, index);
+        }
+    }
+
+    /// From now on packets of the shard's homes belong to none.
+    fn remove(&mut self, index: ShardIndex) {
+        let endpoint = self.endpoint(index);
+        if self.by_endpoint.get(endpoint) == Some(index) {
+            self.by_endpoint.remove(endpoint);
+        }
+        self.by_source.remove(index);
     }
 
     /// The shard whose tunnel endpoint this is.
@@ -134,8 +193,54 @@ impl Shards {
     }
 }
 
+fn tunnel_header(endpoint: Option<u32>) -> Ipv4 {
+    let mut header = Ipv4::new(endpoint.unwrap_or(0), 0, ipv4::PROTOCOL_GRE, 0);
+    header.ttl = OUTER_TTL;
+    header.set_checksum();
+    header
+}
+
+impl<F: Frame> Engine<F> {
+    /// Makes a shard known; packets of its homes find it from now on. Both descriptions are of the same shard;
+    /// `owned_lanes` of it are ours, a bit each. What there was room for is [`weir_nat::NatConfig::room`].
+    ///
+    /// # Errors
+    /// As at the start, or there is no room; nothing is changed then. See [`Nat::add_shard`](weir_nat::Nat::add_shard).
+    pub fn add_shard(
+        &mut self,
+        shard: &ShardConfig,
+        nat: &weir_nat::ShardConfig,
+        owned_lanes: u8,
+        now: Now,
+    ) -> Result<ShardIndex, EngineError> {
+        self.shards.check(shard)?;
+        let index = self.nat.add_shard(nat, owned_lanes, now.tick())?;
+        self.shards.enter(shard, index);
+        self.shards.by_source.insert(&shard.subscribers, index);
+        Ok(index)
+    }
+
+    /// Packets of the shard's homes, and to its public addresses, are nobody's from now on. What it holds is removed by
+    /// [`tick`](Self::tick), piece by piece; then [`is_removed`](Self::is_removed) and the index is used again.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn remove_shard(&mut self, shard: ShardIndex) {
+        self.nat.begin_removal(shard);
+        self.shards.remove(shard);
+        self.fragments.forget(shard);
+    }
+
+    /// Is nothing left of the shard that had this index? To be asked before a further shard is added, which may get it.
+    pub fn is_removed(&self, shard: ShardIndex) -> bool {
+        self.nat.is_removed(shard)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
 
     #[test]
@@ -153,5 +258,28 @@ mod tests {
             assert_eq!(endpoints.get(stranger), None);
         }
         assert_eq!(Endpoints::new(0).get(1), None);
+    }
+
+    /// In a table that is three quarters full, more than it ever is, against a map.
+    #[test]
+    fn endpoints_come_and_go() {
+        let mut endpoints = Endpoints::new(16);
+        let mut present = HashMap::new();
+        let mut random = 1_u64;
+        for step in 0..20_000 {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let address = 1 + (random >> 33) as u32 % 200;
+            if present.remove(&address).is_some() {
+                endpoints.remove(address);
+            } else if present.len() < endpoints.places.len() * 3 / 4 {
+                assert_eq!(endpoints.insert(address, ShardIndex(step)), None);
+                present.insert(address, ShardIndex(step));
+            } else {
+                endpoints.remove(address);
+            }
+            for address in 0..=201 {
+                assert_eq!(endpoints.get(address), present.get(&address).copied());
+            }
+        }
     }
 }

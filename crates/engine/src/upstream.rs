@@ -7,10 +7,9 @@ use weir_wire::ipv4::{self, Ipv4};
 use weir_wire::tcp;
 use zerocopy::FromBytes;
 
-use crate::downstream::Downstream;
+use crate::downstream::{self, Downstream};
 use crate::engine::{Context, Engine};
 use crate::flow_key::{FlowKey, Kind};
-use crate::fragment_cache::{DatagramKey, Translation};
 use crate::icmp_error::Quote;
 use crate::ip_error::Complaint;
 use crate::ip_fragment::fragment;
@@ -28,6 +27,12 @@ pub(crate) enum Step {
     /// A GRE keepalive: the packet inside is the answer, ready made by the home.
     KeepaliveBack,
     TimeExceeded,
+    /// To be translated as [`Translate`](Self::Translate), but another worker redirected it here.
+    Stray,
+    /// A packet from the internet that another worker redirected here.
+    StrayDown,
+    /// Replication's.
+    Datagram,
     Discard(DropReason),
 }
 
@@ -93,6 +98,7 @@ impl<F: Frame> Engine<F> {
         if let Some(candidate) = packet.candidate.filter(|_| packet.is_straight) {
             let (outbound, now) = (packet.outbound(), cx.now.tick());
             if let Some(public) = self.nat.outbound_established(candidate, &outbound, now) {
+                self.duties.hear(packet.home.shard);
                 return self.send_straight_up(frame, packet, public, cx);
             }
         }
@@ -118,13 +124,14 @@ impl<F: Frame> Engine<F> {
 
     /// Whatever is not a straight packet of an established session.
     #[inline(never)]
-    fn translate_up_otherwise<P: Pool<Frame = F>>(
+    pub(crate) fn translate_up_otherwise<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         packet: &Upstream,
         cx: &mut Context<'_, P>,
     ) {
-        let done = match packet.is_straight && packet.candidate.is_none() {
+        let is_new = packet.is_straight && packet.candidate.is_none();
+        let done = match is_new && self.duties.creates(packet.home.shard) {
             true => self.wait(frame, packet),
             false => self.rare_up(frame, packet, cx),
         };
@@ -140,6 +147,7 @@ impl<F: Frame> Engine<F> {
         packet: &Upstream,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
+        self.hear_up(packet);
         match packet.key.kind {
             Kind::Session | Kind::FirstFragment => self.session_up(frame, packet, cx),
             Kind::LaterFragment => self.later_fragment_up(frame, packet, cx),
@@ -164,10 +172,27 @@ impl<F: Frame> Engine<F> {
             None => Ok(None),
             Some(_) => self.nat.outbound_known(packet.hash, &packet.outbound(), cx.now.tick()),
         };
+        // Perhaps another worker knows the connection.
+        let elsewhere = match known {
+            Err(Refusal::TcpNotSyn) => self.redirect_up_to(packet),
+            _ => None,
+        };
+        if let Some(to) = elsewhere {
+            return self.redirect_session_up(frame, packet, to, cx);
+        }
         match known {
             Ok(Some(public)) => self.translated_up(frame, packet, public, cx),
-            Ok(None) => self.wait(frame, packet),
+            Ok(None) if self.duties.creates(packet.home.shard) => self.wait(frame, packet),
+            Ok(None) => self.miss_elsewhere_up(frame, packet, cx),
             Err(refusal) => Err(self.refuse(refusal, &packet.home, frame.data(), cx)),
+        }
+    }
+
+    /// Notes a packet of a configured home, if the shard's routes led it here.
+    #[inline(never)]
+    pub(crate) fn hear_up(&mut self, packet: &Upstream) {
+        if packet.step == Step::Translate && self.nat.is_subscriber(&packet.home) {
+            self.duties.hear(packet.home.shard);
         }
     }
 
@@ -220,73 +245,6 @@ impl<F: Frame> Engine<F> {
         refusal.into()
     }
 
-    fn first_fragment_up<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        home: &Home,
-        key: &FlowKey,
-        public: Endpoint,
-        cx: &mut Context<'_, P>,
-    ) -> Result<(), DropReason> {
-        let datagram = datagram_key(frame.data(), &self.nat.identity(home), key);
-        // A first fragment that comes twice must not part the later ones between two identifications.
-        let identification = match self.fragments.translation(&datagram) {
-            Some(Translation::Up { public: known, identification }) if known == public.address => {
-                identification
-            }
-            _ => self.next_identification(),
-        };
-        let translation = Translation::Up { public: public.address, identification };
-        if !self.fragments.learn(datagram, translation, cx.now.ms) {
-            return Err(DropReason::FragmentLimit);
-        }
-        rewrite::identification(frame.data_mut(), identification);
-        let hash = Hash(u64::from(identification) << 32);
-        self.forward_up(frame, key.destination.address, hash, cx);
-        while let Some(held) = self.fragments.release(&datagram) {
-            self.follow_up(held, public.address, identification, cx);
-        }
-        Ok(())
-    }
-
-    fn later_fragment_up<P: Pool<Frame = F>>(
-        &mut self,
-        frame: F,
-        packet: &Upstream,
-        cx: &mut Context<'_, P>,
-    ) -> Result<(), DropReason> {
-        let home = self.nat.identity(&packet.home);
-        let datagram = datagram_key(frame.data(), &home, &packet.key);
-        match self.fragments.translation(&datagram) {
-            Some(Translation::Up { public, identification }) => {
-                self.follow_up(frame, public, identification, cx);
-                Ok(())
-            }
-            // No mapping has vouched for the home yet.
-            _ if !self.nat.is_subscriber(&home) => Err(DropReason::NotSubscriber),
-            _ => self
-                .fragments
-                .hold(datagram, frame, cx.now.ms)
-                .map_err(|_| DropReason::FragmentLimit),
-        }
-    }
-
-    /// A later fragment goes the way of its first.
-    fn follow_up<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        public: u32,
-        identification: u16,
-        cx: &mut Context<'_, P>,
-    ) {
-        let bytes = frame.data_mut();
-        rewrite::address(bytes, End::Source, public);
-        rewrite::identification(bytes, identification);
-        rewrite::decrement_ttl(bytes);
-        let to = destination(bytes);
-        self.forward_up(frame, to, Hash(u64::from(identification) << 32), cx);
-    }
-
     /// An error from a home about a packet that it got: the quoted destination becomes the public endpoint again.
     fn icmp_error_up<P: Pool<Frame = F>>(
         &mut self,
@@ -297,10 +255,13 @@ impl<F: Frame> Engine<F> {
         let Upstream { home, key, header_len, .. } = packet;
         let (_, icmp) = frame.data_mut().split_at_mut(*header_len);
         let quote = Quote::read(icmp, End::Destination)?;
-        let public = self
-            .nat
-            .peek_outbound(home, quote.destination, quote.source, quote.protocol)
-            .ok_or(DropReason::IcmpErrorUnmatched)?;
+        let known = self.nat.peek_outbound(home, quote.destination, quote.source, quote.protocol);
+        let Some(public) = known else {
+            return match self.redirect_up_to(packet) {
+                Some(to) => self.redirect(frame, Some(home), to, cx),
+                None => Err(DropReason::IcmpErrorUnmatched),
+            };
+        };
         quote.rewrite(icmp, End::Destination, public).ok_or(DropReason::TransportMalformed)?;
         // RFC 5508 REQ-5: whichever inside host or router speaks, the NAT's public address is its source.
         rewrite::address(frame.data_mut(), End::Source, public.address);
@@ -311,7 +272,7 @@ impl<F: Frame> Engine<F> {
 
     /// A translated packet leaves toward the internet, in pieces if it must; or turns around (hairpinning,
     /// RFC 4787 REQ-9) when its destination is one of our own public addresses.
-    fn forward_up<P: Pool<Frame = F>>(
+    pub(crate) fn forward_up<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         destination: u32,
@@ -321,6 +282,11 @@ impl<F: Frame> Engine<F> {
         if self.nat.is_public(destination) {
             return self.hairpin(frame, cx);
         }
+        self.leave(frame, flow, cx);
+    }
+
+    /// To the internet, in pieces if it must.
+    fn leave<P: Pool<Frame = F>>(&mut self, frame: F, flow: Hash, cx: &mut Context<'_, P>) {
         if frame.data().len() > self.link(Side::Internet).mtu {
             return self.send_in_pieces_up(frame, flow, cx);
         }
@@ -361,7 +327,7 @@ impl<F: Frame> Engine<F> {
 
     /// Of a fragmented datagram that leaves. Its counter is not the tunnel headers', which would carry it round
     /// many times while a datagram lives (RFC 6864 section 5.3.1).
-    fn next_identification(&mut self) -> u16 {
+    pub(crate) fn next_identification(&mut self) -> u16 {
         self.identification = self.identification.wrapping_add(1);
         self.identification
     }
@@ -369,7 +335,22 @@ impl<F: Frame> Engine<F> {
     /// Toward the home that holds the public address a packet is sent to.
     #[cold]
     pub(crate) fn hairpin<P: Pool<Frame = F>>(&mut self, frame: F, cx: &mut Context<'_, P>) {
-        let mut packet = Downstream::EMPTY;
+        let shard = self.nat.shard_of_public(destination(frame.data()));
+        if shard.is_some_and(|shard| !self.duties.serves(shard)) {
+            // The routes lead to the worker that does.
+            return self.leave(frame, Hash(0), cx);
+        }
+        self.translate_down_alone(frame, downstream::Step::Hairpin, cx);
+    }
+
+    /// A packet to a public address that did not come in a burst from the internet.
+    pub(crate) fn translate_down_alone<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        step: downstream::Step,
+        cx: &mut Context<'_, P>,
+    ) {
+        let mut packet = Downstream { step, ..Downstream::EMPTY };
         let read = Packet::read(frame.data())
             .map_err(|error| error.reason(DropReason::InnerMalformed, DropReason::InnerChecksum))
             .and_then(|ip| self.public_input(&ip, &mut packet));
@@ -414,18 +395,6 @@ fn dont_fragment(packet: &[u8]) -> bool {
     Ipv4::ref_from_prefix(packet).is_ok_and(|(ip, _)| ip.dont_fragment())
 }
 
-fn destination(packet: &[u8]) -> u32 {
+pub(crate) fn destination(packet: &[u8]) -> u32 {
     Ipv4::ref_from_prefix(packet).map_or(0, |(ip, _)| ip.destination.get())
-}
-
-/// Read before the edits, or with the identification as the home sent it; `home` is its identity.
-fn datagram_key(packet: &[u8], home: &Home, key: &FlowKey) -> DatagramKey {
-    let identification = ipv4::parse(packet).map_or(0, |(ip, _, _)| ip.identification.get());
-    DatagramKey {
-        home: Some(*home),
-        source: key.source.address,
-        destination: key.destination.address,
-        identification,
-        protocol: key.protocol as u8,
-    }
 }

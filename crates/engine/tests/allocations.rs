@@ -3,10 +3,11 @@
 mod world;
 
 use allocation_counter::measure;
-use weir_engine::{Engine, Now, Output, Side};
+use weir_engine::{Engine, EngineConfig, Misses, Now, Output, Side};
 use weir_wire::arp::Arp;
 use weir_wire::build;
 use weir_wire::frame::{Frame, Pool};
+use world::pair::{A, B, PORT, SHARD, clustered};
 use world::*;
 
 /// A frame of fixed size and a pool that recycles: what mbufs are, without DPDK.
@@ -85,10 +86,14 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let mut config = config();
+        Self::with(config())
+    }
+
+    fn with(mut config: EngineConfig) -> Self {
         config.nat.timeouts.udp = 2;
         config.nat.quarantine_sec = 2;
         config.nat.ports_per_subscriber = 1024;
+        config.nat.room = weir_nat::ShardRoom { shards: 3, public_addresses: 24, subscribers: 48 };
         let mut bench = Self {
             engine: Engine::new(config).unwrap(),
             pool: FixedPool::new(),
@@ -187,6 +192,100 @@ fn refusals_errors_and_fragments_allocate_nothing() {
         build::fragments(&datagram, 1400).iter().map(|piece| up(HOME_B, piece)).collect();
     pieces.reverse();
     assert_eq!(bench.burst(Side::Access, &pieces), 0, "fragments");
+}
+
+/// What comes from other workers, what goes to them, and being told so.
+#[test]
+fn a_part_in_a_cluster_allocates_nothing() {
+    let mut bench = Bench::with(clustered(config()));
+    let made = measure(|| {
+        assert!(bench.engine.add_peer(B));
+        bench.engine.set_misses(SHARD, Misses::Redirect(B));
+        bench.engine.tick(bench.now, &mut bench.pool, &mut bench.out);
+    });
+    assert_eq!(made.count_total, 0, "orders");
+    bench.sent.append(&mut bench.out.access);
+    let announced = build::arp(Arp::gratuitous(build::mac(3), B.to_bits()));
+    assert_eq!(bench.burst(Side::Access, &[announced]), 0);
+    let sent = bench.sent.len();
+    assert_eq!(bench.burst(Side::Access, &new_flows(1000)), 0, "redirected up");
+    let scan = (0..64).map(|port| {
+        let packet = build::ipv4(SERVER, "203.0.113.1").udp(53, 60_000 + port, b"y");
+        build::ethernet(worker_mac(Side::Internet), gateway_mac(Side::Internet), packet)
+    });
+    assert_eq!(bench.burst(Side::Internet, &scan.collect::<Vec<_>>()), 0, "redirected down");
+    let large = build::ipv4(PC, SERVER).udp(1, 2, vec![0; 1460]);
+    assert_eq!(bench.burst(Side::Access, &[up(HOME_B, large)]), 0, "in pieces");
+    assert_eq!(bench.sent.len(), sent + 64 + 64 + 2);
+    bench.engine.set_misses(SHARD, Misses::Create);
+    let from_b = |packet: Vec<u8>| build::ethernet(worker_mac(Side::Access), build::mac(3), packet);
+    let stray = |inner| from_b(build::ipv4(B.to_bits(), A.to_bits()).ipip(inner));
+    let flows = new_flows(2000);
+    let strays: Vec<_> = flows.iter().map(|frame| stray(&frame[14..])).collect();
+    for kind in ["new", "established"] {
+        assert_eq!(bench.burst(Side::Access, &strays), 0, "{kind} flows of strays");
+    }
+    assert_eq!(bench.engine.nat().gauges().flows, 64);
+    let datagram = build::ipv4(B.to_bits(), A.to_bits()).udp(PORT, PORT, vec![7; 1400]);
+    assert_eq!(bench.burst(Side::Access, &vec![from_b(datagram); 64]), 0, "datagrams in");
+    let made = measure(|| {
+        while let Some((from, frame)) = bench.engine.take_datagram() {
+            let Bench { engine, pool, out, .. } = &mut bench;
+            assert!(engine.nat_and_post().1.send(from, frame.data(), pool, out));
+            bench.sent.push(frame);
+        }
+        bench.engine.take_traffic(|_| {});
+        bench.engine.set_serving(SHARD, false);
+        bench.engine.remove_peer(B);
+    });
+    assert_eq!((made.count_total, bench.out.access.len()), (0, 64), "datagrams out");
+}
+
+/// Tables do not grow for a shard that comes; what little is allocated is its lists, and nothing of it is left over.
+#[test]
+fn a_shard_that_comes_and_goes_allocates_little() {
+    let mut bench = Bench::new();
+    let tables = bench.engine.nat().gauges().tables;
+    let endpoint = "10.100.7.1";
+    let id = weir_nat::ShardId(7);
+    let shard = weir_engine::ShardConfig {
+        id,
+        endpoint: Some(endpoint.to_bits()),
+        subscribers: vec!["10.7.0.0/16".parse().unwrap()],
+    };
+    let public = vec!["192.0.2.0/29".parse().unwrap()];
+    let nat = weir_nat::ShardConfig { id, public, subscribers_max: 16 };
+    let packets: Vec<_> = (0..64)
+        .map(|port| {
+            let inner = build::ipv4(PC, SERVER).udp(5000 + port, 53, b"x");
+            let packet = build::ipv4(HOME_A, endpoint).gre(build::gre(), inner);
+            build::ethernet(worker_mac(Side::Access), gateway_mac(Side::Access), packet)
+        })
+        .collect();
+    let mut left_over = Vec::new();
+    for _ in 0..3 {
+        let mut index = None;
+        let come = measure(|| {
+            index = Some(bench.engine.add_shard(&shard, &nat, 0xff, bench.now).unwrap());
+        });
+        assert!(come.bytes_total < 20_000, "{come:?}");
+        assert_eq!(bench.burst(Side::Access, &packets), 0, "new flows");
+        assert_eq!(bench.burst(Side::Access, &packets), 0, "established flows");
+        assert_eq!(bench.engine.nat().shard_gauges(index.unwrap()).ports_used, 64);
+        bench.refill();
+        let gone = measure(|| {
+            bench.engine.remove_shard(index.unwrap());
+            while !bench.engine.is_removed(index.unwrap()) {
+                bench.now.ms += 1;
+                bench.engine.tick(bench.now, &mut bench.pool, &mut bench.out);
+                while bench.engine.next_event().is_some() {}
+            }
+        });
+        assert!(gone.bytes_total < 1000, "{gone:?}");
+        left_over.push(come.bytes_current + gone.bytes_current);
+    }
+    assert_eq!(left_over[1..], [0, 0], "lists that have grown once do not grow again");
+    assert_eq!(bench.engine.nat().gauges().tables, tables);
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! A worker between two networks, without a NIC: packets in, packets out.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod pair;
+
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use ipnet::Ipv4Net;
@@ -52,6 +55,8 @@ pub struct Out {
     pub next_hops: Vec<Mac>,
     /// Other frames (ARP), whole.
     pub other: Vec<(Side, Vec<u8>)>,
+    /// All of them, whole.
+    pub frames: Vec<(Side, Vec<u8>)>,
 }
 
 impl Out {
@@ -72,6 +77,14 @@ impl Out {
         decapsulate(&self.into_access())
     }
 
+    pub fn extend(&mut self, more: Self) {
+        self.internet.extend(more.internet);
+        self.access.extend(more.access);
+        self.next_hops.extend(more.next_hops);
+        self.other.extend(more.other);
+        self.frames.extend(more.frames);
+    }
+
     pub fn is_nothing(&self) -> bool {
         self.internet.is_empty() && self.access.is_empty() && self.other.is_empty()
     }
@@ -84,6 +97,9 @@ pub struct World {
     pub counters: Arc<Counters>,
     /// Whether what goes in is sound, so that what comes out must be sound in every byte.
     pub is_input_sound: bool,
+    /// Its own, by side.
+    pub macs: [Mac; 2],
+    pub addresses: [Ipv4Addr; 2],
     out: Output<VecFrame>,
 }
 
@@ -123,6 +139,8 @@ pub fn config() -> EngineConfig {
             ..NatConfig::default()
         },
         fragments: FragmentLimits::default(),
+        peers_max: 0,
+        replication_port: None,
     }
 }
 
@@ -146,6 +164,8 @@ impl World {
     }
 
     pub fn unstarted(config: EngineConfig) -> Self {
+        let sides = [&config.access, &config.internet];
+        let (macs, addresses) = (sides.map(|side| side.mac), sides.map(|side| side.address.addr()));
         let engine = Engine::new(config).expect("a valid configuration");
         let counters = engine.counters();
         Self {
@@ -154,6 +174,8 @@ impl World {
             now: Now { ms: 1_000_000 },
             counters,
             is_input_sound: true,
+            macs,
+            addresses,
             out: Output::new(),
         }
     }
@@ -164,12 +186,9 @@ impl World {
     }
 
     pub fn gateway_answers(&mut self, side: Side) {
-        let worker_ip = match side {
-            Side::Access => WORKER_ACCESS,
-            Side::Internet => WORKER_INTERNET,
-        };
+        let (mac, address) = (self.macs[side as usize], self.addresses[side as usize]);
         let gateway = gateway_ip(side).to_bits();
-        let reply = Arp::reply(gateway_mac(side), gateway, worker_mac(side), worker_ip.to_bits());
+        let reply = Arp::reply(gateway_mac(side), gateway, mac, address.to_bits());
         assert!(self.frame(side, &build::arp(reply)).is_nothing());
     }
 
@@ -186,7 +205,7 @@ impl World {
 
     /// One IP packet in, from the gateway of that side.
     pub fn packet(&mut self, side: Side, packet: &[u8]) -> Out {
-        self.frame(side, &build::ethernet(worker_mac(side), gateway_mac(side), packet))
+        self.frame(side, &build::ethernet(self.macs[side as usize], gateway_mac(side), packet))
     }
 
     /// A packet of a home, through its tunnel to the first shard.
@@ -205,10 +224,7 @@ impl World {
         for _ in 0..seconds * 10 {
             self.now.ms += 100;
             self.engine.tick(self.now, &mut self.pool, &mut self.out);
-            let more = self.collect();
-            out.access.extend(more.access);
-            out.internet.extend(more.internet);
-            out.other.extend(more.other);
+            out.extend(self.collect());
         }
         out
     }
@@ -222,15 +238,25 @@ impl World {
         DropReason::ALL.iter().map(|&reason| self.dropped(reason)).sum()
     }
 
+    /// Sends a datagram of replication; None if the engine cannot.
+    pub fn send_datagram(&mut self, to: &str, payload: &[u8]) -> Option<Out> {
+        let to = to.parse().unwrap();
+        let is_sent = self.engine.nat_and_post().1.send(to, payload, &mut self.pool, &mut self.out);
+        let out = self.collect();
+        assert_eq!(out.access.len(), usize::from(is_sent));
+        is_sent.then_some(out)
+    }
+
     fn collect(&mut self) -> Out {
         let mut out = Out::default();
-        let is_input_sound = self.is_input_sound;
+        let (is_input_sound, macs) = (self.is_input_sound, self.macs);
         for (side, frames) in
             [(Side::Access, &mut self.out.access), (Side::Internet, &mut self.out.internet)]
         {
             for frame in frames.drain(..) {
                 let bytes = frame.data().to_vec();
-                assert_eq!(bytes[6..12], worker_mac(side).0, "source MAC");
+                assert_eq!(bytes[6..12], macs[side as usize].0, "source MAC");
+                out.frames.push((side, bytes.clone()));
                 if bytes[12..14] != [8, 0] {
                     out.other.push((side, bytes));
                     continue;
@@ -285,7 +311,7 @@ pub fn ends(packet: &[u8]) -> (u32, u16, u32, u16) {
 
 /// Dotted quad of an address, for comparing and for building packets.
 pub fn dotted(address: u32) -> String {
-    std::net::Ipv4Addr::from(address).to_string()
+    Ipv4Addr::from(address).to_string()
 }
 
 pub trait Bits {
@@ -294,7 +320,7 @@ pub trait Bits {
 
 impl Bits for str {
     fn to_bits(&self) -> u32 {
-        self.parse::<std::net::Ipv4Addr>().unwrap().to_bits()
+        self.parse::<Ipv4Addr>().unwrap().to_bits()
     }
 }
 

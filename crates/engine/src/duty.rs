@@ -1,0 +1,158 @@
+//! Hot. What a worker does for each shard, told at run time, and for which of them packets have come.
+//!
+//! At the start every shard is served and flows are made in it: a single node hears of nothing else. A packet asks one
+//! octet of its shard. There is one for each number that a shard can have, so that no bounds are checked.
+
+use std::net::Ipv4Addr;
+
+use weir_nat::ShardIndex;
+use weir_wire::frame::Frame;
+
+use crate::engine::Engine;
+
+/// What becomes of a packet without a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misses {
+    /// From a home: a mapping is made. From the internet: the packet is dropped.
+    Create,
+    /// Either goes to the worker with this access address, once, in IPIP.
+    Redirect(Ipv4Addr),
+    /// It is dropped.
+    Refuse,
+}
+
+/// Numbers that a shard can have.
+const SHARDS: usize = 1 << 16;
+
+/// The shard's packets are translated, its endpoint answers.
+const SERVES: u8 = 1;
+/// Mappings are made in it.
+const CREATES: u8 = 2;
+/// A packet of it has come since somebody asked.
+const HEARD: u8 = 4;
+
+#[derive(Debug)]
+pub(crate) struct Duties {
+    shards: Box<[u8; SHARDS]>,
+    /// Where the misses of a shard without [`CREATES`] go; 0: nowhere.
+    redirects: Box<[u32]>,
+    /// No shard that is known has this number or a higher one.
+    end: usize,
+}
+
+impl Duties {
+    /// For shards 0 to `shards`, and any that is told of later.
+    pub(crate) fn new(shards: usize) -> Self {
+        let every = vec![SERVES | CREATES; SHARDS].into_boxed_slice();
+        let redirects = vec![0; SHARDS].into_boxed_slice();
+        Self { shards: every.try_into().expect("as many as there are"), redirects, end: shards }
+    }
+
+    #[inline(always)]
+    pub(crate) fn serves(&self, shard: ShardIndex) -> bool {
+        self.shards[usize::from(shard.0)] & SERVES != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn creates(&self, shard: ShardIndex) -> bool {
+        self.shards[usize::from(shard.0)] & CREATES != 0
+    }
+
+    /// To whom a miss of the shard goes.
+    pub(crate) fn redirect(&self, shard: ShardIndex) -> Option<u32> {
+        let to = self.redirects[usize::from(shard.0)];
+        (to != 0).then_some(to)
+    }
+
+    /// Notes a packet of the shard.
+    #[inline(always)]
+    pub(crate) fn hear(&mut self, shard: ShardIndex) {
+        self.shards[usize::from(shard.0)] |= HEARD;
+    }
+
+    fn set(&mut self, shard: ShardIndex, bit: u8, is_set: bool) {
+        let at = usize::from(shard.0);
+        self.end = self.end.max(at + 1);
+        self.shards[at] = self.shards[at] & !bit | if is_set { bit } else { 0 };
+    }
+
+    fn set_misses(&mut self, shard: ShardIndex, misses: Misses) {
+        self.set(shard, CREATES, misses == Misses::Create);
+        self.redirects[usize::from(shard.0)] = match misses {
+            Misses::Redirect(to) => to.to_bits(),
+            Misses::Create | Misses::Refuse => 0,
+        };
+    }
+
+    fn take_heard(&mut self, mut out: impl FnMut(ShardIndex)) {
+        for (shard, number) in self.shards[..self.end].iter_mut().zip(0..=u16::MAX) {
+            if *shard & HEARD != 0 {
+                *shard &= !HEARD;
+                out(ShardIndex(number));
+            }
+        }
+    }
+}
+
+impl<F: Frame> Engine<F> {
+    /// Whether packets of the shard are translated and its endpoint answers; else they are dropped as `not-serving`.
+    pub fn set_serving(&mut self, shard: ShardIndex, is_serving: bool) {
+        self.duties.set(shard, SERVES, is_serving);
+    }
+
+    /// What becomes of packets of the shard without a mapping.
+    pub fn set_misses(&mut self, shard: ShardIndex, misses: Misses) {
+        self.duties.set_misses(shard, misses);
+    }
+
+    /// The shards whose routes lead here: since the last call a packet of a configured home has come, or one from the
+    /// internet with a mapping. What another worker redirected does not count, nor what turned around here.
+    pub fn take_traffic(&mut self, out: impl FnMut(ShardIndex)) {
+        self.duties.take_heard(out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARD: ShardIndex = ShardIndex(7);
+
+    fn heard(duties: &mut Duties) -> Vec<u16> {
+        let mut heard = Vec::new();
+        duties.take_heard(|shard| heard.push(shard.0));
+        heard
+    }
+
+    #[test]
+    fn orders_replace_each_other_and_leave_the_others_alone() {
+        let mut duties = Duties::new(8);
+        assert!(duties.serves(SHARD) && duties.creates(SHARD));
+        duties.set_misses(SHARD, Misses::Redirect(Ipv4Addr::new(10, 0, 0, 1)));
+        assert!(duties.serves(SHARD) && !duties.creates(SHARD));
+        assert_eq!(duties.redirect(SHARD), Some(0x0a00_0001));
+        duties.set(SHARD, SERVES, false);
+        duties.set_misses(SHARD, Misses::Refuse);
+        assert!(!duties.serves(SHARD) && !duties.creates(SHARD));
+        assert_eq!(duties.redirect(SHARD), None);
+        assert!(duties.serves(ShardIndex(6)) && duties.creates(ShardIndex(8)));
+        duties.set(SHARD, SERVES, true);
+        duties.set_misses(SHARD, Misses::Create);
+        assert!(duties.serves(SHARD) && duties.creates(SHARD));
+    }
+
+    #[test]
+    fn what_was_heard_is_told_once_and_changes_no_order() {
+        let mut duties = Duties::new(8);
+        duties.set(SHARD, SERVES, false);
+        duties.hear(SHARD);
+        duties.hear(ShardIndex(2));
+        assert!(!duties.serves(SHARD) && duties.creates(SHARD));
+        assert_eq!(heard(&mut duties), [2, 7]);
+        assert_eq!(heard(&mut duties), [0; 0]);
+        // A shard that came later.
+        duties.set(ShardIndex(u16::MAX), SERVES, true);
+        duties.hear(ShardIndex(u16::MAX));
+        assert_eq!(heard(&mut duties), [u16::MAX]);
+    }
+}

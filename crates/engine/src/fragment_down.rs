@@ -1,0 +1,91 @@
+//! Fragments of a datagram to a home: later ones go the way of the first, wherever that is.
+
+use weir_nat::{Delivery, Hash, ShardIndex};
+use weir_wire::frame::{Frame, Pool};
+use weir_wire::ipv4;
+
+use crate::DropReason;
+use crate::downstream::{Downstream, Step};
+use crate::engine::{Context, Engine};
+use crate::flow_key::FlowKey;
+use crate::fragment_cache::{DatagramKey, Translation};
+use crate::rewrite::{self, End};
+
+impl<F: Frame> Engine<F> {
+    /// Goes its way, with all that waited for it.
+    pub(crate) fn first_fragment_down<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        key: &FlowKey,
+        delivery: Delivery,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        let datagram = datagram_key(frame.data(), key);
+        if !self.fragments.learn(datagram, Translation::Down(delivery), cx.now.ms) {
+            return Err(DropReason::FragmentLimit);
+        }
+        self.deliver(frame, &delivery.home, fragment_flow(&datagram), cx);
+        while let Some(held) = self.fragments.release(&datagram) {
+            if let Err(reason) = self.follow_down(held, &delivery, &datagram, cx) {
+                self.discard(reason);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn later_fragment_down<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &Downstream,
+        shard: ShardIndex,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        let datagram = datagram_key(frame.data(), &packet.key);
+        match self.fragments.translation(&datagram) {
+            Some(Translation::Down(delivery)) => self.follow_down(frame, &delivery, &datagram, cx),
+            Some(Translation::Away) => match self.redirect_down_to(packet, shard) {
+                Some(to) => self.redirect(frame, None, to, cx),
+                None => Err(DropReason::MissRefused),
+            },
+            // It would be held for a first fragment that goes elsewhere.
+            _ if packet.step == Step::Stray && !self.duties.creates(shard) => {
+                Err(DropReason::MissRefused)
+            }
+            _ => self
+                .fragments
+                .hold(datagram, frame, cx.now.ms)
+                .map_err(|_| DropReason::FragmentLimit),
+        }
+    }
+
+    fn follow_down<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        delivery: &Delivery,
+        datagram: &DatagramKey,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        self.check_hop(frame.data(), &delivery.home, cx)?;
+        rewrite::address(frame.data_mut(), End::Destination, delivery.inside.address);
+        rewrite::decrement_ttl(frame.data_mut());
+        self.deliver(frame, &delivery.home, fragment_flow(datagram), cx);
+        Ok(())
+    }
+}
+
+/// All fragments of a datagram take the same gateway.
+fn fragment_flow(datagram: &DatagramKey) -> Hash {
+    Hash(u64::from(datagram.identification) << 32)
+}
+
+/// Destination and identification as the sender knows them.
+pub(crate) fn datagram_key(packet: &[u8], key: &FlowKey) -> DatagramKey {
+    let identification = ipv4::parse(packet).map_or(0, |(ip, _, _)| ip.identification.get());
+    DatagramKey {
+        home: None,
+        source: key.source.address,
+        destination: key.destination.address,
+        identification,
+        protocol: key.protocol as u8,
+    }
+}

@@ -1,0 +1,102 @@
+//! Fragments of a home's datagram: later ones go the way of the first, wherever that is.
+
+use weir_nat::{Endpoint, Hash, Home};
+use weir_wire::frame::{Frame, Pool};
+use weir_wire::ipv4;
+
+use crate::DropReason;
+use crate::engine::{Context, Engine};
+use crate::flow_key::FlowKey;
+use crate::fragment_cache::{DatagramKey, Translation};
+use crate::rewrite::{self, End};
+use crate::upstream::{Step, Upstream, destination};
+
+impl<F: Frame> Engine<F> {
+    /// Goes its way, with all that waited for it.
+    pub(crate) fn first_fragment_up<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        home: &Home,
+        key: &FlowKey,
+        public: Endpoint,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        let datagram = datagram_key(frame.data(), &self.nat.identity(home), key);
+        // A first fragment that comes twice must not part the later ones between two identifications.
+        let identification = match self.fragments.translation(&datagram) {
+            Some(Translation::Up { public: known, identification }) if known == public.address => {
+                identification
+            }
+            _ => self.next_identification(),
+        };
+        let translation = Translation::Up { public: public.address, identification };
+        if !self.fragments.learn(datagram, translation, cx.now.ms) {
+            return Err(DropReason::FragmentLimit);
+        }
+        rewrite::identification(frame.data_mut(), identification);
+        let hash = Hash(u64::from(identification) << 32);
+        self.forward_up(frame, key.destination.address, hash, cx);
+        while let Some(held) = self.fragments.release(&datagram) {
+            self.follow_up(held, public.address, identification, cx);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn later_fragment_up<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &Upstream,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        let home = self.nat.identity(&packet.home);
+        let datagram = datagram_key(frame.data(), &home, &packet.key);
+        match self.fragments.translation(&datagram) {
+            Some(Translation::Up { public, identification }) => {
+                self.follow_up(frame, public, identification, cx);
+                Ok(())
+            }
+            // No mapping has vouched for the home yet.
+            _ if !self.nat.is_subscriber(&home) => Err(DropReason::NotSubscriber),
+            Some(Translation::Away) => match self.redirect_up_to(packet) {
+                Some(to) => self.redirect(frame, Some(&packet.home), to, cx),
+                None => Err(DropReason::MissRefused),
+            },
+            // It would be held for a first fragment that goes elsewhere.
+            _ if packet.step == Step::Stray && !self.duties.creates(home.shard) => {
+                Err(DropReason::MissRefused)
+            }
+            _ => self
+                .fragments
+                .hold(datagram, frame, cx.now.ms)
+                .map_err(|_| DropReason::FragmentLimit),
+        }
+    }
+
+    /// A later fragment goes the way of its first.
+    fn follow_up<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        public: u32,
+        identification: u16,
+        cx: &mut Context<'_, P>,
+    ) {
+        let bytes = frame.data_mut();
+        rewrite::address(bytes, End::Source, public);
+        rewrite::identification(bytes, identification);
+        rewrite::decrement_ttl(bytes);
+        let to = destination(bytes);
+        self.forward_up(frame, to, Hash(u64::from(identification) << 32), cx);
+    }
+}
+
+/// Read before the edits, or with the identification as the home sent it; `home` is its identity.
+pub(crate) fn datagram_key(packet: &[u8], home: &Home, key: &FlowKey) -> DatagramKey {
+    let identification = ipv4::parse(packet).map_or(0, |(ip, _, _)| ip.identification.get());
+    DatagramKey {
+        home: Some(*home),
+        source: key.source.address,
+        destination: key.destination.address,
+        identification,
+        protocol: key.protocol as u8,
+    }
+}

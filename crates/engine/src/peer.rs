@@ -1,0 +1,193 @@
+//! The other workers of the cluster that this one exchanges packets with: who they are, and how they are reached.
+//!
+//! All are on the access side. One on the worker's own subnet is resolved ahead, as a gateway is; one beyond goes through
+//! the gateways. Bounded; nothing is allocated after the start.
+
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+use weir_wire::ethernet::Mac;
+use weir_wire::frame::Frame;
+
+use crate::Side;
+use crate::engine::Engine;
+use crate::link_header::LinkHeader;
+use crate::neighbor::{Gateways, Neighbor, Pace};
+
+#[derive(Debug)]
+struct Peer {
+    address: u32,
+    /// None: it is beyond the gateways.
+    neighbor: Option<Neighbor>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    /// By address.
+    all: Vec<Peer>,
+    peers_max: usize,
+    /// The worker's own address with its subnet.
+    subnet: Ipv4Net,
+    /// Of IPv4 packets to nobody yet.
+    header: LinkHeader,
+    /// Nobody is to be asked before.
+    next_request_ms: u64,
+}
+
+impl Peers {
+    pub(crate) fn new(peers_max: usize, subnet: Ipv4Net, header: LinkHeader) -> Self {
+        let all = Vec::with_capacity(peers_max);
+        Self { all, peers_max, subnet, header, next_request_ms: 0 }
+    }
+
+    /// Can there be any?
+    #[inline]
+    pub(crate) fn is_clustered(&self) -> bool {
+        self.peers_max > 0
+    }
+
+    fn place(&self, address: u32) -> Result<usize, usize> {
+        self.all.binary_search_by_key(&address, |peer| peer.address)
+    }
+
+    pub(crate) fn contains(&self, address: u32) -> bool {
+        self.place(address).is_ok()
+    }
+
+    /// False: there is no room.
+    fn add(&mut self, address: Ipv4Addr) -> bool {
+        let Err(place) = self.place(address.to_bits()) else { return true };
+        if self.all.len() >= self.peers_max {
+            return false;
+        }
+        let is_near = self.subnet.contains(&address);
+        let neighbor = is_near.then(|| Neighbor::new(address.to_bits(), Pace::REFRESH));
+        self.all.insert(place, Peer { address: address.to_bits(), neighbor });
+        self.next_request_ms = 0;
+        true
+    }
+
+    fn remove(&mut self, address: Ipv4Addr) {
+        if let Ok(place) = self.place(address.to_bits()) {
+            self.all.remove(place);
+        }
+    }
+
+    /// The header that takes a packet to a peer; None if it is none, or if it or every gateway is silent.
+    pub(crate) fn header_to(&self, address: u32, gateways: &Gateways) -> Option<LinkHeader> {
+        let peer = &self.all[self.place(address).ok()?];
+        match &peer.neighbor {
+            Some(neighbor) => neighbor.mac().map(|mac| self.header.to(mac)),
+            None => gateways.choose(address).copied(),
+        }
+    }
+
+    /// What a station said of itself in ARP; ignored unless it is a peer.
+    pub(crate) fn confirm(&mut self, address: u32, mac: Mac, now_ms: u64) {
+        let Ok(place) = self.place(address) else { return };
+        if let Some(neighbor) = &mut self.all[place].neighbor {
+            neighbor.confirm(mac, true, now_ms);
+        }
+    }
+
+    /// The addresses that are to be asked now.
+    pub(crate) fn due(&mut self, now_ms: u64, mut ask: impl FnMut(u32, Option<Mac>)) {
+        if now_ms < self.next_request_ms {
+            return;
+        }
+        self.next_request_ms = u64::MAX;
+        for Peer { address, neighbor } in &mut self.all {
+            let Some(neighbor) = neighbor else { continue };
+            if neighbor.is_due(now_ms) {
+                ask(*address, neighbor.mac());
+            }
+            self.next_request_ms = self.next_request_ms.min(neighbor.next_request_ms());
+        }
+    }
+
+    pub(crate) fn set_header(&mut self, header: LinkHeader) {
+        self.header = header;
+    }
+}
+
+impl<F: Frame> Engine<F> {
+    /// Exchanges packets with the worker that has this access address. False: there are
+    /// [`peers_max`](crate::EngineConfig::peers_max) already.
+    pub fn add_peer(&mut self, address: Ipv4Addr) -> bool {
+        self.peers.add(address)
+    }
+
+    /// What comes from this worker is dropped from now on.
+    pub fn remove_peer(&mut self, address: Ipv4Addr) {
+        self.peers.remove(address);
+    }
+
+    pub(crate) fn header_to_peer(&self, address: u32) -> Option<LinkHeader> {
+        self.peers.header_to(address, &self.link(Side::Access).gateways)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_wire::ethernet::ETHERTYPE_IPV4;
+
+    use super::*;
+
+    const OWN: Mac = Mac([2, 0, 0, 0, 0, 9]);
+    const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+    const NEAR: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 7);
+    const FAR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 7);
+
+    fn header() -> LinkHeader {
+        LinkHeader::new(Mac::ZERO, OWN, None, ETHERTYPE_IPV4)
+    }
+
+    fn peers() -> Peers {
+        Peers::new(2, "10.1.0.1/24".parse().unwrap(), header())
+    }
+
+    fn asked(peers: &mut Peers, now_ms: u64) -> Vec<u32> {
+        let mut asked = Vec::new();
+        peers.due(now_ms, |address, _| asked.push(address));
+        asked
+    }
+
+    #[test]
+    fn a_near_one_is_resolved_and_a_far_one_goes_through_the_gateways() {
+        let (mut peers, mut gateways) =
+            (peers(), Gateways::new([1].into_iter(), Pace::REFRESH, header()));
+        assert!(peers.add(FAR) && peers.add(NEAR) && peers.add(NEAR));
+        assert!(!peers.add(Ipv4Addr::new(10, 1, 0, 8)), "two are enough");
+        assert_eq!(asked(&mut peers, 5000), [NEAR.to_bits()]);
+        assert_eq!(asked(&mut peers, 5999), [0; 0]);
+        assert_eq!(asked(&mut peers, 6000), [NEAR.to_bits()]);
+        let far = |peers: &Peers, gateways: &Gateways| peers.header_to(FAR.to_bits(), gateways);
+        let near = |peers: &Peers| peers.header_to(NEAR.to_bits(), &Gateways::default());
+        assert_eq!((near(&peers), far(&peers, &gateways)), (None, None));
+        peers.confirm(NEAR.to_bits(), MAC, 6100);
+        peers.confirm(FAR.to_bits(), MAC, 6100);
+        gateways.confirm(1, OWN, true, 6100);
+        assert_eq!(near(&peers), Some(header().to(MAC)));
+        assert_eq!(far(&peers, &gateways), Some(header().to(OWN)));
+        // Asked again in time, also when nothing happens, and lost when it stays silent.
+        assert_eq!(asked(&mut peers, 26_099), [0; 0]);
+        for now_ms in [26_100, 27_100, 28_100, 29_100] {
+            assert!(near(&peers).is_some());
+            assert_eq!(asked(&mut peers, now_ms), [NEAR.to_bits()]);
+        }
+        assert_eq!(near(&peers), None);
+    }
+
+    #[test]
+    fn who_is_removed_is_unknown() {
+        let mut peers = peers();
+        assert!(peers.is_clustered() && peers.add(NEAR));
+        peers.confirm(NEAR.to_bits(), MAC, 0);
+        peers.remove(NEAR);
+        peers.remove(NEAR);
+        assert!(!peers.contains(NEAR.to_bits()));
+        assert_eq!(peers.header_to(NEAR.to_bits(), &Gateways::default()), None);
+        assert!(peers.add(NEAR));
+        assert_eq!(peers.header_to(NEAR.to_bits(), &Gateways::default()), None, "asked anew");
+    }
+}

@@ -1,0 +1,108 @@
+//! From another worker of the cluster: datagrams of replication, and packets that it redirected here.
+//!
+//! A redirected packet is in IPIP (RFC 2003) what it was before: a tunnel packet of a home (plain mode: a home's packet),
+//! or a packet from the internet to a public address. It is dealt with as if it had come so, but never redirected again.
+
+use weir_nat::{Home, ShardIndex};
+use weir_wire::frame::{Frame, Pool};
+use weir_wire::ipv4;
+use weir_wire::udp;
+
+use crate::datagram::datagram_input;
+use crate::downstream;
+use crate::engine::{Context, Engine};
+use crate::ip_input::{Packet, is_martian};
+use crate::upstream::{Step, Upstream};
+use crate::{AccessMode, Direction, DropReason};
+
+impl<F: Frame> Engine<F> {
+    /// A packet to the worker's access address. `Ok(None)`: of none of the kinds that workers exchange.
+    pub(crate) fn peer_input(
+        &self,
+        outer: &Packet<'_>,
+        packet: &mut Upstream,
+    ) -> Result<Option<Step>, DropReason> {
+        let is_redirected = outer.ip.protocol == ipv4::PROTOCOL_IPIP;
+        let is_datagram = self.datagrams.port.is_some_and(|port| is_to_port(outer, port));
+        if !self.peers.is_clustered() || !(is_redirected || is_datagram) {
+            return Ok(None);
+        }
+        if !self.peers.contains(outer.ip.source.get()) {
+            return Err(DropReason::NotPeer);
+        }
+        let step = match is_redirected {
+            true => self.stray_input(outer, packet)?,
+            false => datagram_input(outer, packet)?,
+        };
+        Ok(Some(step))
+    }
+
+    fn stray_input(&self, outer: &Packet<'_>, packet: &mut Upstream) -> Result<Step, DropReason> {
+        // They are cut inside, if at all.
+        if outer.ip.is_fragment() {
+            return Err(DropReason::OuterFragment);
+        }
+        let stray = Packet::read(outer.payload())
+            .map_err(|error| error.reason(DropReason::InnerMalformed, DropReason::InnerChecksum))?;
+        packet.offset += outer.header_len;
+        packet.len = stray.bytes.len();
+        let step = match self.mode {
+            AccessMode::Gre if stray.ip.protocol == ipv4::PROTOCOL_GRE => {
+                let endpoint = stray.ip.destination.get();
+                let shard = self.shards.of_endpoint(endpoint).ok_or(DropReason::NotLocal)?;
+                if !self.duties.serves(shard) {
+                    return Err(DropReason::NotServing);
+                }
+                self.tunnel_input(&stray, shard, packet)?
+            }
+            // No packet from the internet with a home's address was redirected here.
+            AccessMode::Plain if self.is_home(stray.ip.source.get()) => {
+                self.home_input(&stray, packet)?
+            }
+            _ if is_martian(stray.ip) => return Err(DropReason::Martian),
+            _ if self.nat.is_public(stray.ip.destination.get()) => return Ok(Step::StrayDown),
+            _ => return Err(DropReason::NotLocal),
+        };
+        match step {
+            Step::Translate => Ok(Step::Stray),
+            Step::TimeExceeded => Ok(step),
+            // A worker answers itself what needs no mapping.
+            _ => Err(DropReason::NotLocal),
+        }
+    }
+
+    /// Plain mode: is this an address of a home, whatever its shard?
+    pub(crate) fn is_home(&self, address: u32) -> bool {
+        self.nat.is_subscriber(&Home { shard: ShardIndex(0), outer: address, gre_key: None })
+    }
+
+    /// A redirected packet of a home, cut to what goes to the internet.
+    pub(crate) fn stray_up<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &Upstream,
+        cx: &mut Context<'_, P>,
+    ) {
+        self.counters.count_redirected(Direction::Receive);
+        let mut packet = *packet;
+        // Few come, so each is looked up on its own, and none goes the straight way, which asks nothing.
+        packet.is_straight = false;
+        packet.candidate = self.nat.prefetch_outbound_record(packet.hash);
+        if packet.candidate.is_none() {
+            packet.candidate = self.nat.prefetch_outbound_elsewhere(packet.hash);
+        }
+        self.translate_up_otherwise(frame, &packet, cx);
+    }
+
+    /// A redirected packet to a public address.
+    pub(crate) fn stray_down<P: Pool<Frame = F>>(&mut self, frame: F, cx: &mut Context<'_, P>) {
+        self.counters.count_redirected(Direction::Receive);
+        self.translate_down_alone(frame, downstream::Step::Stray, cx);
+    }
+}
+
+fn is_to_port(outer: &Packet<'_>, port: u16) -> bool {
+    outer.ip.protocol == ipv4::PROTOCOL_UDP
+        && udp::parse_header(outer.payload())
+            .is_ok_and(|header| header.destination_port.get() == port)
+}

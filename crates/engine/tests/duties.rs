@@ -1,0 +1,151 @@
+//! Shards that a worker serves, or not, and whose packets it has seen.
+
+mod world;
+
+use weir_engine::{AccessMode, DropReason, Misses, Side};
+use weir_nat::{Filtering, ShardIndex};
+use weir_wire::build;
+use world::pair::{A, B, Pair, SHARD};
+use world::*;
+
+const SHARD_2: ShardIndex = ShardIndex(1);
+
+fn udp(port: u16) -> Vec<u8> {
+    build::ipv4(PC, SERVER).udp(port, 53, b"query")
+}
+
+fn traffic(world: &mut World) -> Vec<u16> {
+    let mut heard = Vec::new();
+    world.engine.take_traffic(|shard| heard.push(shard.0));
+    heard
+}
+
+#[test]
+fn a_shard_that_is_not_served_is_silent() {
+    let mut world = World::default();
+    let (address, port, ..) = ends(&world.up(HOME_A, udp(5000)).into_internet());
+    let answer = build::ipv4(SERVER, address).udp(53, port, b"y");
+    world.engine.set_serving(SHARD, false);
+    let keepalive = build::ipv4(ENDPOINT, HOME_A).gre(build::gre().protocol(0), []);
+    let pieces = build::fragments(build::ipv4(PC, SERVER).udp(5000, 53, [0; 3000]), 1400);
+    let from_homes = [&udp(5000), &udp(6000), &keepalive, &pieces[0], &pieces[1]];
+    for inner in from_homes {
+        assert!(world.up(HOME_A, inner).is_nothing());
+    }
+    let ping = build::ipv4("10.3.0.9", ENDPOINT).icmp_echo_request(7, 8, b"hello");
+    assert!(world.packet(Side::Access, &ping).is_nothing());
+    let stranger = build::ipv4(SERVER, address).udp(53, 65_000, b"y");
+    let error = build::ipv4(SERVER_2, address).time_exceeded(&answer);
+    let pieces = build::fragments(build::ipv4(SERVER, address).udp(53, port, [0; 3000]), 1400);
+    for packet in [&answer, &stranger, &error, &pieces[0], &pieces[1]] {
+        assert!(world.down(packet).is_nothing());
+    }
+    assert_eq!((world.dropped(DropReason::NotServing), world.drops()), (11, 11));
+    assert_eq!(world.pool.alive(), 0, "nothing is held");
+    // The other shard and the worker itself answer as before.
+    for address in [ENDPOINT_2, WORKER_ACCESS] {
+        let ping = build::ipv4("10.3.0.9", address).icmp_echo_request(7, 8, b"hello");
+        world.packet(Side::Access, &ping).into_access();
+    }
+    world.engine.set_serving(SHARD, true);
+    world.up(HOME_A, udp(5000)).into_internet();
+    world.down(&answer).into_home();
+    world.packet(Side::Access, &ping).into_access();
+}
+
+#[test]
+fn a_plain_home_of_a_shard_that_is_not_served() {
+    let mut plain = config();
+    plain.mode = AccessMode::Plain;
+    plain.shards[0].subscribers = vec!["10.200.0.0/16".parse().unwrap()];
+    let mut world = World::new(plain);
+    world.engine.set_serving(SHARD, false);
+    let packet = build::ipv4(HOME_A, SERVER).udp(5000, 53, b"x");
+    assert!(world.packet(Side::Access, &packet).is_nothing());
+    assert_eq!((world.dropped(DropReason::NotServing), world.drops()), (1, 1));
+    let ping = build::ipv4(HOME_A, WORKER_ACCESS).icmp_echo_request(7, 8, b"hello");
+    world.packet(Side::Access, &ping).into_access();
+}
+
+/// Another worker serves the shard: the switches know where it is.
+#[test]
+fn a_home_calls_another_of_a_shard_that_is_served_elsewhere() {
+    let mut open = config();
+    open.nat.filtering = Filtering::EndpointIndependent;
+    let mut world = World::new(open);
+    let of_shard_2 = build::ipv4(HOME_B, ENDPOINT_2).gre(build::gre(), udp(5000));
+    let (address, port, ..) = ends(&world.packet(Side::Access, &of_shard_2).into_internet());
+    let call = build::ipv4(PC, address).udp(6000, port, b"hello");
+    world.up(HOME_A, &call).into_home();
+    world.engine.set_serving(SHARD_2, false);
+    let sent = world.up(HOME_A, &call).into_internet();
+    assert_eq!((ends(&sent).2, ends(&sent).3), (address, port));
+    assert_eq!(world.drops(), 0);
+}
+
+#[test]
+fn without_a_mapping_and_without_leave_to_make_one() {
+    let mut world = World::default();
+    let (address, port, ..) = ends(&world.up(HOME_A, udp(5000)).into_internet());
+    world.engine.set_misses(SHARD, Misses::Refuse);
+    assert!(world.up(HOME_A, udp(6000)).is_nothing(), "nobody is told");
+    let ping = build::ipv4(PC, SERVER).icmp_echo_request(7, 8, b"hello");
+    assert!(world.up(HOME_A, ping).is_nothing());
+    assert_eq!((world.dropped(DropReason::MissRefused), world.drops()), (2, 2));
+    world.down(build::ipv4(SERVER, address).udp(53, 65_000, b"y"));
+    assert_eq!(world.dropped(DropReason::NoMapping), 1);
+    // What has one goes on.
+    world.up(HOME_A, udp(5000)).into_internet();
+    world.down(build::ipv4(SERVER, address).udp(53, port, b"y")).into_home();
+    let of_shard_2 = build::ipv4(HOME_B, ENDPOINT_2).gre(build::gre(), udp(5000));
+    world.packet(Side::Access, &of_shard_2).into_internet();
+}
+
+#[test]
+fn packets_of_homes_show_whose_routes_lead_here() {
+    let mut world = World::default();
+    assert_eq!(traffic(&mut world), [0; 0]);
+    world.up("10.201.0.1", udp(5000));
+    world.down(build::ipv4(SERVER, "203.0.113.1").udp(53, 65_000, b"y"));
+    let ping = build::ipv4(HOME_A, ENDPOINT).icmp_echo_request(7, 8, b"hello");
+    world.packet(Side::Access, &ping);
+    assert_eq!(traffic(&mut world), [0; 0], "strangers, scans and pings are no traffic");
+    let sent = world.up(HOME_A, udp(5000)).into_internet();
+    assert_eq!(traffic(&mut world), [0]);
+    assert_eq!(traffic(&mut world), [0; 0], "told once");
+    world.up(HOME_A, udp(5000));
+    assert_eq!(traffic(&mut world), [0]);
+    let answer = build::ipv4(SERVER, ends(&sent).0).udp(53, ends(&sent).1, b"y");
+    world.down(&answer).into_home();
+    assert_eq!(traffic(&mut world), [0]);
+    world.down(build::ipv4(SERVER_2, ends(&sent).0).time_exceeded(&sent)).into_home();
+    assert_eq!(traffic(&mut world), [0]);
+    // A home is a home, whatever becomes of its packet.
+    world.up(HOME_A, build::ipv4(PC, SERVER).tcp(build::tcp(1, 2).ack()));
+    assert_eq!((traffic(&mut world), world.dropped(DropReason::TcpNotSyn)), (vec![0], 1));
+    world.engine.set_misses(SHARD_2, Misses::Refuse);
+    let of_shard_2 = build::ipv4(HOME_B, ENDPOINT_2).gre(build::gre(), udp(5000));
+    world.packet(Side::Access, &of_shard_2);
+    assert_eq!(traffic(&mut world), [1]);
+}
+
+#[test]
+fn strays_and_hairpins_show_nothing() {
+    let mut open = config();
+    open.nat.filtering = Filtering::EndpointIndependent;
+    let mut pair = Pair::new(open);
+    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    let out = pair.a.up(HOME_A, udp(5000));
+    let sent = pair.deliver(&out).into_internet();
+    let out = pair.a.down(build::ipv4(SERVER, ends(&sent).0).udp(53, ends(&sent).1, b"y"));
+    pair.deliver(&out).into_home();
+    assert_eq!(traffic(&mut pair.a), [0], "the home's packet, not the scan that it may have been");
+    assert_eq!(traffic(&mut pair.b), [0; 0]);
+    // The same flow and one of a hairpin at B.
+    let stray = build::ipv4(HOME_A, ENDPOINT).gre(build::gre(), udp(5000));
+    pair.b.packet(Side::Access, &build::ipv4(A.to_bits(), B.to_bits()).ipip(stray)).into_internet();
+    let call = build::ipv4(PC, ends(&sent).0).udp(5000, ends(&sent).1, b"hello");
+    let of_shard_2 = build::ipv4(HOME_B, ENDPOINT_2).gre(build::gre(), call);
+    pair.b.packet(Side::Access, &of_shard_2).into_home();
+    assert_eq!(traffic(&mut pair.b), [1]);
+}

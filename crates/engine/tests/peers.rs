@@ -1,0 +1,166 @@
+//! Other workers: how they are reached, and the datagrams that are exchanged with them.
+
+mod world;
+
+use std::net::Ipv4Addr;
+
+use weir_engine::{DropReason, Side};
+use weir_wire::arp::{self, Arp};
+use weir_wire::ethernet::{Ethernet, Mac};
+use weir_wire::frame::Frame;
+use weir_wire::{build, ethernet, ipv4};
+use world::pair::{A, B, PORT, Pair, clustered};
+use world::*;
+
+const TO_B: &str = "10.1.0.3:7473";
+/// Not on the access subnet.
+const FAR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+
+fn taken(world: &mut World) -> Vec<(String, Vec<u8>)> {
+    let next = || world.engine.take_datagram();
+    std::iter::from_fn(next)
+        .map(|(from, frame)| (from.to_string(), frame.data().to_vec()))
+        .collect()
+}
+
+fn datagram(from: Ipv4Addr, source_port: u16, port: u16) -> Vec<u8> {
+    build::ipv4(from.to_bits(), A.to_bits()).udp(source_port, port, b"hello")
+}
+
+/// Whom a worker asks for by ARP.
+fn asked(out: &Out) -> Vec<(Mac, Ipv4Addr)> {
+    let request = |(_, frame): &(Side, Vec<u8>)| {
+        let message = arp::parse(&frame[Ethernet::LEN..]).unwrap();
+        let to = ethernet::parse(frame).unwrap().destination;
+        message.is_request().then(|| (to, Ipv4Addr::from_bits(message.target_ip.get())))
+    };
+    out.other.iter().filter_map(request).collect()
+}
+
+#[test]
+fn datagrams_go_both_ways_as_large_as_replication_makes_them() {
+    let mut pair = Pair::new(config());
+    let large: Vec<u8> = (0..1400).map(|n| n as u8).collect();
+    for payload in [&b"x"[..], &large, &[]] {
+        let out = pair.a.send_datagram(TO_B, payload).expect("B is resolved");
+        let (ip, ..) = ipv4::parse(&out.access[0]).unwrap();
+        assert_eq!((ip.dscp(), ip.ecn(), ip.dont_fragment()), (48, 0, true));
+        assert!(pair.deliver(&out).is_nothing());
+        assert_eq!(taken(&mut pair.b), [("10.1.0.1:7473".to_owned(), payload.to_vec())]);
+    }
+    let out = pair.b.send_datagram("10.1.0.1:7473", b"back").unwrap();
+    let frame = &out.frames[0].1;
+    assert!(pair.a.frame(Side::Access, frame).is_nothing());
+    assert_eq!(taken(&mut pair.a), [(TO_B.to_owned(), b"back".to_vec())]);
+    assert!(pair.a.send_datagram(TO_B, &[0; 1472]).is_some());
+    assert!(pair.a.send_datagram(TO_B, &[0; 1473]).is_none(), "larger than the MTU");
+    pair.a.pool = weir_wire::frame::VecPool::with_limit(0);
+    assert!(pair.a.send_datagram(TO_B, b"x").is_none(), "no buffer");
+    assert_eq!(pair.drops(), 0);
+}
+
+#[test]
+fn a_worker_is_asked_for_at_once_and_again_in_time() {
+    let mut world = World::new(clustered(config()));
+    assert!(world.send_datagram(TO_B, b"x").is_none(), "nobody knows it");
+    assert!(world.engine.add_peer(B));
+    assert!(world.send_datagram(TO_B, b"x").is_none(), "nobody knows where it is");
+    let first = world.pass_sec(1);
+    assert_eq!(asked(&first)[0], (Mac::BROADCAST, B));
+    // It announces itself, first here, then there.
+    for n in [50, 51] {
+        let announced = Arp::gratuitous(build::mac(n), B.to_bits());
+        world.frame(Side::Access, &build::arp(announced));
+        let out = world.send_datagram(TO_B, b"x").unwrap();
+        assert_eq!(out.next_hops, [build::mac(n)]);
+    }
+    let asked: Vec<_> = asked(&world.pass_sec(21)).into_iter().filter(|one| one.1 == B).collect();
+    assert_eq!(asked, [(build::mac(51), B); 2], "confirmed also when idle");
+    world.pass_sec(4);
+    assert!(world.send_datagram(TO_B, b"x").is_none(), "it is silent");
+    // The internet side has no other workers.
+    let answer = Arp::gratuitous(build::mac(52), B.to_bits());
+    world.frame(Side::Internet, &build::arp(answer));
+    assert!(world.send_datagram(TO_B, b"x").is_none());
+    // Whom another asks for has learned where it is.
+    let asks = Arp::request(build::mac(53), B.to_bits(), A.to_bits());
+    assert_eq!(world.frame(Side::Access, &build::arp(asks)).other.len(), 1);
+    assert_eq!(world.send_datagram(TO_B, b"x").unwrap().next_hops, [build::mac(53)]);
+    world.engine.remove_peer(B);
+    assert!(world.send_datagram(TO_B, b"x").is_none());
+}
+
+#[test]
+fn another_mac_of_the_port_is_the_source_of_all() {
+    let mut pair = Pair::new(config());
+    pair.a.macs[Side::Access as usize] = build::mac(40);
+    pair.a.engine.set_mac(Side::Access, build::mac(40));
+    assert_eq!(pair.a.send_datagram(TO_B, b"x").unwrap().next_hops, [pair.b.macs[0]]);
+}
+
+#[test]
+fn beyond_the_subnet_workers_are_behind_the_gateways() {
+    let mut world = World::new(clustered(config()));
+    assert!(world.engine.add_peer(FAR));
+    let out = world.send_datagram("10.9.0.1:7473", b"x").unwrap();
+    assert_eq!(out.next_hops, [gateway_mac(Side::Access)]);
+    assert!(asked(&world.pass_sec(1)).iter().all(|one| one.1 != FAR), "nobody on the link is it");
+    world.packet(Side::Access, &datagram(FAR, PORT, PORT));
+    assert_eq!(taken(&mut world), [("10.9.0.1:7473".to_owned(), b"hello".to_vec())]);
+}
+
+#[test]
+fn only_known_workers_are_listened_to() {
+    let mut world = World::new(clustered(config()));
+    let dropped = |world: &mut World, packet: &[u8], reason| {
+        let before = (world.dropped(reason), world.drops());
+        assert!(world.packet(Side::Access, packet).is_nothing());
+        assert_eq!((world.dropped(reason), world.drops()), (before.0 + 1, before.1 + 1));
+        assert!(taken(world).is_empty());
+    };
+    dropped(&mut world, &datagram(B, PORT, PORT), DropReason::NotPeer);
+    assert!(world.engine.add_peer(B));
+    dropped(&mut world, &datagram(B, 7474, PORT), DropReason::NotPeer);
+    dropped(&mut world, &datagram(B, PORT, 7474), DropReason::LocalProtocol);
+    dropped(&mut world, &datagram(FAR, PORT, PORT), DropReason::NotPeer);
+    let mut broken = datagram(B, PORT, PORT);
+    *broken.last_mut().unwrap() ^= 1;
+    dropped(&mut world, &broken, DropReason::ReplicationMalformed);
+    let mut long = datagram(B, PORT, PORT);
+    long[25] = 200;
+    dropped(&mut world, &long, DropReason::ReplicationMalformed);
+    let piece = &build::fragments(datagram(B, PORT, PORT), 28)[0];
+    dropped(&mut world, piece, DropReason::ReplicationMalformed);
+    let silent = build::ipv4(B.to_bits(), A.to_bits()).udp_without_checksum(PORT, PORT, b"hello");
+    assert!(world.packet(Side::Access, &silent).is_nothing());
+    assert_eq!(taken(&mut world), [(TO_B.to_owned(), b"hello".to_vec())]);
+    world.engine.remove_peer(B);
+    dropped(&mut world, &datagram(B, PORT, PORT), DropReason::NotPeer);
+    let ping = build::ipv4("10.3.0.9", WORKER_ACCESS).icmp_echo_request(7, 8, b"hello");
+    world.packet(Side::Access, &ping).into_access();
+}
+
+#[test]
+fn a_single_node_knows_nobody() {
+    let mut world = World::default();
+    assert!(!world.engine.add_peer(B));
+    let stray = build::ipv4(B.to_bits(), A.to_bits()).ipip(datagram(B, 1, 2));
+    for packet in [datagram(B, PORT, PORT), stray] {
+        assert!(world.packet(Side::Access, &packet).is_nothing());
+    }
+    assert_eq!((world.dropped(DropReason::LocalProtocol), world.drops()), (2, 2));
+    assert!(world.send_datagram(TO_B, b"x").is_none());
+}
+
+#[test]
+fn no_more_than_a_burst_waits() {
+    let mut pair = Pair::new(config());
+    for n in 0..65_u8 {
+        let out = pair.b.send_datagram("10.1.0.1:7473", &[n]).unwrap();
+        pair.a.frame(Side::Access, &out.frames[0].1);
+    }
+    assert_eq!((pair.a.dropped(DropReason::NoBuffer), pair.a.drops()), (1, 1));
+    let kept: Vec<_> = taken(&mut pair.a).into_iter().map(|(_, payload)| payload[0]).collect();
+    assert_eq!(kept, (0..64).collect::<Vec<_>>());
+    assert_eq!(pair.a.pool.alive(), 0);
+}

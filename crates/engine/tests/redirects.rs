@@ -1,0 +1,300 @@
+//! What a worker does not know goes to the one that does, once, and is dealt with there as if it had come so.
+
+mod world;
+
+use weir_engine::{AccessMode, Direction, DropReason, EngineConfig, Misses, Side};
+use weir_nat::{BODY_MAX, Filtering, Tick};
+use weir_wire::icmp;
+use weir_wire::{build, gre, ipv4};
+use world::pair::{A, B, Pair, SHARD};
+use world::*;
+
+fn udp() -> Vec<u8> {
+    build::ipv4(PC, SERVER).ttl(64).udp(5000, 53, b"query")
+}
+
+fn reply(to: (u32, u16)) -> Vec<u8> {
+    build::ipv4(SERVER, to.0).ttl(64).udp(53, to.1, b"answer")
+}
+
+fn redirected(world: &World) -> [u64; 2] {
+    [Direction::Receive, Direction::Transmit].map(|direction| world.counters.redirected(direction))
+}
+
+/// What is in an IPIP packet of A to B.
+fn in_ipip(packet: &[u8]) -> &[u8] {
+    let (ip, header_len, _) = ipv4::parse(packet).unwrap();
+    assert_eq!(ip.protocol, ipv4::PROTOCOL_IPIP);
+    assert_eq!((ip.source.get(), ip.destination.get()), (A.to_bits(), B.to_bits()));
+    &packet[header_len..]
+}
+
+/// Tells A of all that B has made.
+fn replicate(pair: &mut Pair) {
+    let mut body = [0; BODY_MAX];
+    while let Some((change, len)) = pair.b.engine.nat_mut().next_change(&mut body) {
+        pair.a.engine.nat_mut().apply(&change, &body[..len], Tick(1));
+    }
+}
+
+#[test]
+fn a_new_flow_is_made_where_it_is_to_be_made() {
+    let mut pair = Pair::redirecting();
+    pair.b.engine.nat_mut().set_replicated_lanes(SHARD, 0xff);
+    let packet = build::ipv4(HOME_A, ENDPOINT).tos(0x48).gre(build::gre().key(77), udp());
+    let out = pair.a.packet(Side::Access, &packet);
+    assert_eq!(out.next_hops, [pair.b.macs[0]]);
+    let whole = in_ipip(&out.access[0]);
+    let (ip, header_len, _) = ipv4::parse(whole).unwrap();
+    assert_eq!(
+        (dotted(ip.source.get()), dotted(ip.destination.get())),
+        (HOME_A.into(), ENDPOINT.into())
+    );
+    let header = gre::parse(&whole[header_len..]).unwrap();
+    assert_eq!(header.key, Some(77));
+    assert_eq!(whole[header_len + header.len..], udp(), "the home's packet is as it was");
+    let sent = pair.deliver(&out).into_internet();
+    let (_, _, to, port) = ends(&sent);
+    assert_eq!((dotted(to), port), (SERVER.to_owned(), 53));
+    assert_eq!(ipv4::parse(&sent).unwrap().0.ttl, 63, "one hop");
+    assert_eq!((redirected(&pair.a), redirected(&pair.b)), ([0, 1], [1, 0]));
+    // The answer comes to B, and goes home from there.
+    let (home, header, inner) = pair.b.down(reply((ends(&sent).0, ends(&sent).1))).into_home();
+    assert_eq!((dotted(home), header.key), (HOME_A.to_owned(), Some(77)));
+    assert_eq!(dotted(ends(&inner).2), PC);
+    assert_eq!((pair.a.engine.nat().gauges().flows, pair.b.engine.nat().gauges().flows), (0, 1));
+    // Once A has been told, it translates itself, to the same.
+    replicate(&mut pair);
+    assert_eq!(pair.a.packet(Side::Access, &packet).into_internet()[..20], sent[..20]);
+    assert_eq!(pair.drops(), 0);
+}
+
+/// The copy of the flow is there, but is not found yet.
+#[test]
+fn what_waits_in_the_backlog_is_known() {
+    let mut pair = Pair::redirecting();
+    pair.b.engine.nat_mut().set_replicated_lanes(SHARD, 0xff);
+    let sent = pair.b.up(HOME_A, udp()).into_internet();
+    replicate(&mut pair);
+    assert!(pair.a.engine.nat().has_backlog());
+    assert_eq!(ends(&pair.a.up(HOME_A, udp()).into_internet()), ends(&sent));
+}
+
+#[test]
+fn what_comes_from_the_internet_is_asked_for_there_too() {
+    let mut pair = Pair::redirecting();
+    let sent = pair.b.up(HOME_A, udp()).into_internet();
+    let answer = reply((ends(&sent).0, ends(&sent).1));
+    let out = pair.a.down(&answer);
+    assert_eq!(in_ipip(&out.access[0]), answer);
+    let (home, _, inner) = pair.deliver(&out).into_home();
+    assert_eq!((dotted(home), dotted(ends(&inner).2)), (HOME_A.to_owned(), PC.to_owned()));
+    // Nobody's port: dropped by the second, not by the first.
+    let out = pair.a.down(reply((ends(&sent).0, 65_000)));
+    assert!(pair.deliver(&out).is_nothing());
+    assert_eq!(pair.b.dropped(DropReason::NoMapping), 1);
+    assert_eq!(pair.drops(), 1);
+}
+
+#[test]
+fn what_a_mapping_keeps_out_is_not_sent_elsewhere() {
+    let mut pair = Pair::new(config());
+    let sent = pair.a.up(HOME_A, udp()).into_internet();
+    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    let foreign = build::ipv4(SERVER_2, ends(&sent).0).udp(53, ends(&sent).1, b"y");
+    assert!(pair.a.down(foreign).is_nothing());
+    assert_eq!(pair.a.dropped(DropReason::Filtered), 1);
+    pair.a.up(HOME_A, udp()).into_internet();
+    assert_eq!(redirected(&pair.a), [0, 0]);
+}
+
+/// In the middle of a connection, of which only B knows; at A there is nothing, or the mapping for another remote.
+#[test]
+fn segments_of_a_connection_go_to_who_knows_it() {
+    for is_mapping_known in [false, true] {
+        let mut pair = Pair::new(config());
+        let syn = |server| build::ipv4(PC, server).tcp(build::tcp(5000, 80).syn());
+        let ack = build::ipv4(PC, SERVER).tcp(build::tcp(5000, 80).ack());
+        if is_mapping_known {
+            pair.a.up(HOME_A, syn(SERVER_2)).into_internet();
+        }
+        pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+        pair.b.up(HOME_A, syn(SERVER)).into_internet();
+        let out = pair.a.up(HOME_A, ack);
+        pair.deliver(&out).into_internet();
+        assert_eq!(pair.drops(), 0);
+    }
+}
+
+#[test]
+fn fragments_follow_their_first_one_elsewhere() {
+    let datagram = build::ipv4(PC, SERVER).identification(9).udp(5000, 53, [7; 4000]);
+    let pieces = build::fragments(&datagram, 1400);
+    for order in [[0, 1, 2], [2, 0, 1], [2, 1, 0]] {
+        let mut pair = Pair::redirecting();
+        let (mut sent, mut bytes) = (Vec::new(), 0);
+        for index in order {
+            let out = pair.a.up(HOME_A, &pieces[index]);
+            sent.extend(pair.deliver(&out).internet);
+        }
+        for piece in &sent {
+            bytes += piece.len() - 20;
+        }
+        assert_eq!((sent.len(), bytes), (3, 4008), "{order:?}");
+        assert_eq!((pair.drops(), redirected(&pair.a)), (0, [0, 3]));
+        // And back.
+        let (address, port, ..) = ends(&sent[0]);
+        let answer = build::ipv4(SERVER, address).identification(5).udp(53, port, [8; 4000]);
+        let pieces = build::fragments(&answer, 1400);
+        let mut home = 0;
+        for index in order {
+            let out = pair.a.down(&pieces[index]);
+            home += pair.deliver(&out).access.len();
+        }
+        assert_eq!((home, pair.drops()), (3, 0), "{order:?}");
+        assert_eq!(pair.a.pool.alive() + pair.b.pool.alive(), 0);
+    }
+}
+
+/// The datagram began to go to B; then A was told to deal with it itself.
+#[test]
+fn what_follows_a_redirected_fragment_is_dropped_when_the_duty_changes() {
+    let datagram = build::ipv4(PC, SERVER).identification(9).udp(5000, 53, [7; 3000]);
+    let pieces = build::fragments(&datagram, 1400);
+    let mut pair = Pair::redirecting();
+    assert_eq!(pair.a.up(HOME_A, &pieces[0]).access.len(), 1);
+    pair.a.engine.set_misses(SHARD, Misses::Create);
+    assert!(pair.a.up(HOME_A, &pieces[1]).is_nothing());
+    assert_eq!((pair.a.dropped(DropReason::MissRefused), pair.drops()), (1, 1));
+    // The whole datagram again goes its new way.
+    for piece in &pieces {
+        pair.a.up(HOME_A, piece).into_internet();
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_cut_inside_or_its_sender_told() {
+    let mut pair = Pair::redirecting();
+    // 1,500 without two outer headers and that of GRE.
+    let inner = |len: usize, df| build::ipv4(PC, SERVER).df(df).udp(5000, 53, vec![1; len - 28]);
+    let out = pair.a.up(HOME_A, inner(1456, true));
+    assert_eq!(out.access[0].len(), 1500);
+    pair.deliver(&out).into_internet();
+    let (_, _, told) = pair.a.up(HOME_A, inner(1457, true)).into_home();
+    assert_eq!(
+        (told[20], told[21]),
+        (icmp::DESTINATION_UNREACHABLE, icmp::CODE_FRAGMENTATION_NEEDED)
+    );
+    assert_eq!(u16::from_be_bytes([told[26], told[27]]), 1456);
+    assert_eq!(pair.a.dropped(DropReason::DontFragment), 1);
+    let out = pair.a.up(HOME_A, inner(1457, false));
+    assert_eq!(out.access.len(), 2);
+    let sent = pair.deliver(&out).internet;
+    assert_eq!(sent.iter().map(|piece| piece.len() - 20).sum::<usize>(), 1437);
+    // From the internet: 20 bytes more.
+    let (address, port, ..) = ends(&sent[0]);
+    let answer =
+        |len: usize, df| build::ipv4(SERVER, address).df(df).udp(53, port, vec![1; len - 28]);
+    // The link carries 1,480 of it to B, but the tunnel of the home no more than 1,476.
+    let out = pair.a.down(answer(1476, true));
+    assert_eq!(out.access[0].len(), 1496);
+    pair.deliver(&out).into_home();
+    let out = pair.a.down(answer(1480, true));
+    assert_eq!(out.access[0].len(), 1500);
+    let told = pair.deliver(&out).into_internet();
+    assert_eq!(u16::from_be_bytes([told[26], told[27]]), 1476);
+    let told = pair.a.down(answer(1481, true)).into_internet();
+    assert_eq!(u16::from_be_bytes([told[26], told[27]]), 1480);
+    let out = pair.a.down(answer(1481, false));
+    assert_eq!((out.access.len(), pair.deliver(&out).access.len()), (2, 2));
+    assert_eq!((pair.a.dropped(DropReason::DontFragment), pair.drops()), (2, 3));
+}
+
+#[test]
+fn errors_about_flows_go_where_the_flow_is() {
+    let mut pair = Pair::redirecting();
+    let sent = pair.b.up(HOME_A, udp()).into_internet();
+    let answer = reply((ends(&sent).0, ends(&sent).1));
+    let (_, _, inner) = pair.b.down(&answer).into_home();
+    let out = pair.a.up(HOME_A, build::ipv4(PC, SERVER).port_unreachable(&inner));
+    let told = pair.deliver(&out).into_internet();
+    assert_eq!((told[20], ends(&told).0), (icmp::DESTINATION_UNREACHABLE, ends(&sent).0));
+    let out = pair.a.down(build::ipv4("192.0.2.9", ends(&sent).0).time_exceeded(&sent));
+    let (home, _, told) = pair.deliver(&out).into_home();
+    assert_eq!((dotted(home), told[20]), (HOME_A.to_owned(), icmp::TIME_EXCEEDED));
+    assert_eq!(pair.drops(), 0);
+    // Not to the address that it quotes.
+    let forged = build::ipv4("192.0.2.9", ends(&sent).0 ^ 1).time_exceeded(&sent);
+    assert!(pair.a.down(forged).is_nothing());
+    assert_eq!(pair.a.dropped(DropReason::IcmpErrorUnmatched), 1);
+}
+
+#[test]
+fn no_way_to_the_other_worker() {
+    let mut pair = Pair::strangers(config());
+    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    assert!(pair.a.up(HOME_A, udp()).is_nothing());
+    assert!(pair.a.engine.add_peer(B));
+    assert!(pair.a.up(HOME_A, udp()).is_nothing());
+    assert_eq!((pair.a.dropped(DropReason::PeerUnresolved), pair.drops()), (2, 2));
+    assert_eq!(redirected(&pair.a), [0, 0]);
+}
+
+#[test]
+fn a_flood_of_strangers_does_not_drown_the_other_worker() {
+    let mut pair = Pair::redirecting();
+    let scan = |n: u32| reply(("203.0.113.1".to_bits() + n % 6, (1024 + n / 6) as u16));
+    for n in 0..100_100 {
+        assert_eq!(pair.a.down(scan(n)).access.len(), usize::from(n < 100_000));
+    }
+    assert_eq!((pair.a.dropped(DropReason::RedirectLimit), pair.drops()), (100, 100));
+    pair.a.now.ms += 1;
+    assert_eq!((0..200).filter(|&n| pair.a.down(scan(n)).access.len() == 1).count(), 100);
+}
+
+fn plain() -> EngineConfig {
+    let mut config = config();
+    config.mode = AccessMode::Plain;
+    config.shards[0].subscribers = vec!["10.200.0.0/17".parse().unwrap()];
+    config.shards[1].subscribers = vec!["10.200.128.0/17".parse().unwrap()];
+    config
+}
+
+#[test]
+fn homes_without_tunnels() {
+    let mut pair = Pair::new(plain());
+    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    let packet = build::ipv4(HOME_A, SERVER).ttl(64).udp(5000, 53, b"query");
+    let out = pair.a.packet(Side::Access, &packet);
+    assert_eq!(in_ipip(&out.access[0]), packet);
+    let sent = pair.deliver(&out).into_internet();
+    let answer = reply((ends(&sent).0, ends(&sent).1));
+    let out = pair.a.down(&answer);
+    assert_eq!(in_ipip(&out.access[0]), answer);
+    let home = pair.deliver(&out).into_access();
+    assert_eq!(dotted(ends(&home).2), HOME_A);
+    assert_eq!(pair.drops(), 0);
+    // B would take it for a home's own.
+    for forged in [HOME_A, HOME_B, "10.200.200.1"] {
+        let packet = build::ipv4(forged, ends(&sent).0).udp(53, 65_000, b"forged");
+        assert!(pair.a.down(packet).is_nothing());
+    }
+    assert_eq!((pair.a.dropped(DropReason::NoMapping), pair.drops()), (3, 3));
+}
+
+#[test]
+fn two_homes_of_one_shard_at_two_workers_meet() {
+    let mut config = config();
+    config.nat.filtering = Filtering::EndpointIndependent;
+    let mut pair = Pair::new(config);
+    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    let public = ends(&pair.b.up(HOME_B, udp()).into_internet());
+    // The other home's flow is known at A.
+    pair.a.engine.set_misses(SHARD, Misses::Create);
+    pair.a.up(HOME_A, udp()).into_internet();
+    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    let call = build::ipv4(PC, public.0).udp(5000, public.1, b"hello");
+    let out = pair.a.up(HOME_A, call);
+    let (home, _, _) = pair.deliver(&out).into_home();
+    assert_eq!((dotted(home), pair.drops()), (HOME_B.to_owned(), 0));
+}

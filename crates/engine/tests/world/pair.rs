@@ -1,0 +1,114 @@
+//! Two workers of a cluster on one access network, A and B. Each shard has its lanes at both: seven at A, one at B.
+
+use std::net::Ipv4Addr;
+
+use weir_engine::{EngineConfig, Misses, Side};
+use weir_nat::{ShardIndex, Tick};
+use weir_wire::build;
+use weir_wire::ethernet::Mac;
+
+use super::*;
+
+pub const PORT: u16 = 7473;
+pub const SHARD: ShardIndex = ShardIndex(0);
+pub const A: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
+pub const B: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 3);
+
+pub struct Pair {
+    pub a: World,
+    pub b: World,
+}
+
+pub fn clustered(mut config: EngineConfig) -> EngineConfig {
+    config.peers_max = 4;
+    config.replication_port = Some(PORT);
+    config.nat.replicas = 1;
+    config
+}
+
+/// The second worker, for the configuration of the first.
+pub fn second(mut config: EngineConfig) -> EngineConfig {
+    (config.access.mac, config.internet.mac) = (build::mac(3), build::mac(4));
+    config.access.address = "10.1.0.3/24".parse().unwrap();
+    config.internet.address = "10.2.0.3/24".parse().unwrap();
+    config.nat.seed = [5, 6, 7, 8];
+    config
+}
+
+impl Pair {
+    /// They know each other and have resolved each other.
+    pub fn new(config: EngineConfig) -> Self {
+        let mut pair = Self::strangers(config);
+        assert!(pair.a.engine.add_peer(B) && pair.b.engine.add_peer(A));
+        pair.pass_sec(1);
+        pair
+    }
+
+    pub fn strangers(config: EngineConfig) -> Self {
+        let config = clustered(config);
+        let mut pair =
+            Self { a: World::new(config.clone()), b: World::new(second(config.clone())) };
+        for (world, lanes) in [(&mut pair.a, 0x7f), (&mut pair.b, 0x80)] {
+            let nat = world.engine.nat_mut();
+            for (shard, _) in (0..).map(ShardIndex).zip(&config.shards) {
+                nat.set_owned_lanes(shard, lanes, Tick(1));
+            }
+        }
+        pair
+    }
+
+    /// A gives what it does not know to B.
+    pub fn redirecting() -> Self {
+        let mut pair = Self::new(config());
+        pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+        pair
+    }
+
+    /// What A has sent goes to B as far as it is for B; the answers come back. Returns what B sent to others.
+    pub fn deliver(&mut self, out: &Out) -> Out {
+        let Self { a, b } = self;
+        let (from_b, back) = exchange(a, b, out);
+        assert!(back.is_nothing(), "nothing comes back from B");
+        from_b
+    }
+
+    pub fn pass_sec(&mut self, seconds: u64) {
+        for _ in 0..seconds * 10 {
+            for is_a_first in [true, false] {
+                let Self { a, b } = self;
+                let (from, to) = if is_a_first { (a, b) } else { (b, a) };
+                from.now.ms += 100;
+                from.engine.tick(from.now, &mut from.pool, &mut from.out);
+                let out = from.collect();
+                exchange(from, to, &out);
+            }
+        }
+    }
+
+    pub fn drops(&self) -> u64 {
+        self.a.drops() + self.b.drops()
+    }
+}
+
+/// Carries frames to their receiver, and what it answers back; returns what each sent because of it.
+fn exchange(from: &mut World, to: &mut World, out: &Out) -> (Out, Out) {
+    let mut answers = Out::default();
+    for frame in on_link(out, to) {
+        answers.extend(to.frame(Side::Access, &frame));
+    }
+    let mut back = Out::default();
+    for frame in on_link(&answers, from) {
+        back.extend(from.frame(Side::Access, &frame));
+    }
+    (answers, back)
+}
+
+/// The frames of the access network that a worker gets.
+fn on_link(out: &Out, to: &World) -> Vec<Vec<u8>> {
+    let mac = to.macs[Side::Access as usize];
+    let is_for = |frame: &&(Side, Vec<u8>)| {
+        let Ok(header) = ethernet::parse(&frame.1) else { return false };
+        frame.0 == Side::Access && [mac, Mac::BROADCAST].contains(&header.destination)
+    };
+    out.frames.iter().filter(is_for).map(|(_, frame)| frame.clone()).collect()
+}
