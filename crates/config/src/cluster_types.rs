@@ -15,6 +15,8 @@ pub struct Cluster {
     /// Copies of each shard beside its primary, at most 4. Each has a reserve lane.
     pub replicas: u8,
     pub commit: Commit,
+    /// UDP port of every worker for copies of flows, on its replication address.
+    pub replication_port: u16,
     /// Prefixes a switch can forward. `None`: not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_routes: Option<u32>,

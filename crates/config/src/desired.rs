@@ -19,10 +19,13 @@ use serde::Serialize;
 
 use crate::check::LANES;
 use crate::cluster_types::{Cluster, ClusterFile, ClusterShard, Member};
-use crate::types::{Access, AccessMode, Config, Fragments, Nat, Shard, Timeouts};
+use crate::types::{Access, AccessMode, Config, Fragments, Nat, Shard, Timeouts, Worker};
 
 pub use fingerprint::Fingerprint;
 pub use json::DesiredError;
+
+/// Shards that a worker keeps room for, unless its file says more.
+const SHARD_ROOM_MAX: usize = 1024;
 
 /// The cluster-wide facts. Its JSON has the keys of the cluster file, a `format` number and no pools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -92,6 +95,14 @@ impl Desired {
     /// Public prefixes, as many routes for the internet switch.
     pub fn internet_routes(&self) -> usize {
         self.shards.iter().map(|shard| shard.public.len()).sum()
+    }
+
+    /// Shards that `worker` keeps room for.
+    pub fn shard_room(&self, worker: &Worker) -> usize {
+        match worker.shards_max {
+            0 => self.shards.len().min(SHARD_ROOM_MAX),
+            shards_max => usize::from(shards_max),
+        }
     }
 
     /// The configuration of `member` as if it were alone with some of the shards: pairs of a shard's number and the

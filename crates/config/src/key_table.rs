@@ -129,7 +129,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("node", "admin_group", Form("string", "a group name"), "", Absent("`weir` where that group exists, else the group of the process"),
         "Group that may read the admin socket."),
     key("node", "metrics", Form("string", "`\"address:port\"`, IPv6 as `\"[address]:port\"`"), "", Absent("no metrics endpoint"),
-        "Where Prometheus metrics are served, e.g. `\"127.0.0.1:9105\"`."),
+        "Where Prometheus metrics are served, e.g. `\"127.0.0.1:9105\"`; in a cluster an address that its controllers reach, since they ask there whom the node hears."),
     key("node", "log_level", Choice(&["error", "warn", "info", "debug", "trace"]), "", Value("\"info\""),
         "Least severity that is logged."),
     key("node", "log_format", Choice(&["text", "json"]), "", Value("\"text\""), "Form of the operational log."),
@@ -144,6 +144,8 @@ pub(crate) const KEYS: &[Key] = &[
 
     key("worker", "weight", Integer(0, 1000), "", Value("100"),
         "Its share of the shards, relative to all other workers of the cluster; 0: none.").only(Files::MEMBER),
+    key("worker", "shards_max", Integer(0, 8192), "shards", Value("0"),
+        "Most shards that it keeps room for, copies included, since tables are made at start; 0: all shards of the cluster, at most 1,024.").only(Files::MEMBER),
     key("worker", "replication_address", Form("string", "an IPv4 address in the connected prefix of the access side"), "", Absent("the access address"),
         "Where other workers send copies of their flows to, and from where this one sends.").only(Files::MEMBER),
 
@@ -162,6 +164,8 @@ pub(crate) const KEYS: &[Key] = &[
         "Copies of each shard on other nodes. Each holds one lane, an eighth of the ports, in reserve.").only(Files::CLUSTER),
     key("cluster", "commit", Choice(&["async", "replicated"]), "", Value("\"async\""),
         "`async`: a new flow goes on at once, and the youngest may be lost with their worker. `replicated`: its first packet leaves when all copies have the flow.").only(Files::CLUSTER),
+    key("cluster", "replication_port", Integer(1, 65_535), "", Value("7473"),
+        "UDP port for copies of flows, source and destination, between the workers' replication addresses. Nodes take another one when they restart.").only(Files::CLUSTER),
     key("cluster", "max_routes", Integer(1, 10_000_000), "routes", Absent("not checked"),
         "Prefixes each switch can forward: tunnel endpoints on the access side, public prefixes on the internet side. The copies' routes wait beside them in BGP and do not count.").only(Files::CLUSTER),
     key("cluster", "max_next_hops", Integer(1, 1_000_000), "addresses", Absent("not checked"),

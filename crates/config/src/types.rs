@@ -90,6 +90,9 @@ pub struct Worker {
     pub tx_descriptors: u16,
     /// Its share of the cluster's shards, relative to other workers; 0: none. Without meaning on a single node.
     pub weight: u32,
+    /// Most shards that it keeps room for; 0: see [`Desired::shard_room`](crate::Desired::shard_room). Without meaning on
+    /// a single node.
+    pub shards_max: u16,
     /// Where copies of flows are sent to and from; inside the access side's connected prefix.
     pub replication_address: Ipv4Addr,
 }

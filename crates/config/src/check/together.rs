@@ -34,8 +34,25 @@ pub(crate) fn check(
         }
     }
     links(member, desired, findings);
+    reports(member, findings);
     next_hops(member, desired, others, findings);
     mtu::check(&desired.access, &desired.nat, &member.workers, findings);
+}
+
+/// A lost node is dead only when every node that replicated with it says so.
+fn reports(member: &Member, findings: &mut Findings<'_>) {
+    let message = match member.node.metrics.map(|address| address.ip()) {
+        None => "not set, so controllers cannot ask this node whom it hears",
+        Some(ip) if ip.is_loopback() || ip.is_unspecified() => {
+            "controllers on other machines cannot ask there whom this node hears"
+        }
+        Some(_) => return,
+    };
+    if findings.is_good("node.metrics") {
+        let fix = "write an address of the management network; else the loss of a peer is repaired \
+                   only when somebody fences it";
+        findings.warning("node.metrics", message, fix);
+    }
 }
 
 fn next_hops(

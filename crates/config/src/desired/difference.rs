@@ -36,6 +36,8 @@ pub enum Effect {
     StrandsShard { shard: u32 },
     /// All of the cluster end.
     EndsAll,
+    /// A node takes it when it restarts, and has copies only of and for nodes that have taken it too.
+    EndsOnRestart,
 }
 
 impl Effect {
@@ -59,6 +61,9 @@ impl fmt::Display for Effect {
             }
             Self::StrandsShard { shard } => write!(f, "strands all flows of shard {shard}"),
             Self::EndsAll => f.write_str("ends all flows"),
+            Self::EndsOnRestart => {
+                f.write_str("taken by each node when it restarts, and its flows end then")
+            }
         }
     }
 }
@@ -95,6 +100,7 @@ enum Rule {
     Unnoticed,
     NewFlows,
     EndsAll,
+    EndsOnRestart,
     /// A timer: a lower one ends flows, a higher one none.
     Timer,
     /// A switch that keeps flows alive while it is on.
@@ -107,6 +113,8 @@ fn rule(section: &str, name: &str) -> Option<Rule> {
         ("cluster", "name") => Rule::EndsAll,
         ("cluster", "replicas" | "max_routes" | "max_next_hops") => Rule::Unnoticed,
         ("cluster", "commit") => Rule::NewFlows,
+        // Workers with one port have no copies from workers with another.
+        ("cluster", "replication_port") => Rule::EndsOnRestart,
         // Who a home is, and which port belongs to which writer.
         ("access", "mode" | "gre_key") => Rule::EndsAll,
         ("nat", "enabled" | "port_block") => Rule::EndsAll,
@@ -139,6 +147,7 @@ impl Rule {
             Self::Unnoticed => Effect::None,
             Self::NewFlows => Effect::NewFlows,
             Self::EndsAll => Effect::EndsAll,
+            Self::EndsOnRestart => Effect::EndsOnRestart,
             Self::Timer if new.as_u64() < old.as_u64() => Effect::IdleFlows,
             Self::KeepsAlive if *new == Value::Bool(false) => Effect::IdleFlows,
             Self::Timer | Self::KeepsAlive => Effect::None,

@@ -17,6 +17,7 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Cluste
             "replicated" => Commit::Replicated,
             _ => Commit::Async,
         },
+        replication_port: section.integer("replication_port", findings),
         max_routes: section.optional_integer("max_routes", findings),
         max_next_hops: section.optional_integer("max_next_hops", findings),
     }

@@ -322,10 +322,21 @@ fn switches_have_limits() {
 }
 
 #[test]
+fn copies_have_one_port_for_all_nodes() {
+    assert_eq!(desired(CLUSTER).cluster.replication_port, 7473);
+    let other = desired(&changed(CLUSTER, "replicas = 1", "replication_port = 65_535"));
+    assert_eq!(other.cluster.replication_port, 65_535);
+    let none = ("replicas = 1", "replication_port = 0");
+    let expected: &[&str] = &["3:20: cluster.replication_port: 0 is out of range"];
+    check_errors(CLUSTER, &[(none.0, none.1, expected)]);
+}
+
+#[test]
 fn keys_of_other_files_are_named() {
     check_errors(
         CLUSTER,
         &[
+            ("replicas = 1", "shards_max = 1", &["3:1: cluster.shards_max: unknown key"]),
             (
                 "replicas = 1",
                 "etcd = [\"http://e:2379\"]",

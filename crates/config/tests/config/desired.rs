@@ -110,7 +110,7 @@ fn no_two_shards_share_anything() {
 
 /// Every key with a value that is not its default.
 fn unusual() -> String {
-    let mut text = CLUSTER.replace("replicas = 1", "replicas = 2\ncommit = \"replicated\"\nmax_routes = 100\nmax_next_hops = 8")
+    let mut text = CLUSTER.replace("replicas = 1", "replicas = 2\ncommit = \"replicated\"\nreplication_port = 7000\nmax_routes = 100\nmax_next_hops = 8")
         .replace("[access]\n", "[access]\ngre_key = \"subscriber\"\n")
         .replace("port_block = 256", "filtering = \"endpoint-independent\"\nport_block = 128\nports_per_subscriber = 1024\nflows_max = 5000\nsessions_max = 2000\nflows_per_subscriber = 100\nquarantine_sec = 0\npooling = \"soft\"\nudp_inbound_refresh = true\ninbound_sessions_max = 7\nmss_clamp = 1300");
     text.push_str("[timeouts]\nprofile = \"carrier\"\nudp_sec = 77\n");
@@ -136,7 +136,9 @@ fn json_of(text: &str) -> Value {
 fn the_json_is_the_file_without_pools() {
     let value = json_of(CLUSTER);
     assert_eq!(value["format"], 1);
-    assert_eq!(value["cluster"], json!({"name": "edge", "replicas": 1, "commit": "async"}));
+    let cluster =
+        json!({"name": "edge", "replicas": 1, "commit": "async", "replication_port": 7473});
+    assert_eq!(value["cluster"], cluster);
     assert_eq!(value["nat"]["filtering"], "address-and-port-dependent");
     assert_eq!(value["nat"]["mss_clamp"], true);
     let second = json!({"id": 2, "endpoint": "10.100.0.2", "public": ["203.0.113.16/28"], "subscribers_max": 256});

@@ -41,6 +41,11 @@ fn keys() {
             "commit = \"replicated\"",
             "cluster.commit: \"async\" -> \"replicated\" (for new flows)",
         ),
+        (
+            "replicas = 1",
+            "replication_port = 7000",
+            "cluster.replication_port: 7473 -> 7000 (taken by each node when it restarts, and its flows end then)",
+        ),
         ("\"edge\"", "\"core\"", "cluster.name: \"edge\" -> \"core\" (ends all flows)"),
         (
             "[nat]\n",

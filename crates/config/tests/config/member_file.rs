@@ -50,6 +50,7 @@ fn local_facts() {
     assert_eq!((tls.ca.to_str(), tls.client), (Some("/ca.pem"), None));
     let worker = &member.workers[0];
     assert_eq!((worker.weight, worker.replication_address), (50, [10, 1, 0, 1].into()));
+    assert_eq!(worker.shards_max, 0);
 }
 
 #[test]
@@ -84,8 +85,29 @@ fn a_node_has_no_shards_of_its_own() {
 }
 
 #[test]
+fn a_worker_keeps_room_for_shards() {
+    let desired = desired(CLUSTER);
+    let room = |text: &str| desired.shard_room(&member(text).workers[0]);
+    assert_eq!((room(MEMBER), desired.shards.len()), (9, 9));
+    assert_eq!(room(&changed(MEMBER, "weight = 50", "shards_max = 4000")), 4000);
+    let many = CLUSTER
+        .replace("203.0.113.0/25", "203.0.112.0/20")
+        .replace("10.100.0.0/24", "10.100.0.0/20")
+        .replace("per_shard = 28", "per_shard = 31\nsubscribers_max = 30")
+        .replace("id = 1000", "id = 9000");
+    let many = self::desired(&many);
+    assert_eq!(many.shards.len(), 2049);
+    assert_eq!(many.shard_room(&member(MEMBER).workers[0]), 1024);
+    check_errors(&[(
+        "weight = 50",
+        "shards_max = 8193",
+        &["13:14: worker[0].shards_max: 8193 is out of range"],
+    )]);
+}
+
+#[test]
 fn a_single_node_has_nothing_of_a_cluster() {
-    let cases: [Case; 3] = [
+    let cases: [Case; 4] = [
         (
             "core = 1",
             "core = 1\nweight = 3",
@@ -97,6 +119,11 @@ fn a_single_node_has_nothing_of_a_cluster() {
             "id = 2",
             "id = 2\nsteer = \"10.9.0.1\"",
             &["30:1: shard[1].steer: has a meaning in the cluster file only (remove it)"],
+        ),
+        (
+            "core = 1",
+            "shards_max = 1\ncore = 1",
+            &["5:1: worker[0].shards_max: has a meaning in a cluster only"],
         ),
         (
             "[access]",
@@ -218,6 +245,20 @@ fn a_node_that_does_not_fit_its_cluster() {
     assert_found(
         "mtu",
         &warnings,
-        &["14:10: worker[0].access.mtu: homes get an MTU of 1476 bytes"],
+        &[
+            "1:1: node.metrics: not set, so controllers cannot ask this node whom it hears",
+            "14:10: worker[0].access.mtu: homes get an MTU of 1476 bytes",
+        ],
     );
+    for (address, expected) in [
+        ("127.0.0.1", "3:11: node.metrics: controllers on other machines cannot ask there"),
+        ("0.0.0.0", "3:11: node.metrics: controllers on other machines cannot ask there"),
+        ("192.168.0.1", ""),
+    ] {
+        let metrics = format!("metrics = \"{address}:9105\"");
+        let text = changed(MEMBER, "rack = \"r1\"", &metrics);
+        let found = weir_config::parse_member(&text, "t.toml", &desired, &[]).expect("valid");
+        let expected: &[&str] = if expected.is_empty() { &[] } else { &[expected] };
+        assert_found(address, &found.1, expected);
+    }
 }
