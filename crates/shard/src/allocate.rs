@@ -16,13 +16,15 @@
 //!   another rack; where not, a note says so.
 //! - A worker's share of primaries, of copies, and of what it would take over from each node is as
 //!   its weight. Who is there stays unless a move makes that better.
-//! - Balance waits until failures are repaired and moves have ended. A role is moved before a copy,
-//!   and a copy not for one shard more or less, unless that is much.
+//! - A node that is about to end keeps its copies, and its roles go to others at once.
+//! - Balance waits until failures are repaired, moves have ended and no node is about to end. A role
+//!   is moved before a copy, and a copy not for one shard more or less, unless that is much.
 //! - A copy is given up only when all members that stay are synced; a shard moves for balance only
 //!   when it is whole and at rest. Copies under way and moves of a step number `moves_max` at most.
 //! - A change of balance is made of small transitions (add, wait until synced, promote, retire,
 //!   remove), each one compare and swap and each leaving a valid map.
-//! - When more than a third of the nodes, and at least two, look gone, only fences are decided.
+//! - When more than a third of the nodes, and at least two, look gone, only fences are decided, and
+//!   who takes over from a node that says itself that it is about to end.
 //!
 //! It does not measure, does not decide who is dead, and does not write.
 

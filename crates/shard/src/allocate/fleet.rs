@@ -14,6 +14,8 @@ pub(super) struct WorkerSlot {
     /// Position of its node.
     pub(super) node: usize,
     pub(super) rack: Option<usize>,
+    /// Of its node.
+    pub(super) liveness: Liveness,
     pub(super) weight: u32,
     pub(super) load_max: Option<u64>,
     /// Shards on it may stay: it is neither drained nor gone.
@@ -52,7 +54,7 @@ impl Fleet {
         let mut slots = Vec::new();
         for (position, node) in sorted.iter().enumerate() {
             let rack = node.rack.as_ref().map(|rack| racks.partition_point(|other| *other < rack));
-            let runs = matches!(node.liveness, Liveness::Alive | Liveness::Suspect);
+            let runs = node.liveness.runs();
             let mut workers: Vec<_> = node.workers.iter().collect();
             workers.sort_by_key(|worker| worker.index);
             slots.extend(workers.into_iter().map(|worker| {
@@ -64,6 +66,7 @@ impl Fleet {
                     },
                     node: position,
                     rack,
+                    liveness: node.liveness,
                     weight: worker.weight.max(1),
                     load_max: worker.load_max,
                     may_stay,
@@ -83,12 +86,10 @@ impl Fleet {
     pub(super) fn standing(&self, who: &Incarnation) -> Standing {
         let slot = self.slot_of(&who.worker);
         let is_same = slot.is_some_and(|slot| self.slots[slot].incarnation == *who);
-        match (self.liveness.get(&who.worker.node), slot) {
-            (Some(Liveness::Alive | Liveness::Suspect), Some(slot)) if is_same => {
-                Standing::Running(slot)
-            }
+        match (self.liveness.get(&who.worker.node).copied(), slot) {
+            (Some(liveness), Some(slot)) if is_same && liveness.runs() => Standing::Running(slot),
             // A node registers all its workers: under another boot id, or not at all, it has ended.
-            (Some(Liveness::Alive | Liveness::Fenced), _) => Standing::Ended,
+            (Some(Liveness::Alive | Liveness::Stopping | Liveness::Fenced), _) => Standing::Ended,
             (Some(Liveness::Suspect), Some(_)) => Standing::Ended,
             (Some(Liveness::LeaseEnded), _) => Standing::LeaseEnded,
             (Some(Liveness::Suspect | Liveness::Dead) | None, _) => Standing::Silent,
@@ -98,6 +99,11 @@ impl Fleet {
     /// The slot of a worker, whatever its incarnation.
     pub(super) fn slot_of(&self, worker: &WorkerId) -> Option<Slot> {
         self.by_worker.get(worker).copied()
+    }
+
+    /// Some node is about to end: what is balanced now would be balanced anew when it is back.
+    pub(super) fn is_any_stopping(&self) -> bool {
+        self.slots.iter().any(|slot| slot.liveness == Liveness::Stopping)
     }
 
     /// Nodes on which a shard may be.
@@ -122,6 +128,6 @@ impl Fleet {
         };
         let gone = count(&[Liveness::Suspect, Liveness::Dead, Liveness::LeaseEnded]);
         let gone = gone + unknown.len();
-        (gone, gone + count(&[Liveness::Alive]))
+        (gone, gone + count(&[Liveness::Alive, Liveness::Stopping]))
     }
 }

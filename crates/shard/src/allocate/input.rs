@@ -26,6 +26,8 @@ impl Default for AllocateOptions {
 pub enum Liveness {
     /// Registered.
     Alive,
+    /// Registered, and about to end by itself: it keeps its copies, gives its roles away and gets none.
+    Stopping,
     /// Its registration has expired, but some worker still hears it: nothing is decided on it.
     Suspect,
     /// Expired, and nobody hears it. It may still run.
@@ -34,6 +36,13 @@ pub enum Liveness {
     LeaseEnded,
     /// It has certainly ended: the operator or a power switch says so.
     Fenced,
+}
+
+impl Liveness {
+    /// It runs, as far as anybody can say.
+    pub fn runs(self) -> bool {
+        matches!(self, Self::Alive | Self::Stopping | Self::Suspect)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::fleet::{Fleet, Slot, Standing};
-use super::input::{AllocateOptions, ShardView};
+use super::input::{AllocateOptions, Liveness, ShardView};
 use super::tally::{Tally, gain_min};
 use crate::map::{MEMBERS_MAX, Member, MemberState, ShardEntry};
 
@@ -133,7 +133,7 @@ impl<'a> Layouts<'a> {
     }
 
     /// The primary stays where it is among those that stay. If it yields, its successor takes its
-    /// rank; if it is gone or drained, the best synced one; else the best.
+    /// rank; if it is gone, drained or about to end, the best synced one; else the best.
     fn with_best_primary(
         &self,
         index: usize,
@@ -144,6 +144,7 @@ impl<'a> Layouts<'a> {
             Standing::Running(slot) if self.fleet.slots[slot].may_stay => Some(slot),
             _ => None,
         };
+        let primary = primary.filter(|&slot| !self.hands_over(slot, entry, &target));
         if target.len() < 2 || primary == Some(target[0]) {
             return target;
         }
@@ -157,9 +158,20 @@ impl<'a> Layouts<'a> {
             order.swap(0, first);
             let state = self.member(entry, order[0]).map(|member| member.state);
             let waits = primary.is_none() && state != Some(MemberState::Synced);
-            ((waits, self.tally.cost(self.fleet, &order, self.all[index].size)), order)
+            let cost = self.tally.cost(self.fleet, &order, self.all[index].size);
+            ((waits, self.fleet.slots[order[0]].liveness != Liveness::Alive, cost), order)
         });
         orders.min_by_key(|(worth, _)| *worth).expect("not empty").1
+    }
+
+    /// The primary is about to end, and another one can take over.
+    fn hands_over(&self, primary: Slot, entry: &ShardEntry, target: &[Slot]) -> bool {
+        let liveness = |slot: Slot| self.fleet.slots[slot].liveness;
+        let is_heir = |&slot: &Slot| {
+            let state = self.member(entry, slot).map(|member| member.state);
+            liveness(slot) == Liveness::Alive && state == Some(MemberState::Synced)
+        };
+        liveness(primary) == Liveness::Stopping && target.iter().any(is_heir)
     }
 
     /// Shards with too few members: who has the fewest copies chooses first.

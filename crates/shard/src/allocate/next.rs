@@ -1,7 +1,7 @@
 //! The next transition of one shard: first what has happened, then towards its target.
 
 use super::fleet::{Fleet, Slot, Standing};
-use super::input::ShardView;
+use super::input::{Liveness, ShardView};
 use crate::identity::Incarnation;
 use crate::map::{MEMBERS_MAX, Member, MemberState, ShardEntry, Transition};
 
@@ -48,6 +48,31 @@ impl Urgent<'_> {
         }
     }
 
+    /// The primary's node is about to end: who has a full copy takes over while it still serves. That
+    /// nobody guesses, so it is done in a halt too.
+    pub(super) fn hand_over(&self) -> Option<Transition> {
+        if self.liveness(self.entry.primary()) != Some(Liveness::Stopping) {
+            return None;
+        }
+        let heirs = self.entry.members()[1..].iter().filter(|member| {
+            member.state == MemberState::Synced && self.liveness(member) == Some(Liveness::Alive)
+        });
+        let is_target = |member: &Member| {
+            let first = self.target.first().map(|&slot| &self.fleet.slots[slot].incarnation);
+            first == Some(&member.incarnation)
+        };
+        let best = heirs.min_by_key(|member| (!is_target(member), member.is_leaving))?;
+        Some(Transition::Promote(best.incarnation.clone()))
+    }
+
+    /// How the node of a member that runs stands.
+    fn liveness(&self, member: &Member) -> Option<Liveness> {
+        match self.standing(member) {
+            Standing::Running(slot) => Some(self.fleet.slots[slot].liveness),
+            _ => None,
+        }
+    }
+
     /// A primary that is gone, or outdone by a replica that acts; members that nobody hears.
     pub(super) fn follow(&self) -> Option<Transition> {
         if self.is_halted {
@@ -61,7 +86,7 @@ impl Urgent<'_> {
             let runs = matches!(self.standing(member), Standing::Running(_));
             member.state == MemberState::Synced && runs
         };
-        let mut heirs = members[1..].iter().filter(is_heir);
+        let heirs = members[1..].iter().filter(is_heir);
         let acting = self.shard.acting.as_ref();
         let acting = acting.filter(|acting| acting.term == self.entry.term());
         let says_so = |member: &&Member| {
@@ -71,8 +96,10 @@ impl Urgent<'_> {
             return Some(Transition::Promote(acting.incarnation.clone()));
         }
         if self.is_primary_silent() {
-            let best = heirs.clone().find(|member| !member.is_leaving).or_else(|| heirs.next());
-            if let Some(best) = best {
+            let worth = |member: &&Member| {
+                (self.liveness(member) == Some(Liveness::Stopping), member.is_leaving)
+            };
+            if let Some(best) = heirs.min_by_key(worth) {
                 return Some(Transition::Promote(best.incarnation.clone()));
             }
         }

@@ -71,7 +71,8 @@ pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOpti
             Some(entry) => {
                 let wanted = layouts.wanted;
                 let urgent = Urgent { fleet: &fleet, shard, entry, target, wanted, is_halted };
-                let transition = urgent.fence().or_else(|| urgent.follow());
+                let transition =
+                    urgent.fence().or_else(|| urgent.hand_over()).or_else(|| urgent.follow());
                 if transition.is_none() && urgent.is_primary_silent() {
                     plan.notes.push(Note::Stuck(shard.id));
                     is_done[index] = true;
@@ -86,7 +87,7 @@ pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOpti
         take_steps(&mut plan, &fleet, shards, &layouts, &mut is_done, &mut moves_left);
         // Balance is sought when nothing else is to be done: roles first, since they cost least,
         // and copies only when no other is under way, since what those bring may do.
-        if plan.steps.is_empty() {
+        if plan.steps.is_empty() && !fleet.is_any_stopping() {
             let swaps = layouts.balance(Balance::Roles, moves_left);
             if swaps == 0 && copies_under_way == 0 {
                 layouts.balance(Balance::Copies, moves_left);

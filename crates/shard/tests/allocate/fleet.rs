@@ -72,8 +72,7 @@ impl World {
 
     pub(crate) fn runs(&self, who: &Incarnation) -> bool {
         self.node(who).is_some_and(|node| {
-            let is_up = matches!(node.liveness, Liveness::Alive | Liveness::Suspect);
-            is_up && node.workers.iter().any(|it| it.boot_id == who.boot_id)
+            node.liveness.runs() && node.workers.iter().any(|it| it.boot_id == who.boot_id)
         })
     }
 
@@ -129,10 +128,8 @@ impl World {
         match transition {
             Transition::Retire(who) => {
                 let rest = self.synced(entry) - usize::from(self.is_synced(entry, who));
-                let open = self.nodes.iter().filter(|node| {
-                    let is_up = matches!(node.liveness, Liveness::Alive | Liveness::Suspect);
-                    is_up && !node.is_drained
-                });
+                let open =
+                    self.nodes.iter().filter(|node| node.liveness.runs() && !node.is_drained);
                 let is_full = entry.members().len() == 5;
                 assert!(rest >= wanted.min(open.count()) || is_full, "{entry:?} retires {who}");
             }
@@ -143,6 +140,7 @@ impl World {
             Transition::Reseat { ended, to } => assert!(!self.runs(ended) && self.runs(to)),
             Transition::AddReplica(who) | Transition::Replace { by: who, .. } => {
                 assert!(self.runs(who));
+                assert!(self.node(who).is_some_and(|node| node.liveness != Liveness::Stopping));
             }
             _ => {}
         }

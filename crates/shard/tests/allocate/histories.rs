@@ -15,6 +15,7 @@ enum Step {
     /// The node runs or not; it is another life if it did not.
     Lose(u8),
     Suspect(u8),
+    Stop(u8),
     Restart(u8),
     EndLease(u8),
     Fence(u8),
@@ -86,7 +87,10 @@ fn happen(world: &mut World, step: Step) {
         Step::Suspect(any) if world.nodes[node(any)].liveness == Liveness::Alive => {
             world.nodes[node(any)].liveness = Liveness::Suspect;
         }
-        Step::Suspect(_) | Step::AddNode(_) => {}
+        Step::Stop(any) if world.nodes[node(any)].liveness == Liveness::Alive => {
+            world.nodes[node(any)].liveness = Liveness::Stopping;
+        }
+        Step::Suspect(_) | Step::Stop(_) | Step::AddNode(_) => {}
         Step::Restart(any) => world.restart(node(any)),
         Step::Drain(any) => world.nodes[node(any)].is_drained = true,
         Step::Undrain(any) => world.nodes[node(any)].is_drained = false,

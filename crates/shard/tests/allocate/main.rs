@@ -178,6 +178,58 @@ fn a_node_that_is_back_at_once_keeps_its_places() {
 }
 
 #[test]
+fn a_node_that_stops_gives_its_roles_away_at_once_and_keeps_its_copies() {
+    let mut world = world(5, 2, 200);
+    world.options.moves_max = 1;
+    let primaries = |world: &World| {
+        let entries = world.shards.iter().filter_map(|shard| shard.entry.as_ref());
+        entries.filter(|it| it.primary().incarnation.worker.node == name(1)).count()
+    };
+    let copies = copies_on(&world, 1, 0) + copies_on(&world, 1, 1);
+    let held = primaries(&world);
+    assert!(held > 20);
+    world.nodes[1].liveness = Liveness::Stopping;
+    let plan = world.plan();
+    let is_promotion = |step: &Step| {
+        let Change::Apply { transition, .. } = &step.change else { return false };
+        matches!(transition, Transition::Promote(who) if who.worker.node != name(1))
+    };
+    assert_eq!((plan.steps.len(), plan.steps.iter().all(is_promotion)), (held, true));
+    world.adds = 0;
+    world.settle();
+    assert_eq!((primaries(&world), world.adds), (0, 0));
+    assert_eq!(copies_on(&world, 1, 0) + copies_on(&world, 1, 1), copies);
+    // Roles went where few were, not all to one heir.
+    let shares = world.shares();
+    let others = shares.iter().filter(|(worker, _)| worker.node != name(1));
+    assert!(spread(others.map(|(_, share)| share.0)) <= 8, "{shares:?}");
+    // It is back, empty: it keeps its places, and the map gets even again.
+    world.restart(1);
+    world.settle();
+    check_whole(&world, 2);
+    check_even(&world);
+    assert!(world.adds <= 20, "{}", world.adds);
+}
+
+#[test]
+fn a_node_that_stops_keeps_what_nobody_else_has() {
+    let mut world = world(2, 1, 10);
+    world.nodes[0].liveness = Liveness::Stopping;
+    world.settle();
+    let on = |world: &World, node: usize| {
+        let entries = world.shards.iter().filter_map(|shard| shard.entry.as_ref());
+        entries.filter(|it| it.primary().incarnation.worker.node == name(node)).count()
+    };
+    assert_eq!((on(&world, 0), on(&world, 1)), (0, 10));
+    // The other one stops too: nobody is left to take over, and nothing goes back and forth.
+    world.nodes[1].liveness = Liveness::Stopping;
+    assert_eq!(world.plan().steps, []);
+    // Neither does anybody who is only heard, since it would not learn of it.
+    world.nodes[0].liveness = Liveness::Suspect;
+    assert_eq!(world.plan().steps, []);
+}
+
+#[test]
 fn an_operator_fences_a_lost_node() {
     let mut world = world(4, 1, 40);
     world.nodes[3].liveness = Liveness::Fenced;
