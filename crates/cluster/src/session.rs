@@ -4,6 +4,7 @@
 //! takes over by itself when it has ended. A node that lost its lease registers again by itself.
 //! Does not decide what an expired lease means: the data path goes on without etcd.
 
+use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,12 @@ pub struct NodeRecord {
     /// Every worker that can hold shards. Empty: the node does not say, so nothing is decided on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerRecord>,
+    /// Where it answers what controllers ask, over HTTP. None: nobody can ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin: Option<SocketAddr>,
+    /// It is about to end: others take its shards over while it still serves them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_stopping: bool,
 }
 
 /// One worker of a node.
@@ -45,6 +52,9 @@ pub struct WorkerRecord {
     /// What it can carry, in the unit of the shards' load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_max: Option<u64>,
+    /// Where copies of flows are sent to and from. None: it takes and sends none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<SocketAddrV4>,
 }
 
 /// A node's registration; ends when dropped, at once when closed.

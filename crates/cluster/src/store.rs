@@ -12,15 +12,15 @@ use etcd_client::{Compare, CompareOp, KeyValue, Txn, TxnOp, TxnOpResponse};
 use crate::counters::count;
 use crate::election::Leadership;
 use crate::error::{Cause, Error};
-use crate::keys::{Key, Range};
+use crate::keys::{ClusterName, Key, Range};
 use crate::link::Link;
 use crate::list::list;
 use crate::revision::{LeaseId, Place, Revision, Versioned};
 
 /// Most keys of one transaction: etcd takes 128 comparisons, and two are the leader's.
 pub const TRANSACTION_KEYS_MAX: usize = 126;
-/// Most bytes of keys and values in one transaction: etcd takes 1.5 MiB.
-pub const TRANSACTION_BYTES_MAX: usize = 1 << 20;
+/// Most bytes of values in one transaction: etcd takes 1.5 MiB, with keys and comparisons.
+pub const TRANSACTION_BYTES_MAX: usize = 1_500_000;
 
 /// One key's part in a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +66,11 @@ pub struct Store {
 impl Store {
     pub(crate) fn new(link: Arc<Link>) -> Self {
         Self { link }
+    }
+
+    /// The cluster whose keys these are.
+    pub fn cluster(&self) -> &ClusterName {
+        self.link.keys.cluster()
     }
 
     /// One key, as of now (linearizable).

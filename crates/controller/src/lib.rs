@@ -10,7 +10,7 @@
 //! ```
 //!
 //! - [`state`] decides, and knows no I/O, no clock and no chance: a simulator runs it unchanged.
-//! - [`run`] joins it with etcd and the nodes, and decides nothing.
+//! - [`run`] joins it with etcd and the nodes, and decides nothing; [`ask`] asks nodes over HTTP.
 //! - [`records`] are the JSON values that the controller, its operators and the nodes share.
 //! - [`operate`] is the operator's side: orders, their progress, the events, the state in words.
 //!
@@ -18,6 +18,7 @@
 //! moves no packets, announces no routes, and asks no more of a node than its report.
 #![forbid(unsafe_code)]
 
+pub mod ask;
 pub mod operate;
 pub mod records;
 pub mod run;

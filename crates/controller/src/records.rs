@@ -3,9 +3,12 @@
 //! Fields that are unknown are kept where a value is written again, so that versions can work side
 //! by side. Times are milliseconds since 1970.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use weir_shard::BootId;
+use weir_cluster::Revision;
+use weir_shard::{BootId, Term, WorkerId};
 
 /// Highest `format` of `/meta` and `/desired` that is read.
 pub const FORMAT: u64 = 1;
@@ -81,7 +84,7 @@ pub struct FreezeOrder {
     pub is_total: bool,
 }
 
-/// `/meta`: what the cluster is. Written once, by the first leader.
+/// `/meta`: what the cluster is. Written once, by the first leader or the first who applies a cluster file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     pub format: u64,
@@ -96,6 +99,16 @@ pub struct Desired {
     pub cluster: DesiredCluster,
     #[serde(rename = "shard", default)]
     pub shards: Vec<DesiredShard>,
+    /// Who applied it.
+    #[serde(default)]
+    pub applied: Option<Order>,
+}
+
+impl Desired {
+    /// Whether there is to be a shard of this number.
+    pub fn has(&self, shard: u32) -> bool {
+        self.shards.iter().any(|wanted| wanted.id == shard)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -138,6 +151,9 @@ pub struct Report {
     /// Why it is in that state; empty when there is nothing to say.
     pub why: String,
     pub shards: usize,
+    /// The revision of `/desired` that it decides on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desired: Option<Revision>,
     /// Shards with all their copies, synced and at rest.
     pub whole: usize,
     /// Shards without any synced copy beside the primary.
@@ -161,11 +177,37 @@ pub enum ControllerState {
     Halted,
 }
 
+/// What a node answers to `GET /report` at the `admin` address of its record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeAnswer {
+    /// Its name: what comes from another node than was asked is not taken.
+    pub node: String,
+    /// Whether heartbeats of replication come from each node that it replicates with.
+    #[serde(default)]
+    pub hears: BTreeMap<String, bool>,
+    /// Of the shards that it is primary of, in any unit that is the same for all.
+    #[serde(default)]
+    pub loads: BTreeMap<u32, u64>,
+    /// Where one of its workers is acting primary.
+    #[serde(default)]
+    pub acting: Vec<ActingAnswer>,
+}
+
+/// A worker that serves a shard as acting primary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActingAnswer {
+    pub shard: u32,
+    pub worker: WorkerId,
+    pub boot_id: BootId,
+    /// Of the entry that it holds.
+    pub term: Term,
+}
+
 /// A node as the leader sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     pub node: String,
-    /// alive, suspect, dead, lease-ended, fenced.
+    /// alive, stopping, suspect, dead, lease-ended, fenced.
     pub life: String,
     pub why: String,
     pub is_drained: bool,

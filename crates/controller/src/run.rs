@@ -4,6 +4,7 @@
 //! each event and again before each write, with the clock of that moment: a process that was
 //! stopped knows at once that its time is over, and if it did not, etcd would refuse its write.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -23,8 +24,13 @@ const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How nodes are asked for their load and whom they hear.
 pub trait Reports: Send + Sync + 'static {
-    /// None: it did not answer. Dropped when it takes longer than a second.
-    fn ask(&self, node: &NodeId) -> impl Future<Output = Option<NodeReport>> + Send;
+    /// `admin` is where its record says that it answers. None: it did not. Dropped when it takes
+    /// longer than a second.
+    fn ask(
+        &self,
+        node: &NodeId,
+        admin: Option<SocketAddr>,
+    ) -> impl Future<Output = Option<NodeReport>> + Send;
 }
 
 /// Nobody is asked. A lost node then stays suspect until it is fenced, unless nobody replicates with
@@ -33,7 +39,7 @@ pub trait Reports: Send + Sync + 'static {
 pub struct NoReports;
 
 impl Reports for NoReports {
-    async fn ask(&self, _: &NodeId) -> Option<NodeReport> {
+    async fn ask(&self, _: &NodeId, _: Option<SocketAddr>) -> Option<NodeReport> {
         None
     }
 }
@@ -231,11 +237,11 @@ impl<R: Reports> Running<R> {
         if self.elected_at.is_none() || !self.asking.is_empty() {
             return;
         }
-        for node in self.controller.registered() {
+        for (node, admin) in self.controller.registered() {
             let (reports, answers, node) =
                 (Arc::clone(&self.reports), self.answers.clone(), node.clone());
             self.asking.spawn(async move {
-                let answer = tokio::time::timeout(ASK_INTERVAL, reports.ask(&node)).await;
+                let answer = tokio::time::timeout(ASK_INTERVAL, reports.ask(&node, admin)).await;
                 if let Ok(Some(report)) = answer {
                     // A report that finds no room is asked for again in a second.
                     let _ = answers.try_send(report);

@@ -35,6 +35,7 @@ mod view;
 mod words;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 
 use weir_cluster::{Change, Key, MirrorEvent, NodeRecord, Outcome, Revision, Swap, Versioned};
 use weir_shard::allocate::{Acting, Liveness};
@@ -46,8 +47,10 @@ pub use time::Now;
 
 use job::Job;
 use journal::Journal;
-use lives::{Lives, worker_views};
+use lives::Lives;
+pub(crate) use lives::worker_views;
 use pace::Pace;
+use view::Held;
 pub(crate) use view::{View, node_id, node_name};
 
 /// How long nothing is tried after etcd refused a write.
@@ -124,9 +127,10 @@ impl Controller {
         }
     }
 
-    /// Registered nodes: who is to be asked for a report.
-    pub fn registered(&self) -> impl Iterator<Item = &NodeId> {
-        self.view.nodes.keys()
+    /// Registered nodes: who is to be asked for a report, and where it answers.
+    pub fn registered(&self) -> impl Iterator<Item = (&NodeId, Option<SocketAddr>)> {
+        let admin = |held: &Held<NodeRecord>| held.value.as_ref()?.admin;
+        self.view.nodes.iter().map(move |(node, held)| (node, admin(held)))
     }
 
     pub fn handle(&mut self, event: Event, now: Now) -> Vec<Action> {

@@ -47,6 +47,8 @@ pub(crate) fn node_record(boot_id: &str) -> NodeRecord {
         rack: None,
         capacity: 10,
         workers: Vec::new(),
+        admin: None,
+        is_stopping: false,
     }
 }
 

@@ -6,11 +6,12 @@ use serde::Serialize;
 use weir_cluster::{Change, Error, Key, NodeName, Outcome, Range, Store, Swap};
 use weir_shard::{BootId, NodeId};
 
+use super::map::{ShardLine, lines};
 use crate::records::{Control, DrainOrder, Event, FenceOrder, FreezeOrder, Intent, Order};
 use crate::state::{View, node_id};
 
 /// So often an order is tried when others write at the same time.
-const TRIES: usize = 5;
+pub(super) const TRIES: usize = 5;
 
 /// Why an order was not given.
 #[derive(Debug, thiserror::Error)]
@@ -50,13 +51,29 @@ pub enum OperateError {
     NothingDesired,
     #[error("the key `{0}` was written by a newer version of weir: use that version")]
     Newer(&'static str),
+    #[error("the file is of cluster {file}, and these are the keys of cluster {keys}")]
+    OtherCluster { file: String, keys: String },
+    #[error(
+        "live flows would end by {0} of these changes, so nothing was written; accept it with --force"
+    )]
+    Strands(usize),
+    #[error(
+        "what is wanted now cannot be read ({0}), so nobody can say which flows would end, and nothing was \
+         written; accept it with --force"
+    )]
+    Unreadable(String),
+    #[error(
+        "{by} has applied another cluster file meanwhile, so nothing was written; run it again to see what \
+         this one changes now"
+    )]
+    Outrun { by: String },
 }
 
 /// Somebody who gives orders.
 #[derive(Clone, Debug)]
 pub struct Operator {
     pub(super) store: Store,
-    by: String,
+    pub(super) by: String,
 }
 
 impl Operator {
@@ -139,6 +156,25 @@ impl Operator {
         Ok(count)
     }
 
+    /// For the node itself, as the last thing that it does: these lives of its workers have ended, and
+    /// none of them moves a packet any more. Counts once the node is not registered.
+    ///
+    /// # Errors
+    /// When etcd could not be written.
+    pub async fn say_ended(
+        &self,
+        node: &NodeName,
+        boot_ids: &[BootId],
+        at_ms: u64,
+    ) -> Result<(), OperateError> {
+        self.intend(node, |_, intent| {
+            let (order, boot_ids) = (self.order(at_ms), boot_ids.to_vec());
+            intent.fence = Some(FenceOrder { order, boot_ids });
+            Ok(Vec::new())
+        })
+        .await
+    }
+
     /// Nothing is to be moved, copied or retired until [`unfreeze`](Self::unfreeze).
     ///
     /// # Errors
@@ -184,8 +220,7 @@ impl Operator {
         self.control(|view, control| {
             let desired = view.desired.as_ref().ok_or(OperateError::NothingDesired)?;
             let desired = desired.value.as_ref().ok_or(OperateError::Newer("desired"))?;
-            let is_desired = |id: &&u32| desired.shards.iter().any(|shard| shard.id == **id);
-            if let Some(&id) = shards.iter().find(is_desired) {
+            if let Some(&id) = shards.iter().find(|id| desired.has(**id)) {
                 return Err(OperateError::StillDesired(id));
             }
             control.retire.extend(shards);
@@ -194,6 +229,14 @@ impl Operator {
             Ok(())
         })
         .await
+    }
+
+    /// Every shard that is or is to be, by number.
+    ///
+    /// # Errors
+    /// When etcd could not be read.
+    pub async fn shards(&self) -> Result<Vec<ShardLine>, OperateError> {
+        Ok(lines(&self.look().await?))
     }
 
     /// The last events, oldest first.
@@ -210,15 +253,10 @@ impl Operator {
 
     /// Every key, at one revision.
     pub(super) async fn look(&self) -> Result<View, OperateError> {
-        let (_, found) = self.store.list(Range::All).await?;
-        let mut view = View::default();
-        for (key, held) in &found {
-            view.put(key, &held.value, held.mod_revision);
-        }
-        Ok(view)
+        Ok(View::of(&self.store.list(Range::All).await?.1))
     }
 
-    fn order(&self, at_ms: u64) -> Order {
+    pub(super) fn order(&self, at_ms: u64) -> Order {
         Order { by: self.by.clone(), at_ms }
     }
 
@@ -286,7 +324,7 @@ impl Operator {
     }
 }
 
-fn put(value: &impl Serialize) -> Change {
+pub(super) fn put(value: &impl Serialize) -> Change {
     Change::Put(serde_json::to_vec(value).expect("texts and numbers"))
 }
 
@@ -327,7 +365,9 @@ fn check_silence(view: &View, node: &NodeId, force: bool) -> Result<(), OperateE
     let report = view.report.as_ref().and_then(|held| held.value.as_ref());
     let seen = report.and_then(|it| it.nodes.iter().find(|seen| seen.node == node.as_str()));
     let why = match seen {
-        Some(seen) if seen.life == "suspect" || seen.life == "alive" => seen.why.clone(),
+        Some(seen) if ["alive", "stopping", "suspect"].contains(&seen.life.as_str()) => {
+            seen.why.clone()
+        }
         Some(_) => return Ok(()),
         None => "no controller has seen it gone".to_owned(),
     };

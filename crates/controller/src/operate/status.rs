@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 use weir_cluster::{Key, LeaderRecord, NodeName};
+use weir_shard::ShardId;
 
 use super::order::{OperateError, Operator};
 use super::words;
 use crate::records::{ControllerState, Report};
-use crate::state::node_id;
+use crate::state::{View, node_id};
 
 /// One word on the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -61,8 +62,9 @@ impl Operator {
             serde_json::from_slice(&held.value)
                 .map_or_else(|_| "unknown".to_owned(), |record: LeaderRecord| record.name)
         });
+        let gap = gap(&view);
         let report = view.report.and_then(|held| held.value);
-        Ok(status_of(leader, report))
+        Ok(status_of(leader, report, &gap))
     }
 
     /// # Errors
@@ -88,7 +90,25 @@ impl Operator {
     }
 }
 
-fn status_of(leader: Option<String>, report: Option<Report>) -> ClusterStatus {
+/// Where the map is not that of the cluster file.
+#[derive(Default)]
+struct Gap {
+    /// Shards that are still to be created.
+    missing: usize,
+    /// Shards that are served and not wanted.
+    leftover: Vec<u32>,
+}
+
+fn gap(view: &View) -> Gap {
+    let Some(desired) = view.desired() else { return Gap::default() };
+    let is_missing = |id: u32| !view.shards.contains_key(&ShardId(id));
+    Gap {
+        missing: desired.shards.iter().filter(|shard| is_missing(shard.id)).count(),
+        leftover: view.shards.keys().map(|id| id.0).filter(|id| !desired.has(*id)).collect(),
+    }
+}
+
+fn status_of(leader: Option<String>, report: Option<Report>, gap: &Gap) -> ClusterStatus {
     let mut reasons: Vec<(Verdict, String)> = Vec::new();
     if leader.is_none() {
         reasons.push((Verdict::AtRisk, words::NO_LEADER.to_owned()));
@@ -115,6 +135,12 @@ fn status_of(leader: Option<String>, report: Option<Report>) -> ClusterStatus {
             reasons.extend(notes.map(|note| (Verdict::Degraded, note.clone())));
         }
     }
+    if gap.missing > 0 {
+        reasons.push((Verdict::Degraded, words::missing(gap.missing)));
+    }
+    if !gap.leftover.is_empty() {
+        reasons.push((Verdict::Degraded, words::leftover(&gap.leftover)));
+    }
     let verdict = reasons.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Ok);
     let reasons = reasons.into_iter().map(|(_, text)| text).collect();
     ClusterStatus { verdict, reasons, leader, report }
@@ -127,7 +153,7 @@ mod tests {
     fn status(change: impl FnOnce(&mut Report)) -> ClusterStatus {
         let mut report = Report { shards: 8, whole: 8, ..Report::default() };
         change(&mut report);
-        status_of(Some("c1".into()), Some(report))
+        status_of(Some("c1".into()), Some(report), &Gap::default())
     }
 
     #[test]
@@ -141,7 +167,12 @@ mod tests {
         let bare = status(|report| report.unprotected = 3);
         assert_eq!(bare.verdict, Verdict::AtRisk);
         assert!(bare.reasons[0].starts_with("3 of 8 shards"));
-        assert_eq!(status_of(None, Some(Report::default())).verdict, Verdict::AtRisk);
-        assert_eq!(status_of(Some("c1".into()), None).verdict, Verdict::AtRisk);
+        let gap = Gap { missing: 2, leftover: vec![7, 8] };
+        assert_eq!(status_of(None, Some(Report::default()), &gap).verdict, Verdict::AtRisk);
+        assert_eq!(status_of(Some("c1".into()), None, &gap).verdict, Verdict::AtRisk);
+        let between = status_of(Some("c1".into()), Some(Report::default()), &gap);
+        assert_eq!(between.verdict, Verdict::Degraded);
+        assert!(between.reasons[0].ends_with("yet: 2; the controller creates them"), "{between:?}");
+        assert!(between.reasons[1].contains("`weir controller retire 7 8`"), "{between:?}");
     }
 }

@@ -2,6 +2,9 @@
 
 use crate::records::NodeReport;
 
+/// Shards that a sentence names.
+const NAMED_MAX: usize = 10;
+
 pub(super) const NO_LEADER: &str = "no controller leads: traffic goes on, but nothing is repaired or moved; start `weir controller`";
 
 pub(super) fn unprotected(count: usize, shards: usize) -> String {
@@ -11,9 +14,25 @@ pub(super) fn unprotected(count: usize, shards: usize) -> String {
     )
 }
 
+pub(super) fn missing(count: usize) -> String {
+    format!(
+        "shards of the cluster file that nobody serves yet: {count}; the controller creates them"
+    )
+}
+
+pub(super) fn leftover(shards: &[u32]) -> String {
+    let ids: Vec<String> = shards.iter().take(NAMED_MAX).map(u32::to_string).collect();
+    let (ids, more) = (ids.join(" "), if shards.len() > NAMED_MAX { " ..." } else { "" });
+    format!(
+        "not in the cluster file any more, but served: {ids}{more}; `weir controller retire {ids}{more}` ends \
+         their flows"
+    )
+}
+
 pub(super) fn node(node: &NodeReport) -> String {
     let name = &node.node;
     let what_to_do = match node.life.as_str() {
+        "stopping" => "others take its shards over first".to_owned(),
         "suspect" => "nothing is decided on it yet".to_owned(),
         "dead" if node.shards > 0 => format!(
             "its share of the ports of {} shards is frozen; start it again, or if it has certainly \

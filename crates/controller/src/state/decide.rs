@@ -233,10 +233,9 @@ impl Controller {
             self.jobs.push_back(Job::EndRebalance);
         }
         let Some(desired) = self.view.desired() else { return };
-        let is_desired = |id: u32| desired.shards.iter().any(|shard| shard.id == id);
         let is_there = |id: u32| self.view.shards.contains_key(&ShardId(id));
         let (retire, done): (Vec<u32>, Vec<u32>) =
-            control.retire.iter().partition(|&&id| !is_desired(id) && is_there(id));
+            control.retire.iter().partition(|&&id| !desired.has(id) && is_there(id));
         if sight.gates.frozen.is_none() {
             self.jobs.extend(retire.into_iter().map(|id| Job::Retire(ShardId(id))));
         }

@@ -45,6 +45,10 @@ impl Fleet {
             let lost = named.get(node).map_or(&[][..], |lost| lost);
             let registered = view.nodes.get(node).and_then(|held| held.value.as_ref());
             let standing = match registered.and_then(|record| worker_views(&record.workers)) {
+                Some(_) if registered.is_some_and(|record| record.is_stopping) => Standing {
+                    liveness: Liveness::Stopping,
+                    why: "it says that it is about to end".into(),
+                },
                 Some(_) => Standing { liveness: Liveness::Alive, why: String::new() },
                 None if is_fenced(view, node, lost) => Standing {
                     liveness: Liveness::Fenced,
@@ -74,9 +78,8 @@ impl Fleet {
     /// Nodes that can hold shards, without `but`.
     fn open(&self, but: Option<&NodeId>) -> usize {
         let is_open = |node: &&NodeView| {
-            let runs = matches!(node.liveness, Liveness::Alive | Liveness::Suspect);
             let has_worker = node.workers.iter().any(|worker| worker.weight > 0);
-            runs && !node.is_drained && has_worker && Some(&node.name) != but
+            node.liveness.runs() && !node.is_drained && has_worker && Some(&node.name) != but
         };
         self.nodes.iter().filter(is_open).count()
     }
@@ -124,13 +127,18 @@ impl Fleet {
 
     /// Its node is registered with it.
     pub(super) fn is_alive(&self, who: &Incarnation) -> bool {
-        self.worker(who).is_some_and(|(node, _)| node.liveness == Liveness::Alive)
+        let is_there = |node: &NodeView| node.liveness.runs() && node.liveness != Liveness::Suspect;
+        self.worker(who).is_some_and(|(node, _)| is_there(node))
+    }
+
+    /// It still serves, and is about to end.
+    pub(super) fn is_stopping(&self, who: &Incarnation) -> bool {
+        self.worker(who).is_some_and(|(node, _)| node.liveness == Liveness::Stopping)
     }
 
     /// It runs, as far as anybody can say.
     pub(super) fn runs(&self, who: &Incarnation) -> bool {
-        let runs = |node: &NodeView| matches!(node.liveness, Liveness::Alive | Liveness::Suspect);
-        self.worker(who).is_some_and(|(node, _)| runs(node))
+        self.worker(who).is_some_and(|(node, _)| node.liveness.runs())
     }
 
     /// It runs, and is to be emptied.

@@ -96,7 +96,9 @@ impl Controller {
                 control.retire.retain(|id| !done.contains(id));
                 Some((vec![self.put(Key::Control, &control)], None))
             }
-            Job::Report(report) => Some((vec![self.put(Key::Report, &report)], None)),
+            Job::Report(report) => {
+                Some((vec![self.put(Key::Report, &report)], self.taken_with(&report)))
+            }
         }
     }
 
@@ -149,6 +151,19 @@ impl Controller {
             return None;
         }
         Some(vec![self.keep_absent(key)?, self.keep(Key::Intent(node_name(node)))])
+    }
+
+    /// The event of a cluster file that no report before this one was decided on.
+    fn taken_with(&self, report: &Report) -> Option<Telling> {
+        let before = self.view.report.as_ref().and_then(|held| held.value.as_ref());
+        if before.and_then(|before| before.desired) == report.desired {
+            return None;
+        }
+        let desired = self.view.desired()?;
+        let (shards, replicas) = (desired.shards.len(), desired.cluster.replicas);
+        let what = format!("a cluster file is taken: shards: {shards}, replicas: {replicas}");
+        let why = desired.applied.as_ref().map(|applied| format!("applied by {}", applied.by));
+        Some(say(&what, &why.unwrap_or_else(|| "it was written by hand".to_owned())))
     }
 
     fn drop_fence(&self, node: &NodeId) -> Option<Written> {

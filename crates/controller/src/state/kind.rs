@@ -11,7 +11,7 @@ use super::fleet::Fleet;
 pub(super) enum Kind {
     /// A shard begins.
     Create,
-    /// It has happened already, and is only written down: an end, a loss, a take-over.
+    /// It has happened already, or is about to, whatever is written: an end, a loss, a take-over.
     Follow,
     /// A shard has fewer members that run than wanted.
     Repair,
@@ -47,8 +47,12 @@ impl Kind {
                 let acts = acting.is_some_and(|acting| {
                     acting.incarnation == *who && acting.term == entry.term()
                 });
-                let is_lost = !fleet.runs(&entry.primary().incarnation);
-                if acts || is_lost { Self::Follow } else { Self::of_change(entry, fleet) }
+                let primary = &entry.primary().incarnation;
+                if acts || !fleet.runs(primary) || fleet.is_stopping(primary) {
+                    Self::Follow
+                } else {
+                    Self::of_change(entry, fleet)
+                }
             }
             Transition::AddReplica(_) | Transition::Replace { .. } => Self::of_change(entry, fleet),
             Transition::Retire(_) | Transition::Remove(_) => Self::Finish,

@@ -56,7 +56,7 @@ impl Lives {
         let life = self.all.entry(node.clone()).or_default();
         let before = life.record.as_ref().map(|record| record.boot_id.clone());
         let is_restart = record.is_some_and(|record| before.is_some_and(|it| it != record.boot_id));
-        if life.absent_since_ms.is_none() && is_restart {
+        if life.absent_since_ms.is_none() && is_restart && !life.said_so() {
             // It was gone so shortly that nobody saw it.
             life.lose(options, now);
         }
@@ -68,11 +68,11 @@ impl Lives {
         }
     }
 
-    /// The key is gone. A node that was to be emptied is not lost.
+    /// The key is gone. A node that was to be emptied, or said that it was about to end, is not lost.
     pub(super) fn gone(&mut self, node: &NodeId, is_loss: bool, options: &Options, now: Now) {
         let life = self.all.entry(node.clone()).or_default();
         life.absent_since_ms.get_or_insert(now.monotonic_ms);
-        if is_loss {
+        if is_loss && !life.said_so() {
             life.lose(options, now);
         }
     }
@@ -184,6 +184,11 @@ impl Lives {
 }
 
 impl Life {
+    /// That it is about to end.
+    fn said_so(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| record.is_stopping)
+    }
+
     fn lose(&mut self, options: &Options, now: Now) {
         if now.since(self.lost_at_ms) >= options.calm_ms {
             self.losses = 0;
@@ -205,7 +210,7 @@ impl Life {
 }
 
 /// The workers of a record; none if it names none, or one that cannot be understood.
-pub(super) fn worker_views(records: &[WorkerRecord]) -> Option<Vec<WorkerView>> {
+pub(crate) fn worker_views(records: &[WorkerRecord]) -> Option<Vec<WorkerView>> {
     let views = records.iter().map(|record| {
         let boot_id = BootId::try_from(record.boot_id.clone()).ok()?;
         Some(WorkerView {

@@ -25,7 +25,10 @@ fn record(boot_id: &str) -> NodeRecord {
             boot_id: format!("{:032x}", 7),
             weight: 100,
             load_max: None,
+            replication: None,
         }],
+        admin: None,
+        is_stopping: false,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use weir_cluster::Key;
 use weir_shard::NodeId;
 use weir_shard::allocate::Note;
 
@@ -31,6 +32,7 @@ impl Controller {
             state,
             why,
             shards: self.view.shards.len(),
+            desired: self.view.revision(&Key::Desired),
             whole: entries().filter(|entry| sight.fleet.is_whole(entry)).count(),
             unprotected: entries().filter(|entry| !sight.fleet.is_protected(entry)).count(),
             nodes: self.node_reports(sight),

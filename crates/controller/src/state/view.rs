@@ -40,6 +40,15 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// Every key, as one list has them.
+    pub(crate) fn of(found: &[(Key, Versioned)]) -> Self {
+        let mut view = Self::default();
+        for (key, held) in found {
+            view.put(key, &held.value, held.mod_revision);
+        }
+        view
+    }
+
     /// Takes a value, unless a newer one is known.
     pub(crate) fn put(&mut self, key: &Key, value: &[u8], revision: Revision) {
         if self.revision(key).is_some_and(|known| known >= revision) {

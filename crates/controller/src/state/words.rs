@@ -12,6 +12,7 @@ use crate::records::FreezeOrder;
 pub(super) fn life(liveness: Liveness) -> &'static str {
     match liveness {
         Liveness::Alive => "alive",
+        Liveness::Stopping => "stopping",
         Liveness::Suspect => "suspect",
         Liveness::Dead => "dead",
         Liveness::LeaseEnded => "lease-ended",
@@ -105,9 +106,12 @@ fn follow(step: &Step, controller: &Controller, fleet: &Fleet) -> String {
     let about = match transition {
         Transition::Promote(who) => {
             let primary = entry.map(|entry| entry.primary().incarnation.clone());
-            match primary.filter(|primary| !fleet.runs(primary)) {
-                Some(primary) => primary,
-                None => return format!("{} has taken over already", who.worker),
+            match primary {
+                Some(primary) if fleet.is_stopping(&primary) => {
+                    return format!("{} is stopping", primary.worker.node);
+                }
+                Some(primary) if !fleet.runs(&primary) => primary,
+                _ => return format!("{} has taken over already", who.worker),
             }
         }
         Transition::Fence(who)

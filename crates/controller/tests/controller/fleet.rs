@@ -27,6 +27,14 @@ pub(crate) struct Node {
     pub(crate) is_up: bool,
     /// It does not reach etcd, and its key has expired or will.
     pub(crate) is_cut: bool,
+    /// It has said that it is about to end.
+    pub(crate) is_stopping: bool,
+}
+
+impl Node {
+    fn new(boots: Vec<BootId>, is_up: bool) -> Self {
+        Self { boots, is_up, is_cut: false, is_stopping: false }
+    }
 }
 
 pub(crate) struct Seat {
@@ -93,7 +101,7 @@ impl World {
     }
 
     pub(crate) fn add_node(&mut self) {
-        self.nodes.push(Node { boots: Vec::new(), is_up: false, is_cut: false });
+        self.nodes.push(Node::new(Vec::new(), false));
         self.start(self.nodes.len() - 1);
     }
 
@@ -118,7 +126,7 @@ impl World {
             self.boots += 1;
             BootId(self.boots)
         });
-        self.nodes[node] = Node { boots: boots.collect(), is_up: true, is_cut: false };
+        self.nodes[node] = Node::new(boots.collect(), true);
         self.register(node);
     }
 
@@ -135,10 +143,28 @@ impl World {
                     boot_id: boot_id.to_string(),
                     weight,
                     load_max: None,
+                    replication: None,
                 })
                 .collect(),
+            admin: None,
+            is_stopping: self.nodes[node].is_stopping,
         };
         self.etcd.put(Key::Node(name(node)), serde_json::to_vec(&record).unwrap());
+    }
+
+    /// The process was told to end: it says so, and goes on serving.
+    pub(crate) fn stop(&mut self, node: usize) {
+        if self.nodes[node].is_up && !self.nodes[node].is_cut {
+            self.nodes[node].is_stopping = true;
+            self.register(node);
+        }
+    }
+
+    /// The last thing a process does that ends by itself: it fences itself, and leaves.
+    pub(crate) fn say_ended(&mut self, node: usize) {
+        let order = Order { by: format!("n{node}"), at_ms: UNIX_MS + self.ms };
+        let fence = Some(FenceOrder { order, boot_ids: self.nodes[node].boots.clone() });
+        self.set_intent(node, &Intent { fence, ..self.intent(node) });
     }
 
     pub(crate) fn kill(&mut self, node: usize) {
@@ -168,6 +194,12 @@ impl World {
         let node = id(node);
         let is_on = |it: &Member| it.incarnation.worker.node == node;
         self.entries().iter().filter(|(_, entry)| entry.members().iter().any(is_on)).count()
+    }
+
+    pub(crate) fn primaries(&self, node: usize) -> usize {
+        let node = id(node);
+        let entries = self.entries();
+        entries.iter().filter(|(_, it)| it.primary().incarnation.worker.node == node).count()
     }
 
     pub(crate) fn intent(&self, node: usize) -> Intent {
@@ -329,6 +361,7 @@ impl World {
         self.entries_written += 1;
         let event = events.last().expect("a decision has its event");
         assert_eq!(event.shard, Some(id));
+        self.check_comers(controller, before.as_ref(), &after);
         if let Some(before) = before {
             assert_eq!(after.epoch().0, before.epoch().0 + 1);
             self.check_ends(&before, &after);
@@ -341,6 +374,20 @@ impl World {
             self.moves_ms.push(self.ms);
             let minute = self.moves_ms.iter().filter(|&&ms| ms + 60_000 > self.ms).count();
             assert!(minute <= self.options.moves_per_min, "{minute} moves in a minute");
+        }
+    }
+
+    /// A node that is about to end gets nothing.
+    fn check_comers(&self, controller: usize, before: Option<&ShardEntry>, after: &ShardEntry) {
+        let seen = &self.controllers[controller].seen;
+        for member in after.members() {
+            let who = &member.incarnation;
+            if before.is_some_and(|before| before.member(who).is_some()) {
+                continue;
+            }
+            let record = seen.get(&Key::Node(who.worker.node.as_str().parse().unwrap()));
+            let record = record.map(|value| serde_json::from_slice::<NodeRecord>(value).unwrap());
+            assert!(record.is_none_or(|record| !record.is_stopping), "{before:?} {after:?}");
         }
     }
 

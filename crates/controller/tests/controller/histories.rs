@@ -12,6 +12,9 @@ use crate::fleet::{Fate, World};
 enum Step {
     Kill(u8),
     Expire(u8),
+    Stop(u8),
+    /// A node that stops ends: it fences itself, and its key goes at once or with its lease.
+    End(u8, bool),
     Start(u8),
     Cut(u8),
     Mend(u8),
@@ -72,6 +75,15 @@ fn happen(world: &mut World, step: Step) {
     match step {
         Step::Kill(any) => world.kill(node(any)),
         Step::Expire(any) => world.expire(node(any)),
+        Step::Stop(any) => world.stop(node(any)),
+        Step::End(any, leaves) if world.nodes[node(any)].is_stopping => {
+            world.say_ended(node(any));
+            world.kill(node(any));
+            if leaves {
+                world.expire(node(any));
+            }
+        }
+        Step::End(..) => {}
         // A second process of a name is refused while the first one's key lives.
         Step::Start(any) if !world.nodes[node(any)].is_up => {
             world.expire(node(any));
@@ -129,6 +141,9 @@ fn mend(world: &mut World, node: usize) {
 fn end(world: &mut World, copies: usize) {
     for node in 0..world.nodes.len() {
         mend(world, node);
+        if world.nodes[node].is_stopping {
+            world.kill(node);
+        }
         if !world.nodes[node].is_up {
             world.expire(node);
             world.start(node);

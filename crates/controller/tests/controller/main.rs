@@ -1,5 +1,7 @@
 //! The controller: its decisions on an etcd in memory, and two of them on a real one.
 
+mod admin;
+mod apply;
 #[path = "../../../cluster/tests/cluster/etcd.rs"]
 #[allow(dead_code, reason = "some of it serves the other crate's tests only")]
 mod etcd;

@@ -2,6 +2,7 @@
 //! they end, no two of them write in turns.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -9,22 +10,24 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use weir_cluster::{
-    Cluster, Key, LeaderRecord, NodeRecord, Options as EtcdOptions, Outcome, Range, Session,
-    WorkerRecord,
+    Cluster, Key, LeaderRecord, NodeName, NodeRecord, Options as EtcdOptions, Outcome, Range,
+    Session, WorkerRecord,
 };
+use weir_controller::ask::HttpReports;
 use weir_controller::operate::{OperateError, Operator, Verdict};
-use weir_controller::records::Event;
-use weir_controller::run::{NoReports, Reports, Runner};
-use weir_controller::state::{NodeReport, Options};
+use weir_controller::records::{Event, NodeAnswer};
+use weir_controller::run::{NoReports, Runner};
+use weir_controller::state::Options;
 use weir_shard::map::Transition;
 use weir_shard::{BootId, Incarnation, LaneSet, MemberState, NodeId, ShardEntry};
 
+use crate::admin;
 use crate::etcd::{Etcd, wait_for};
 
 const ETCD: &str = "WEIR_TEST_ETCD";
 const NAME: &str = "WEIR_TEST_NAME";
 
-fn cluster(endpoint: &str) -> Cluster {
+pub(crate) fn cluster(endpoint: &str) -> Cluster {
     let mut options = EtcdOptions::new("north".parse().unwrap(), vec![endpoint.to_owned()], 7);
     options.lease_ttl = Duration::from_secs(3);
     options.leader_margin = Duration::from_secs(1);
@@ -35,11 +38,11 @@ fn cluster(endpoint: &str) -> Cluster {
     Cluster::start(options, || ()).unwrap()
 }
 
-fn options(name: &str) -> Options {
+pub(crate) fn options(name: &str) -> Options {
     Options { tick_ms: 50, moves_per_min: 1_000, balance_wait_ms: 500, ..Options::new(name, 1) }
 }
 
-fn record(name: &str) -> LeaderRecord {
+pub(crate) fn record(name: &str) -> LeaderRecord {
     LeaderRecord { boot_id: format!("{name}-{}", std::process::id()), name: name.to_owned() }
 }
 
@@ -84,6 +87,7 @@ impl Drop for Process {
 struct Bench {
     cluster: Cluster,
     sessions: Vec<Option<Session>>,
+    records: Vec<NodeRecord>,
     boots: Vec<BootId>,
     alive: Arc<Mutex<BTreeSet<NodeId>>>,
 }
@@ -92,29 +96,55 @@ fn id(node: usize) -> NodeId {
     NodeId::new(&format!("n{node}")).unwrap()
 }
 
+fn name(node: usize) -> NodeName {
+    format!("n{node}").parse().unwrap()
+}
+
+/// A node with one worker, which is in its first life too.
+pub(crate) fn node_record(boot_id: BootId) -> NodeRecord {
+    let worker = WorkerRecord {
+        index: 0,
+        boot_id: boot_id.to_string(),
+        weight: 100,
+        load_max: None,
+        replication: None,
+    };
+    NodeRecord {
+        boot_id: boot_id.to_string(),
+        version: "0".into(),
+        rack: None,
+        capacity: 1,
+        workers: vec![worker],
+        admin: None,
+        is_stopping: false,
+    }
+}
+
+/// The node answers that it hears those who are alive.
+fn serve_report(node: usize, alive: Arc<Mutex<BTreeSet<NodeId>>>) -> SocketAddr {
+    admin::serve(move || {
+        let alive = alive.lock().unwrap();
+        let hears = (0..8).map(|other| (id(other).to_string(), alive.contains(&id(other))));
+        let node = id(node).to_string();
+        let answer = NodeAnswer { node, hears: hears.collect(), ..NodeAnswer::default() };
+        admin::ok(&serde_json::to_string(&answer).unwrap())
+    })
+}
+
 impl Bench {
     fn new(etcd: &Etcd, nodes: usize) -> Self {
         let cluster = cluster(&etcd.endpoint());
         let boots: Vec<BootId> = (0..nodes).map(|node| BootId(node as u128 + 1)).collect();
-        let sessions = boots.iter().enumerate().map(|(node, boot_id)| {
-            let worker = WorkerRecord {
-                index: 0,
-                boot_id: boot_id.to_string(),
-                weight: 100,
-                load_max: None,
-            };
-            let record = NodeRecord {
-                boot_id: boot_id.to_string(),
-                version: "0".into(),
-                rack: None,
-                capacity: 1,
-                workers: vec![worker],
-            };
-            Some(cluster.session(format!("n{node}").parse().unwrap(), &record))
+        let alive: Arc<Mutex<BTreeSet<NodeId>>> =
+            Arc::new(Mutex::new((0..nodes).map(id).collect()));
+        let records = boots.iter().enumerate().map(|(node, &boot_id)| {
+            let admin = Some(serve_report(node, Arc::clone(&alive)));
+            NodeRecord { admin, ..node_record(boot_id) }
         });
-        let sessions = sessions.collect();
-        let alive = Arc::new(Mutex::new((0..nodes).map(id).collect()));
-        Self { cluster, sessions, boots, alive }
+        let records: Vec<NodeRecord> = records.collect();
+        let sessions = records.iter().enumerate();
+        let sessions = sessions.map(|(node, record)| Some(cluster.session(name(node), record)));
+        Self { sessions: sessions.collect(), cluster, records, boots, alive }
     }
 
     fn wait<T>(&self, future: impl Future<Output = T>) -> T {
@@ -266,28 +296,15 @@ fn a_restart_of_etcd_interrupts_and_nothing_is_lost() {
     bench.check_events();
 }
 
-/// Nodes say what the bench knows.
-struct BenchReports(Arc<Mutex<BTreeSet<NodeId>>>);
-
-impl Reports for BenchReports {
-    async fn ask(&self, node: &NodeId) -> Option<NodeReport> {
-        let alive = self.0.lock().unwrap().clone();
-        let hears = (0..8).map(id).map(|other| (other.clone(), alive.contains(&other))).collect();
-        let node = node.clone();
-        Some(NodeReport { node, hears, loads: Vec::new(), acting: Vec::new() })
-    }
-}
-
 #[test]
 fn an_operator_drains_fences_and_reads_what_happened() {
     let etcd = Etcd::start();
     let mut bench = Bench::new(&etcd, 4);
     bench.desire(12);
-    let reports = BenchReports(Arc::clone(&bench.alive));
-    let runner = Runner::start(&bench.cluster, &record("a"), options("a"), reports);
+    let runner = Runner::start(&bench.cluster, &record("a"), options("a"), HttpReports);
     bench.whole(12);
     let operator = bench.operator();
-    let node = |node: usize| format!("n{node}").parse().unwrap();
+    let node = name;
 
     let fence = bench.wait(operator.fence(&node(1), true, 1));
     assert!(matches!(fence, Err(OperateError::StillRegistered(_))), "{fence:?}");
@@ -319,6 +336,24 @@ fn an_operator_drains_fences_and_reads_what_happened() {
     assert!(matches!(nobody, Err(OperateError::NoNode { .. })), "{nobody:?}");
     let events = bench.check_events();
     assert!(events.iter().any(|event| event.what.contains("its lanes are taken")));
+
+    // A node stops in order: its roles go first, and its own fence frees its lanes.
+    let last = NodeRecord { is_stopping: true, ..bench.records[1].clone() };
+    bench.sessions[1].as_ref().unwrap().update(&last);
+    let is_primary = |entry: &ShardEntry| entry.primary().incarnation.worker.node == id(1);
+    wait_for("no roles", || !bench.entries().iter().any(is_primary));
+    let is_member = |entry: &ShardEntry| {
+        entry.members().iter().any(|member| member.incarnation.worker.node == id(1))
+    };
+    assert!(bench.entries().iter().any(is_member));
+    bench.wait(operator.say_ended(&node(1), &[bench.boots[1]], 1)).unwrap();
+    let session = bench.sessions[1].take().unwrap();
+    bench.wait(session.close()).unwrap();
+    wait_for("no copies", || {
+        bench.work();
+        !bench.entries().iter().any(is_member)
+    });
+    bench.whole(12);
 
     bench.wait(operator.freeze("maintenance", 1)).unwrap();
     wait_for("freeze", || {

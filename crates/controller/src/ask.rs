@@ -1,0 +1,85 @@
+//! Asks nodes for their reports over HTTP, one request a connection.
+//!
+//! It does not say why nobody answers: a node that cannot be asked is not thereby lost.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::net::SocketAddr;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use weir_shard::{Incarnation, NodeId, ShardId};
+
+use crate::records::{ActingAnswer, NodeAnswer};
+use crate::run::Reports;
+use crate::state::NodeReport;
+
+const PATH: &str = "/report";
+/// Longest answer: that of a worker that acts for all shards of the largest cluster has 1 MiB.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+type AskError = Box<dyn Error + Send + Sync>;
+
+/// Asks each node at the address that its record names.
+#[derive(Clone, Copy, Debug)]
+pub struct HttpReports;
+
+impl Reports for HttpReports {
+    async fn ask(&self, node: &NodeId, admin: Option<SocketAddr>) -> Option<NodeReport> {
+        let admin = admin?;
+        let report = match fetch(admin).await {
+            Ok(body) => understand(node, &body),
+            Err(error) => Err(error),
+        };
+        report
+            .inspect_err(|error| tracing::debug!(%node, %admin, %error, "a node gave no report"))
+            .ok()
+    }
+}
+
+async fn fetch(admin: SocketAddr) -> Result<Bytes, AskError> {
+    let stream = TcpStream::connect(admin).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let request = Request::get(PATH).header(header::HOST, admin.to_string());
+    let request = request.body(Empty::<Bytes>::new())?;
+    let answer = async {
+        let response = sender.send_request(request).await?;
+        if response.status() != StatusCode::OK {
+            return Err(format!("it answered {}", response.status()).into());
+        }
+        Ok(Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?.to_bytes())
+    };
+    // It ends with this request. If it ends before, the answer says so.
+    let carry = async {
+        let _ = connection.await;
+        std::future::pending::<Infallible>().await
+    };
+    tokio::select! {
+        answer = answer => answer,
+        never = carry => match never {},
+    }
+}
+
+fn understand(asked: &NodeId, body: &[u8]) -> Result<NodeReport, AskError> {
+    let answer: NodeAnswer = serde_json::from_slice(body)?;
+    if answer.node != asked.as_str() {
+        return Err(format!("{} answered", answer.node).into());
+    }
+    let hears = answer.hears.into_iter();
+    let hears = hears.map(|(node, is_heard)| NodeId::new(&node).map(|node| (node, is_heard)));
+    let own = answer.acting.into_iter().filter(|acting| acting.worker.node == *asked);
+    Ok(NodeReport {
+        node: asked.clone(),
+        hears: hears.collect::<Result<_, _>>()?,
+        loads: answer.loads.into_iter().map(|(shard, load)| (ShardId(shard), load)).collect(),
+        acting: own
+            .map(|ActingAnswer { shard, worker, boot_id, term }| {
+                (ShardId(shard), Incarnation { worker, boot_id }, term)
+            })
+            .collect(),
+    })
+}
