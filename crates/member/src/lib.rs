@@ -20,7 +20,11 @@
 
 pub mod news;
 pub mod order;
+pub mod replication;
+pub mod roles;
 
 pub use news::News;
 pub use order::Order;
+pub use replication::Replication;
+pub use roles::Roles;
 pub use weir_replica::WorkerId as PeerId;

@@ -12,7 +12,10 @@ use crate::PeerId;
 #[derive(Clone, Debug)]
 pub enum Order {
     /// Exchange datagrams with this worker. Known already: its address is replaced.
-    AddPeer { peer: PeerId, address: SocketAddrV4 },
+    AddPeer {
+        peer: PeerId,
+        address: SocketAddrV4,
+    },
     RemovePeer(PeerId),
     /// Make room for a shard: no lane, nothing served, until its duties come.
     AddShard(Box<ShardSetup>),

@@ -1,0 +1,218 @@
+//! What replication costs: time-stamp counter cycles per new flow and per established packet, with it and without.
+//!
+//! ```text
+//!   with      worker 1: primary of shard 1, replica of shard 2   <--datagrams-->   worker 2: the other way round
+//!   without   worker 1: shard 1                                                    worker 2: shard 2
+//! ```
+//!
+//! `cargo bench -p weir-member --bench replication`. Each flow is made by one worker and, with replication, told, sealed,
+//! sent, opened, stored and indexed by the other. One thread does it all, in bursts of 64, rounds of the one and the
+//! other in turn, so that the machine's speed cancels out of the ratio.
+
+mod frame;
+mod worker;
+
+use std::time::Instant;
+
+use weir_engine::Side;
+use weir_wire::build;
+use weir_wire::frame::Frame;
+
+use frame::BufferFrame;
+use worker::{BURST, HOMES, Worker, endpoint, gateway_mac, home, mac};
+
+const ROUNDS: usize = 7;
+/// New flows of each worker in a round.
+const FLOWS: u32 = 40_000;
+
+struct Pair {
+    workers: [Worker; 2],
+    /// What each worker is to get from the other.
+    mail: [Vec<BufferFrame>; 2],
+    start: Instant,
+    opened: u32,
+}
+
+/// The n-th flow of a worker's homes.
+fn upstream(host: u32, n: u32) -> Vec<u8> {
+    let inside = u32::from_be_bytes([192, 168, 1, 10]);
+    let server = u32::from_be_bytes([198, 51, 100, 1]) + n % 7;
+    let port = 10_000 + (n / HOMES) as u16;
+    let inner = build::ipv4(inside, server).udp(port, 443, b"request");
+    // Homes in no order, so that the next one is in no cache.
+    let number = n.wrapping_mul(613) % HOMES;
+    let outer = build::ipv4(home(host, number), endpoint(host)).gre(build::gre(), inner);
+    build::ethernet(mac(Side::Access, host), gateway_mac(Side::Access), &outer)
+}
+
+impl Pair {
+    fn new(is_replicated: bool) -> Self {
+        let start = Instant::now();
+        let mut pair = Self {
+            workers: [1, 2].map(|host| Worker::new(host, is_replicated, 1_000_000_000)),
+            mail: [Vec::new(), Vec::new()],
+            start,
+            opened: 0,
+        };
+        // Until both have copied the other's empty lanes.
+        let end_us = pair.now_us() + 500_000;
+        while is_replicated && pair.now_us() < end_us {
+            pair.turns(Side::Access, &mut [Vec::new(), Vec::new()]);
+        }
+        pair
+    }
+
+    fn now_us(&self) -> u64 {
+        1_000_000_000 + self.start.elapsed().as_micros() as u64
+    }
+
+    /// A turn of each worker; returns the nanoseconds that they took.
+    fn turns(&mut self, side: Side, packets: &mut [Vec<BufferFrame>; 2]) -> u64 {
+        let mut spent_ns = 0;
+        for (place, packets) in packets.iter_mut().enumerate() {
+            let now_us = self.now_us();
+            let (worker, mail) = (&mut self.workers[place], &mut self.mail[place]);
+            let began = Instant::now();
+            // At most a burst waits to be taken.
+            let mut batch: Vec<_> = mail.drain(..mail.len().min(BURST)).collect();
+            worker.turn(side, packets, &mut batch, now_us);
+            spent_ns += began.elapsed().as_nanos() as u64;
+            if side == Side::Access {
+                self.mail[1 - place].append(&mut self.workers[place].out.access);
+            }
+        }
+        spent_ns
+    }
+
+    fn clear(&mut self) {
+        for Worker { pool, out, .. } in &mut self.workers {
+            let sent = out.internet.drain(..).chain(out.access.drain(..));
+            sent.for_each(|frame| pool.give_back(frame));
+        }
+    }
+
+    fn packets(&mut self, first: u32) -> [Vec<BufferFrame>; 2] {
+        std::array::from_fn(|place| {
+            let host = 1 + place as u32;
+            let pool = &mut self.workers[place].pool;
+            (first..first + BURST as u32).map(|n| pool.filled(&upstream(host, n))).collect()
+        })
+    }
+
+    /// Opens flows at both; nanoseconds a flow.
+    fn open(&mut self) -> f64 {
+        let mut spent_ns = 0;
+        for first in (self.opened..self.opened + FLOWS).step_by(BURST) {
+            let mut packets = self.packets(first);
+            spent_ns += self.turns(Side::Access, &mut packets);
+            for worker in &self.workers {
+                assert_eq!(worker.out.internet.len(), BURST, "every packet passes");
+            }
+            self.clear();
+        }
+        self.opened += FLOWS;
+        // What is still on its way belongs to the round.
+        for _ in 0..100 {
+            spent_ns += self.turns(Side::Access, &mut [Vec::new(), Vec::new()]);
+            self.clear();
+        }
+        spent_ns as f64 / f64::from(2 * FLOWS)
+    }
+
+    /// Packets of flows that were opened in the last round, both ways; nanoseconds a packet.
+    fn pass(&mut self) -> f64 {
+        let (mut spent_ns, mut count) = (0, 0);
+        for first in (self.opened - FLOWS..self.opened).step_by(BURST) {
+            let mut packets = self.packets(first);
+            spent_ns += self.turns(Side::Access, &mut packets);
+            let mut answers = self.answers();
+            self.clear();
+            count += answers.iter().map(|answers| answers.len() + BURST).sum::<usize>();
+            for (place, answers) in answers.iter_mut().enumerate() {
+                let Worker { engine, pool, out, .. } = &mut self.workers[place];
+                let now = weir_engine::Now { ms: 1_000_000 };
+                let began = Instant::now();
+                engine.receive(Side::Internet, now, answers, pool, out);
+                spent_ns += began.elapsed().as_nanos() as u64;
+                assert_eq!(out.access.len(), BURST);
+            }
+            self.clear();
+        }
+        spent_ns as f64 / count as f64
+    }
+
+    /// What servers answer to what was just sent.
+    fn answers(&mut self) -> [Vec<BufferFrame>; 2] {
+        std::array::from_fn(|place| {
+            let worker = &mut self.workers[place];
+            let answer = |frame: &BufferFrame| {
+                let ip = &frame.data()[14..];
+                let word =
+                    |at: usize| u32::from_be_bytes([ip[at], ip[at + 1], ip[at + 2], ip[at + 3]]);
+                let port = u16::from_be_bytes([ip[20], ip[21]]);
+                let packet = build::ipv4(word(16), word(12)).udp(443, port, b"answer");
+                let host = 1 + place as u32;
+                build::ethernet(mac(Side::Internet, host), gateway_mac(Side::Internet), &packet)
+            };
+            let answers: Vec<_> = worker.out.internet.iter().map(answer).collect();
+            answers.iter().map(|answer| worker.pool.filled(answer)).collect()
+        })
+    }
+}
+
+/// Of the time-stamp counter, as the kernel tells it.
+fn cycles_per_ns() -> f64 {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("cpu MHz"));
+    let mhz = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    mhz.map_or(1.0, |mhz| mhz / 1000.0)
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn report(name: &str, pairs: &mut [(f64, f64)], cycles: f64) {
+    let mut ratios: Vec<_> = pairs.iter().map(|(with, without)| without / with).collect();
+    let [mut with, mut without]: [Vec<_>; 2] = [
+        pairs.iter().map(|pair| pair.0 * cycles).collect(),
+        pairs.iter().map(|pair| pair.1 * cycles).collect(),
+    ];
+    let (with, without) = (median(&mut with), median(&mut without));
+    println!(
+        "{name:22} {with:7.1} with, {without:7.1} without: {:6.1} more, rate {:.3} of it",
+        with - without,
+        median(&mut ratios)
+    );
+}
+
+fn main() {
+    let cycles = cycles_per_ns();
+    let mut with = Pair::new(true);
+    let mut without = Pair::new(false);
+    let (mut new, mut established) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let opened = (with.open(), without.open());
+        let passed = (with.pass(), without.pass());
+        // The first round touches memory for the first time.
+        if round > 0 {
+            new.push(opened);
+            established.push(passed);
+        }
+    }
+    println!(
+        "cycles of the time-stamp counter ({:.0} MHz), medians of {} rounds",
+        cycles * 1000.0,
+        ROUNDS - 1
+    );
+    report("new flow", &mut new, cycles);
+    report("established packet", &mut established, cycles);
+    for (host, worker) in (1..).zip(&mut with.workers) {
+        let flows = worker.engine.nat().gauges().flows;
+        assert!(
+            f64::from(flows) > 1.99 * f64::from(with.opened),
+            "worker {host} has {flows} flows"
+        );
+    }
+}

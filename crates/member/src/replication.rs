@@ -1,0 +1,298 @@
+//! Does what a worker is ordered to do for the cluster: carries changes between the NAT and the streams.
+//!
+//! ```text
+//!   Order --> obey: peers, shards, duties      duties --> lanes, misses --> engine, NAT
+//!                                                    \--> copies, grants, announcements --> endpoint
+//!   NAT's journal --> poll: tell_changes --> endpoint --> datagrams
+//!   datagrams --> receive: endpoint --> world --> NAT's copies --> News
+//! ```
+//!
+//! - Each copy of a lane goes through the stream of its lane, so a lane is followed when its copy is complete and the
+//!   stream goes on. Who lacks a copy asks its source for it, again and again.
+//! - A lane changes hands behind a grant: the giver sends it after all that it wrote, the taker counts it when it has
+//!   all of that.
+//! - Time is microseconds of the clock whose milliseconds the engine is given.
+//!
+//! It decides nothing: which lanes are whose, and who copies to whom, is ordered.
+
+mod data_path;
+mod duties;
+mod numbers;
+mod part;
+mod peers;
+mod state;
+mod status;
+mod tell;
+mod world;
+
+use std::net::{SocketAddr, SocketAddrV4};
+
+use weir_nat::{BODY_MAX, Nat, ShardIndex};
+use weir_replica::{
+    BootId, ClusterKeys, Endpoint, Fingerprint, Identity, OptionError, Options, PeerError,
+    PeerIndex, Refusal, Transmit,
+};
+use weir_shard::ShardId;
+
+pub use data_path::DataPath;
+use peers::{Peer, Peers};
+pub use state::ReplicationCounters;
+use state::State;
+pub use status::{CopyCounts, ReplicationStatus};
+use weir_engine::Misses;
+use world::World;
+
+use crate::order::{MissOrder, ShardSetup};
+use crate::{News, Order, PeerId};
+
+/// Copies that one turn makes known to look-ups.
+const BACKLOG_PER_TURN: usize = 128;
+
+/// Records that one turn forgets of a lane whose writer began anew.
+const FORGET_PER_TURN: usize = 64;
+
+/// Time between two looks at what is seldom due.
+const SWEEP_US: u64 = 1_000;
+
+/// A worker's part in the cluster, without decisions: one thread owns it, as it owns the engine.
+#[derive(Debug)]
+pub struct Replication {
+    endpoint: Endpoint,
+    boot: BootId,
+    peers: Peers,
+    state: State,
+    /// Lanes taken in this life.
+    reigns: u64,
+    /// Shards with grants or announcements under way.
+    busy: Vec<ShardIndex>,
+    /// Shards that are on their way out of the NAT.
+    removing: Vec<(ShardIndex, ShardId)>,
+    swept: usize,
+    sweep_due_us: u64,
+    /// Of the change that is being told.
+    body: [u8; BODY_MAX],
+}
+
+impl Replication {
+    /// A worker that takes part in nothing yet; `shards_max` is how many shards it may be given.
+    ///
+    /// # Errors
+    /// [`OptionError`].
+    pub fn new(
+        options: Options,
+        identity: Identity,
+        fingerprint: Fingerprint,
+        keys: ClusterKeys,
+        shards_max: usize,
+    ) -> Result<Self, OptionError> {
+        Ok(Self {
+            boot: identity.boot,
+            endpoint: Endpoint::new(options, identity, fingerprint, keys)?,
+            peers: Peers::default(),
+            state: State::new(shards_max),
+            reigns: 0,
+            busy: Vec::new(),
+            removing: Vec::new(),
+            swept: 0,
+            sweep_due_us: 0,
+            body: [0; BODY_MAX],
+        })
+    }
+
+    /// Does what is ordered. May allocate: orders are rare.
+    pub fn obey(&mut self, order: Order, path: &mut impl DataPath, now_us: u64) {
+        match order {
+            Order::AddPeer { peer, address } => self.add_peer(peer, address, path, now_us),
+            Order::RemovePeer(peer) => self.remove_peer(peer, path, now_us),
+            Order::AddShard(setup) => self.add_shard(&setup, path, now_us),
+            Order::RemoveShard(shard) => self.remove_shard(shard, path, now_us),
+            Order::Duties(duties) => self.take_duties(*duties, path, now_us),
+            Order::SetFingerprint(fingerprint) => self.endpoint.set_fingerprint(fingerprint),
+            Order::SetKeys(keys) => self.endpoint.set_keys(keys, now_us),
+        }
+    }
+
+    fn add_peer(
+        &mut self,
+        id: PeerId,
+        address: SocketAddrV4,
+        path: &mut impl DataPath,
+        now_us: u64,
+    ) {
+        if let Some(peer) = self.peers.find_mut(id) {
+            let former = std::mem::replace(&mut peer.address, address);
+            self.endpoint.set_address(peer.place, address.into());
+            self.forget_address(former, path);
+        } else {
+            match self.endpoint.add_peer(id, address.into(), now_us) {
+                Ok(place) => self.peers.0.push(Peer { id, place, address, met: None }),
+                Err(PeerError::Full | PeerError::Known(_)) => {
+                    self.state.counters.refused_total += 1;
+                    return;
+                }
+            }
+        }
+        if !path.add_peer(*address.ip()) {
+            self.state.counters.refused_total += 1;
+        }
+        let waits =
+            |part: &part::Part| !part.is_settled || part.duties.misses == MissOrder::Redirect(id);
+        let waiting = self.state.parts().filter(|(_, part)| waits(part)).map(|(shard, _)| shard);
+        for shard in waiting.collect::<Vec<_>>() {
+            self.settle(shard, path, now_us);
+            self.state.review(shard, path.nat());
+        }
+    }
+
+    fn forget_address(&mut self, address: SocketAddrV4, path: &mut impl DataPath) {
+        if !self.peers.has_address(address) {
+            path.remove_peer(*address.ip());
+        }
+    }
+
+    fn remove_peer(&mut self, id: PeerId, path: &mut impl DataPath, now_us: u64) {
+        let Some(gone) = self.peers.take(id) else { return };
+        self.endpoint.remove_peer(gone.place);
+        self.forget_address(gone.address, path);
+        self.state.wanted.retain(|&(peer, ..)| peer != gone.place);
+        let shards: Vec<_> = self.state.parts().map(|(shard, _)| shard).collect();
+        for shard in shards {
+            let Some(part) = self.state.part_mut(shard) else { continue };
+            let mut names_it = false;
+            for lane in &mut part.lanes {
+                names_it |= lane.source == Some(gone.place) || lane.readers.contains(&gone.place);
+                lane.outgoing.retain(|out| out.peer != gone.place);
+                lane.lose(gone.place);
+            }
+            if names_it {
+                self.settle(shard, path, now_us);
+            }
+            self.state.review(shard, path.nat());
+        }
+    }
+
+    fn add_shard(&mut self, setup: &ShardSetup, path: &mut impl DataPath, now_us: u64) {
+        let number = ShardId(setup.nat.id.0);
+        if self.state.index(number).is_some() {
+            self.state.answers.push_back(News::ShardAdded(number));
+            return;
+        }
+        let added = match self.state.has_room() {
+            true => path.add_shard(setup, now_us / 1000),
+            false => Err("there are as many shards as this worker keeps room for".to_owned()),
+        };
+        let news = match added {
+            Ok(shard) => {
+                path.set_serving(shard, false);
+                path.set_misses(shard, Misses::Refuse);
+                self.state.add(shard, number);
+                News::ShardAdded(number)
+            }
+            Err(why) => News::ShardRefused { shard: number, why },
+        };
+        self.state.answers.push_back(news);
+    }
+
+    fn remove_shard(&mut self, number: ShardId, path: &mut impl DataPath, now_us: u64) {
+        let Some(shard) = self.state.index(number) else {
+            if !self.removing.iter().any(|&(_, other)| other == number) {
+                self.state.answers.push_back(News::ShardRemoved(number));
+            }
+            return;
+        };
+        if let Some(part) = self.state.part_mut(shard) {
+            part.duties = part::Part::new(number).duties;
+        }
+        self.settle(shard, path, now_us);
+        self.state.remove(shard);
+        path.remove_shard(shard);
+        self.removing.push((shard, number));
+    }
+
+    /// Takes a datagram (UDP payload), which is decrypted in place. What it brings is applied before this returns.
+    ///
+    /// # Errors
+    /// Why it was not used; counted already.
+    pub fn receive(
+        &mut self,
+        from: SocketAddrV4,
+        datagram: &mut [u8],
+        now_us: u64,
+        nat: &mut Nat,
+    ) -> Result<(), Refusal> {
+        let world = &mut World { nat, state: &mut self.state, now_us };
+        self.endpoint.receive(SocketAddr::V4(from), datagram, now_us, world)
+    }
+
+    /// Does what is due: once in each turn of the worker's loop, or at least every millisecond.
+    pub fn poll(&mut self, now_us: u64, nat: &mut Nat, transmit: &mut impl Transmit) {
+        self.tell_changes(now_us, nat);
+        self.restart_lost(nat);
+        if !self.state.wanted.is_empty() {
+            self.answer_wants();
+        }
+        if !self.busy.is_empty() {
+            self.send_messages(now_us, nat);
+        }
+        if !self.state.forgetting.is_empty() {
+            self.forget_some(nat);
+        }
+        if now_us >= self.sweep_due_us {
+            self.sweep_due_us = now_us + SWEEP_US;
+            self.look_at_the_rare(now_us, nat);
+        }
+        let world = &mut World { nat: &mut *nat, state: &mut self.state, now_us };
+        self.endpoint.poll(now_us, world, transmit);
+        if nat.has_backlog() {
+            nat.drain_backlog(BACKLOG_PER_TURN);
+        }
+    }
+
+    fn look_at_the_rare(&mut self, now_us: u64, nat: &mut Nat) {
+        for peer in &mut self.peers.0 {
+            let boot = self.endpoint.boot(peer.place);
+            if let (true, Some(boot)) = (peer.met != boot, boot) {
+                peer.met = Some(boot);
+                let (place, peer) = (peer.place, peer.id);
+                self.state.answers.push_back(News::PeerMet { peer, place, boot });
+            }
+        }
+        while let Some((shard, _)) = nat.take_filled() {
+            self.state.review(shard, nat);
+        }
+        let answers = &mut self.state.answers;
+        self.removing.retain(|&(shard, number)| {
+            let is_gone = nat.is_removed(shard);
+            if is_gone {
+                answers.push_back(News::ShardRemoved(number));
+            }
+            !is_gone
+        });
+        self.sweep(now_us, nat);
+    }
+
+    /// Goes on with the first lane that is to be emptied. Then its source is asked for a copy.
+    fn forget_some(&mut self, nat: &mut Nat) {
+        let Some(&(shard, number)) = self.state.forgetting.first() else { return };
+        let Some(part) = self.state.part_mut(shard) else { return };
+        let lane = &mut part.lanes[number];
+        let is_over = !lane.is_forgetting;
+        if is_over || nat.forget_lane(shard, number as u8, FORGET_PER_TURN) {
+            if !is_over {
+                lane.forgotten();
+            }
+            self.state.forgetting.swap_remove(0);
+            self.state.review(shard, nat);
+        }
+    }
+
+    /// The next thing that happened.
+    pub fn next_news(&mut self) -> Option<News> {
+        self.state.next_news()
+    }
+
+    /// Milliseconds since something authentic came from a peer, or since it was added. None if there is none.
+    pub fn silent_ms(&self, place: PeerIndex, now_us: u64) -> Option<u64> {
+        self.endpoint.silent_ms(place, now_us)
+    }
+}

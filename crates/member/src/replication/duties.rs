@@ -1,0 +1,192 @@
+//! What a worker is ordered to do for a shard, done: lanes, copies, sources, grants, misses.
+//!
+//! Duties are levels: what is done already stays as it is. What names a peer that is not known yet waits for it.
+
+use weir_engine::Misses;
+use weir_nat::ShardIndex;
+use weir_replica::{BootId, Lane, PeerIndex, REPLICAS_MAX, Reign};
+use weir_shard::LANES;
+
+use super::Replication;
+use super::data_path::DataPath;
+use super::part::{Announcement, Grant, Outgoing, Part};
+use super::world::tick;
+use crate::order::{MissOrder, ShardDuties};
+
+/// Spreads the reigns of one life.
+const REIGN_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Replication {
+    /// All that is to be done for a shard. What is known of it is told again.
+    pub(super) fn take_duties(
+        &mut self,
+        duties: ShardDuties,
+        path: &mut impl DataPath,
+        now_us: u64,
+    ) {
+        let Some(shard) = self.state.index(duties.shard) else { return };
+        let Some(part) = self.state.part_mut(shard) else { return };
+        part.duties = duties;
+        self.settle(shard, path, now_us);
+        self.state.review(shard, path.nat());
+        let Some(part) = self.state.part_mut(shard) else { return };
+        let (is_done, announced) = (part.is_done, part.announced);
+        if is_done {
+            self.state.tell_done(shard, true);
+        }
+        if let Some(term) = announced {
+            self.state.tell_announced(shard, term);
+        }
+    }
+
+    /// Does what is ordered, as far as the peers are known.
+    pub(super) fn settle(&mut self, shard: ShardIndex, path: &mut impl DataPath, now_us: u64) {
+        let Some(part) = self.state.part_mut(shard) else { return };
+        part.is_settled = true;
+        self.settle_lanes(shard, path, now_us);
+        self.settle_copies(shard, now_us);
+        self.settle_sources(shard, path, now_us);
+        self.settle_messages(shard, path);
+        self.settle_service(shard, path);
+    }
+
+    /// A lane that is taken goes on from the reign that is here, if all of it is.
+    fn settle_lanes(&mut self, shard: ShardIndex, path: &mut impl DataPath, now_us: u64) {
+        let Some(part) = self.state.part_mut(shard) else { return };
+        let lanes = part.duties.lanes;
+        let owned = path.nat().owned_lanes(shard);
+        for number in lanes.iter().filter(|&lane| owned >> lane & 1 == 0) {
+            let lane = &mut part.lanes[number];
+            self.reigns += 1;
+            let life = self.boot.0 as u64 ^ (self.boot.0 >> 64) as u64;
+            let now = life.wrapping_add(REIGN_STEP.wrapping_mul(self.reigns)).max(1);
+            let before = if lane.is_whole { lane.reign.now } else { 0 };
+            lane.reign = Reign { now, before };
+            (lane.is_whole, lane.is_forgetting) = (true, false);
+        }
+        path.nat().set_owned_lanes(shard, lanes.0, tick(now_us));
+    }
+
+    /// Starts the copies that are ordered and stops those that are not.
+    pub(super) fn settle_copies(&mut self, shard: ShardIndex, now_us: u64) {
+        let Some(part) = self.state.part_mut(shard) else { return };
+        let number = weir_replica::ShardId(part.number.0);
+        let mut has_all = true;
+        for (place, lane) in Lane::ALL.into_iter().enumerate() {
+            let mut wanted: Vec<(PeerIndex, BootId)> = Vec::with_capacity(REPLICAS_MAX);
+            for (peer, boot) in readers_of(&part.duties, place) {
+                let peer = self.endpoint.peer(peer);
+                has_all &= peer.is_some() && wanted.len() < REPLICAS_MAX;
+                wanted.extend(peer.map(|peer| (peer, boot)));
+            }
+            wanted.truncate(REPLICAS_MAX);
+            let own = &mut part.lanes[place];
+            own.outgoing.retain(|out| {
+                let stays = wanted.contains(&(out.peer, out.boot));
+                if !stays {
+                    self.endpoint.stop_copy(out.copy, now_us);
+                }
+                stays
+            });
+            for (peer, boot) in wanted {
+                let is_there = |out: &Outgoing| (out.peer, out.boot) == (peer, boot);
+                if own.outgoing.iter().any(is_there) {
+                    continue;
+                }
+                match self.endpoint.start_copy(peer, boot, number, lane) {
+                    Some(copy) => own.outgoing.push(Outgoing { peer, boot, copy }),
+                    None => has_all = false,
+                }
+            }
+            own.readers.clear();
+            own.readers.extend(own.outgoing.iter().map(|out| out.peer));
+        }
+        part.is_settled &= has_all;
+    }
+
+    /// Whose copy of which lane is awaited; and which lanes the NAT journals.
+    fn settle_sources(&mut self, shard: ShardIndex, path: &mut impl DataPath, now_us: u64) {
+        let Some(part) = self.state.part_mut(shard) else { return };
+        let mut replicated = 0;
+        let ours = part.duties.lanes;
+        for number in 0..LANES {
+            let is_ours = part.duties.lanes.contains(number);
+            let named = part.duties.sources[number].filter(|_| !is_ours);
+            let source = named.and_then(|peer| self.endpoint.peer(peer));
+            part.is_settled &= named.is_none() || source.is_some();
+            let lane = &mut part.lanes[number];
+            // Without a source, it was written here or passed on as its writer left it.
+            let was_followed = lane.is_followed() || (lane.source.is_none() && lane.is_whole);
+            lane.set_source(source, was_followed, now_us);
+            if !lane.readers.is_empty() || source.is_some() {
+                replicated |= 1 << number;
+            }
+        }
+        path.nat().set_replicated_lanes(shard, replicated);
+        for lane in (0..LANES).filter(|&lane| !ours.contains(lane)) {
+            self.state.forget_if_foreign(shard, lane);
+        }
+    }
+
+    fn settle_messages(&mut self, shard: ShardIndex, path: &mut impl DataPath) {
+        let Some(part) = self.state.part_mut(shard) else { return };
+        let journal_end = path.nat().journal_end();
+        let Part { duties, grants, announcements, .. } = &mut *part;
+        grants.retain(|grant| duties.grants.contains(&grant.order));
+        for &order in &duties.grants {
+            if !grants.iter().any(|grant| grant.order == order) {
+                grants.push(Grant { order, journal_end, sent: None });
+            }
+        }
+        let (term, to) = match &duties.announced {
+            Some((term, to)) => (*term, &to[..]),
+            None => Default::default(),
+        };
+        announcements.retain(|old| old.term == term && to.contains(&(old.peer, old.boot)));
+        for &(peer, boot) in to {
+            if !announcements.iter().any(|old| (old.peer, old.boot) == (peer, boot)) {
+                let (ticket, is_delivered) = (None, false);
+                announcements.push(Announcement { term, peer, boot, ticket, is_delivered });
+            }
+        }
+        if part.has_messages() && !self.busy.contains(&shard) {
+            self.busy.push(shard);
+        }
+    }
+
+    fn settle_service(&mut self, shard: ShardIndex, path: &mut impl DataPath) {
+        let Some(part) = self.state.part_mut(shard) else { return };
+        let misses = match part.duties.misses {
+            MissOrder::Create => Misses::Create,
+            MissOrder::Refuse => Misses::Refuse,
+            MissOrder::Redirect(peer) => match self.peers.address(peer) {
+                Some(address) => Misses::Redirect(*address.ip()),
+                None => {
+                    part.is_settled = false;
+                    Misses::Refuse
+                }
+            },
+        };
+        let is_serving = part.duties.serves_hits;
+        path.set_misses(shard, misses);
+        path.set_serving(shard, is_serving);
+    }
+}
+
+/// Who is to have a lane's changes: those that get copies, and whom it is given to.
+fn readers_of(
+    duties: &ShardDuties,
+    lane: usize,
+) -> impl Iterator<Item = (crate::PeerId, BootId)> + '_ {
+    let copies = duties.copies.iter().filter(move |order| order.lanes.contains(lane));
+    let copies = copies.map(|order| (order.peer, order.boot));
+    let is_copied = move |grant: &&crate::order::GrantOrder| {
+        let mut orders = duties.copies.iter();
+        orders.any(|order| {
+            order.lanes.contains(lane) && (order.peer, order.boot) == (grant.peer, grant.boot)
+        })
+    };
+    let grants = duties.grants.iter().filter(move |grant| grant.lane == lane);
+    let grants = grants.filter(move |grant| !is_copied(grant));
+    copies.chain(grants.map(|grant| (grant.peer, grant.boot)))
+}

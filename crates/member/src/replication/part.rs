@@ -1,0 +1,307 @@
+//! A shard as this worker takes part in it, and each of its lanes: what goes out, what comes in, what was told.
+
+use weir_nat::{Nat, ShardIndex};
+use weir_replica::{BootId, CopyId, PeerIndex, Reign, Ticket};
+use weir_shard::{Epoch, LANES, LaneSet, ShardId, Term};
+
+use crate::PeerId;
+use crate::order::{GrantOrder, MissOrder, ShardDuties};
+
+/// Peers whose copies of one lane may be under way here at once: its source, the one before it, and others in doubt.
+const FEEDS_MAX: usize = 4;
+
+/// How long a lane passes for followed after it changed hands, while its new source has not begun a copy.
+const CARRIED_US: u64 = 5_000_000;
+
+/// A copy that is missing is asked for again after this time, then after twice as long, up to 64 times as long.
+const WANT_US: u64 = 100_000;
+const WANT_DOUBLINGS: u32 = 6;
+
+/// A copy that found no room is asked for again after this time.
+const WANT_FULL_US: u64 = 60_000_000;
+
+/// A copy at a peer, kept in sync from here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outgoing {
+    pub(super) peer: PeerIndex,
+    pub(super) boot: BootId,
+    pub(super) copy: CopyId,
+}
+
+/// A copy that comes from a peer, from its start until it is stopped or its stream begins anew.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Feed {
+    peer: PeerIndex,
+    reign: Reign,
+    is_complete: bool,
+}
+
+/// One lane of the shard.
+#[derive(Debug)]
+pub(super) struct LanePart {
+    /// Who has copies from here, and the same as [`weir_replica::Endpoint::append`] takes it.
+    pub(super) outgoing: Vec<Outgoing>,
+    pub(super) readers: Vec<PeerIndex>,
+    feeds: Vec<Feed>,
+    /// Whose copy is awaited.
+    pub(super) source: Option<PeerIndex>,
+    /// Under whose reign the records here were written.
+    pub(super) reign: Reign,
+    /// All of that reign was here once, or it is this worker's own.
+    pub(super) is_whole: bool,
+    /// Records of a reign that the source's does not go on from are on their way out.
+    pub(super) is_forgetting: bool,
+    /// The lane was followed when its source changed; until when it may pass for that without a feed.
+    carried_until_us: Option<u64>,
+    wants: u32,
+    want_due_us: u64,
+}
+
+impl LanePart {
+    fn new() -> Self {
+        Self {
+            outgoing: Vec::new(),
+            readers: Vec::new(),
+            feeds: Vec::with_capacity(FEEDS_MAX),
+            source: None,
+            reign: Reign::default(),
+            is_whole: false,
+            is_forgetting: false,
+            carried_until_us: None,
+            wants: 0,
+            want_due_us: 0,
+        }
+    }
+
+    /// Whether what this peer says of the lane is taken.
+    #[inline]
+    pub(super) fn is_fed_by(&self, peer: PeerIndex) -> bool {
+        self.feed(peer).is_some_and(|feed| feed.reign.now == self.reign.now) && !self.is_forgetting
+    }
+
+    /// Whether the peer's copy is complete and followed.
+    pub(super) fn has_all_of(&self, peer: PeerIndex) -> bool {
+        self.is_fed_by(peer) && self.feed(peer).is_some_and(|feed| feed.is_complete)
+    }
+
+    #[inline]
+    fn feed(&self, peer: PeerIndex) -> Option<&Feed> {
+        self.feeds.iter().find(|feed| feed.peer == peer)
+    }
+
+    /// Do versions of that reign go on from those here? They do if there are none.
+    fn goes_on_in(&self, reign: Reign) -> bool {
+        let known = self.reign.now;
+        reign.now != 0 && (known == 0 || known == reign.now || known == reign.before)
+    }
+
+    /// A peer begins a copy. `is_ours`: this worker writes the lane, whatever others say.
+    pub(super) fn begin_feed(&mut self, peer: PeerIndex, reign: Reign, is_ours: bool, now_us: u64) {
+        let was_followed = self.is_followed();
+        self.end_feed(peer);
+        if self.feeds.len() == FEEDS_MAX {
+            let other = self.feeds.iter().position(|feed| Some(feed.peer) != self.source);
+            self.feeds.swap_remove(other.expect("one of several is not the source"));
+        }
+        self.feeds.push(Feed { peer, reign, is_complete: false });
+        if !is_ours && self.goes_on_in(reign) && self.reign != reign {
+            (self.reign, self.is_whole) = (reign, false);
+            if was_followed && self.source != Some(peer) {
+                // The new writer is known before he is ordered to be the source.
+                self.carried_until_us = Some(now_us + CARRIED_US);
+            }
+        }
+    }
+
+    pub(super) fn complete_feed(&mut self, peer: PeerIndex) {
+        if !self.is_fed_by(peer) {
+            return;
+        }
+        if let Some(feed) = self.feeds.iter_mut().find(|feed| feed.peer == peer) {
+            feed.is_complete = true;
+            self.is_whole = true;
+            self.wants = 0;
+        }
+    }
+
+    pub(super) fn end_feed(&mut self, peer: PeerIndex) {
+        self.feeds.retain(|feed| feed.peer != peer);
+    }
+
+    /// The peer follows no more; if its copy was complete, the lane is as it left it.
+    pub(super) fn stop_feed(&mut self, peer: PeerIndex, now_us: u64) {
+        if self.source == Some(peer) && self.has_all_of(peer) {
+            self.carried_until_us = Some(now_us + CARRIED_US);
+        }
+        self.end_feed(peer);
+    }
+
+    /// The peer's stream has begun anew, or the peer is gone.
+    pub(super) fn lose(&mut self, peer: PeerIndex) {
+        self.end_feed(peer);
+        if self.source == Some(peer) {
+            self.carried_until_us = None;
+            self.want_soon(0);
+        }
+    }
+
+    /// The lane's copy comes from another peer now, or from nobody. `was_followed`: it is as its writer left it.
+    pub(super) fn set_source(
+        &mut self,
+        source: Option<PeerIndex>,
+        was_followed: bool,
+        now_us: u64,
+    ) {
+        if self.source == source {
+            return;
+        }
+        self.carried_until_us = was_followed.then_some(now_us + CARRIED_US);
+        self.source = source;
+        self.want_soon(now_us);
+    }
+
+    fn want_soon(&mut self, now_us: u64) {
+        (self.wants, self.want_due_us) = (0, now_us);
+    }
+
+    /// Does the source's reign not go on from what is here? A copy that could have been taken from its start, but was
+    /// not, is ended: it is asked for again.
+    pub(super) fn is_source_foreign(&mut self) -> bool {
+        let Some((source, feed)) = self.source.and_then(|peer| Some((peer, *self.feed(peer)?)))
+        else {
+            return false;
+        };
+        let goes_on = self.goes_on_in(feed.reign);
+        if goes_on && feed.reign.now != self.reign.now {
+            self.end_feed(source);
+        }
+        !goes_on && feed.reign.now != 0
+    }
+
+    /// All records are gone.
+    pub(super) fn forgotten(&mut self) {
+        (self.reign, self.is_whole, self.is_forgetting) = (Reign::default(), false, false);
+        self.feeds.clear();
+        self.carried_until_us = None;
+        self.want_soon(0);
+    }
+
+    /// Whether the lane is as its source has it, as far as is known.
+    pub(super) fn is_followed(&self) -> bool {
+        let is_fed = self.source.is_some_and(|source| self.has_all_of(source));
+        is_fed || (self.carried_until_us.is_some() && !self.is_forgetting)
+    }
+
+    /// Time has passed: whether the lane does not pass for followed any more.
+    pub(super) fn has_carry_ended(&mut self, now_us: u64) -> bool {
+        let is_fed = self.source.is_some_and(|source| self.is_fed_by(source));
+        let is_over = self.carried_until_us.is_some_and(|until_us| now_us >= until_us) && !is_fed;
+        if is_over {
+            self.carried_until_us = None;
+        }
+        is_over
+    }
+
+    /// The peer to ask for a copy now, if one is missing.
+    pub(super) fn next_want(&mut self, is_full: bool, now_us: u64) -> Option<PeerIndex> {
+        let source = self.source?;
+        let is_missing = self.feed(source).is_none() || (is_full && self.has_all_of(source));
+        if !is_missing || self.is_forgetting || now_us < self.want_due_us {
+            return None;
+        }
+        let pause_us = WANT_US << self.wants.min(WANT_DOUBLINGS);
+        self.want_due_us = now_us + if is_full { WANT_FULL_US } else { pause_us };
+        self.wants += 1;
+        Some(source)
+    }
+}
+
+/// A lane that is to be given away.
+#[derive(Debug)]
+pub(super) struct Grant {
+    pub(super) order: GrantOrder,
+    /// Where the journal ended when the lane had been put down.
+    pub(super) journal_end: u64,
+    /// Epoch of the stream it was last sent in, and when.
+    pub(super) sent: Option<(u32, u64)>,
+}
+
+/// A peer that is to hear that the routes of a term are out.
+#[derive(Debug)]
+pub(super) struct Announcement {
+    pub(super) term: Term,
+    pub(super) peer: PeerId,
+    pub(super) boot: BootId,
+    pub(super) ticket: Option<Ticket>,
+    pub(super) is_delivered: bool,
+}
+
+/// What has not been told of a shard yet.
+#[derive(Debug, Default)]
+pub(super) struct Untold {
+    pub(super) is_queued: bool,
+    pub(super) is_done: Option<bool>,
+    pub(super) granted: [Option<Epoch>; LANES],
+    pub(super) announced: Option<Term>,
+}
+
+/// One shard.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) number: ShardId,
+    pub(super) duties: ShardDuties,
+    /// All peers that the duties name are known, and all copies found a place.
+    pub(super) is_settled: bool,
+    pub(super) lanes: [LanePart; LANES],
+    pub(super) grants: Vec<Grant>,
+    pub(super) announcements: Vec<Announcement>,
+    /// Whether all lanes that have a source were followed when that was last looked at.
+    pub(super) is_done: bool,
+    /// The last term whose primary said that its routes are out.
+    pub(super) announced: Option<Term>,
+    pub(super) untold: Untold,
+}
+
+impl Part {
+    pub(super) fn new(number: ShardId) -> Self {
+        let duties = ShardDuties {
+            shard: number,
+            serves_hits: false,
+            lanes: LaneSet::EMPTY,
+            misses: MissOrder::Refuse,
+            copies: Vec::new(),
+            sources: [None; LANES],
+            grants: Vec::new(),
+            announced: None,
+        };
+        Self {
+            number,
+            duties,
+            is_settled: true,
+            lanes: std::array::from_fn(|_| LanePart::new()),
+            grants: Vec::new(),
+            announcements: Vec::new(),
+            is_done: false,
+            announced: None,
+            untold: Untold::default(),
+        }
+    }
+
+    /// Whether a lane's copy is to come from a peer.
+    pub(super) fn has_source(&self, lane: usize) -> bool {
+        self.duties.sources[lane].is_some() && !self.duties.lanes.contains(lane)
+    }
+
+    /// Whether all lanes that have a source are followed, and none is full.
+    pub(super) fn is_done_now(&self, shard: ShardIndex, nat: &Nat) -> bool {
+        let mut lanes = (0..LANES).filter(|&lane| self.has_source(lane)).peekable();
+        let is_good =
+            |lane: usize| self.lanes[lane].is_followed() && !nat.is_copy_full(shard, lane as u8);
+        lanes.peek().is_some() && lanes.all(is_good)
+    }
+
+    /// Whether something is to be repeated until it is heard.
+    pub(super) fn has_messages(&self) -> bool {
+        !self.grants.is_empty() || self.announcements.iter().any(|to| !to.is_delivered)
+    }
+}

@@ -1,0 +1,193 @@
+//! The shards that a worker takes part in, and what it has not told of them yet.
+//!
+//! News of a shard wait at the shard, each kind once, so nothing is lost however late they are asked for: a queue names
+//! the shards that have some. Answers to orders wait in their order.
+
+use std::collections::VecDeque;
+
+use weir_nat::{Nat, ShardIndex};
+use weir_replica::PeerIndex;
+use weir_shard::{Epoch, ShardId, Term};
+
+use super::numbers::Numbers;
+use super::part::Part;
+use crate::News;
+
+/// Peers' questions for copies that one turn takes; more are asked again.
+const WANTS_MAX: usize = 256;
+
+/// What was dropped or refused since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplicationCounters {
+    /// Records of shards that this worker does not have.
+    pub records_unknown_total: u64,
+    /// Records of lanes that their sender has begun no copy of, or one that does not go on from what is here.
+    pub records_unwanted_total: u64,
+    /// Records of a kind or body that has no meaning here.
+    pub records_invalid_total: u64,
+    /// Grants that came before the copy was complete.
+    pub grants_early_total: u64,
+    /// Copies that peers have asked for again.
+    pub copies_restarted_total: u64,
+    /// Copies that this worker has asked for.
+    pub copies_wanted_total: u64,
+    /// Copies made anew since the journal had lost changes of their lane.
+    pub lanes_lost_total: u64,
+    /// Lanes emptied since their writers began anew.
+    pub lanes_forgotten_total: u64,
+    /// Copies, or peers, that `copies_max`, `peers_max` or four replicas left no place for.
+    pub refused_total: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    numbers: Numbers,
+    /// By position of the shard in the NAT.
+    parts: Vec<Option<Box<Part>>>,
+    shards_max: usize,
+    shards: usize,
+    queue: VecDeque<ShardIndex>,
+    pub(super) answers: VecDeque<News>,
+    /// Copies that peers ask for.
+    pub(super) wanted: Vec<(PeerIndex, ShardIndex, usize)>,
+    /// Lanes whose records are on their way out.
+    pub(super) forgetting: Vec<(ShardIndex, usize)>,
+    pub(super) counters: ReplicationCounters,
+}
+
+impl State {
+    pub(super) fn new(shards_max: usize) -> Self {
+        Self {
+            numbers: Numbers::new(shards_max),
+            parts: Vec::new(),
+            shards_max,
+            shards: 0,
+            queue: VecDeque::with_capacity(shards_max),
+            answers: VecDeque::new(),
+            wanted: Vec::with_capacity(WANTS_MAX),
+            forgetting: Vec::with_capacity(shards_max),
+            counters: ReplicationCounters::default(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn index(&self, number: ShardId) -> Option<ShardIndex> {
+        self.numbers.get(number.0)
+    }
+
+    #[inline]
+    pub(super) fn part(&self, shard: ShardIndex) -> Option<&Part> {
+        self.parts.get(usize::from(shard.0))?.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn part_mut(&mut self, shard: ShardIndex) -> Option<&mut Part> {
+        self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()
+    }
+
+    pub(super) fn parts(&self) -> impl Iterator<Item = (ShardIndex, &Part)> {
+        let indexes = (0..).map(ShardIndex);
+        indexes.zip(&self.parts).filter_map(|(index, part)| Some((index, part.as_deref()?)))
+    }
+
+    /// Positions that a shard has had.
+    pub(super) fn places(&self) -> usize {
+        self.parts.len()
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.shards < self.shards_max
+    }
+
+    pub(super) fn add(&mut self, shard: ShardIndex, number: ShardId) {
+        let place = usize::from(shard.0);
+        if self.parts.len() <= place {
+            self.parts.resize_with(place + 1, || None);
+        }
+        self.parts[place] = Some(Box::new(Part::new(number)));
+        self.numbers.insert(number.0, shard);
+        self.shards += 1;
+    }
+
+    pub(super) fn remove(&mut self, shard: ShardIndex) {
+        let gone = self.parts.get_mut(usize::from(shard.0)).and_then(Option::take);
+        if let Some(part) = gone {
+            self.numbers.remove(part.number.0);
+            self.forgetting.retain(|&(other, _)| other != shard);
+            self.shards -= 1;
+        }
+    }
+
+    fn queue(&mut self, shard: ShardIndex) -> Option<&mut Part> {
+        let part = self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()?;
+        if !std::mem::replace(&mut part.untold.is_queued, true) {
+            self.queue.push_back(shard);
+        }
+        Some(part)
+    }
+
+    /// Looks whether the copies of a shard are complete, and tells if that has changed.
+    pub(super) fn review(&mut self, shard: ShardIndex, nat: &Nat) {
+        let Some(part) = self.part_mut(shard) else { return };
+        let is_done = part.is_done_now(shard, nat);
+        if std::mem::replace(&mut part.is_done, is_done) != is_done {
+            self.tell_done(shard, is_done);
+        }
+    }
+
+    pub(super) fn tell_done(&mut self, shard: ShardIndex, is_done: bool) {
+        if let Some(part) = self.queue(shard) {
+            part.untold.is_done = Some(is_done);
+        }
+    }
+
+    pub(super) fn tell_granted(&mut self, shard: ShardIndex, lane: usize, since: Epoch) {
+        if let Some(part) = self.queue(shard) {
+            part.untold.granted[lane] = Some(since);
+        }
+    }
+
+    pub(super) fn tell_announced(&mut self, shard: ShardIndex, term: Term) {
+        if let Some(part) = self.queue(shard) {
+            part.announced = part.announced.max(Some(term));
+            part.untold.announced = part.announced;
+        }
+    }
+
+    pub(super) fn next_news(&mut self) -> Option<News> {
+        if let Some(news) = self.answers.pop_front() {
+            return Some(news);
+        }
+        loop {
+            let shard = *self.queue.front()?;
+            let news = self.part_mut(shard).and_then(next_of);
+            if news.is_some() {
+                return news;
+            }
+            self.queue.pop_front();
+            if let Some(part) = self.part_mut(shard) {
+                part.untold.is_queued = false;
+            }
+        }
+    }
+
+    /// A peer asks for a copy.
+    pub(super) fn note_want(&mut self, peer: PeerIndex, shard: ShardIndex, lane: usize) {
+        if self.wanted.len() < WANTS_MAX {
+            self.wanted.push((peer, shard, lane));
+        }
+    }
+}
+
+/// The next of a shard's news: what makes it lose something first.
+fn next_of(part: &mut Part) -> Option<News> {
+    let (shard, untold) = (part.number, &mut part.untold);
+    if let Some(is_done) = untold.is_done.take() {
+        return Some(if is_done { News::CopyDone(shard) } else { News::StreamLost(shard) });
+    }
+    if let Some(term) = untold.announced.take() {
+        return Some(News::Announced { shard, term });
+    }
+    let mut granted = untold.granted.iter_mut().enumerate();
+    granted.find_map(|(lane, since)| Some(News::Granted { shard, lane, since: since.take()? }))
+}

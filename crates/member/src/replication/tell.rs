@@ -1,0 +1,155 @@
+//! Hot. What goes out besides copies: changes from the journal, and what is said of a lane until it is heard.
+
+use weir_nat::{ChangeKind, Nat, ShardIndex};
+use weir_replica::{CopyState, Kind, Lane, Record, ShardId};
+
+use super::Replication;
+use super::part::Part;
+use super::world::kind_of;
+
+/// Changes that one turn tells: twice what two bursts of new flows make. More wait in the journal.
+const CHANGES_MAX: usize = 512;
+
+/// Time between two repetitions of a grant, and between two tries to announce.
+const REPEAT_US: u64 = 100_000;
+
+/// Shards that are looked at each millisecond for what is missing.
+const SHARDS_PER_SWEEP: usize = 64;
+
+/// A message is of no slot.
+fn message<'a>(kind: Kind, number: weir_shard::ShardId, body: &'a [u8]) -> Record<'a> {
+    Record { kind, shard: ShardId(number.0), slot: 0, version: 0, body }
+}
+
+impl Replication {
+    /// Appends what the journal has to the streams of those who keep copies.
+    #[inline]
+    pub(super) fn tell_changes(&mut self, now_us: u64, nat: &mut Nat) {
+        for _ in 0..CHANGES_MAX {
+            let Some((change, length)) = nat.next_change(&mut self.body) else { return };
+            let Some(part) = self.state.part(change.shard) else { continue };
+            let own = &part.lanes[usize::from(change.lane)];
+            let peers = match change.kind {
+                ChangeKind::Touch => own.source.as_slice(),
+                _ => &own.readers[..],
+            };
+            let record = Record {
+                kind: kind_of(change.kind),
+                shard: ShardId(part.number.0),
+                slot: change.slot,
+                version: change.version,
+                body: &self.body[..length],
+            };
+            // Its ticket would tell when the change is on how many replicas.
+            self.endpoint.append(peers, Lane::ALL[usize::from(change.lane)], &record, now_us);
+        }
+    }
+
+    /// Copies whose changes were lost here begin anew.
+    #[inline]
+    pub(super) fn restart_lost(&mut self, nat: &mut Nat) {
+        while let Some((shard, lane)) = nat.take_lost() {
+            let Some(part) = self.state.part(shard) else { continue };
+            for out in &part.lanes[usize::from(lane)].outgoing {
+                self.endpoint.restart_copy(out.copy);
+            }
+            self.state.counters.lanes_lost_total += 1;
+        }
+    }
+
+    /// Peers have asked for copies that they lack. One that is on its way is not begun again.
+    pub(super) fn answer_wants(&mut self) {
+        for (peer, shard, lane) in self.state.wanted.drain(..).collect::<Vec<_>>() {
+            let Some(part) = self.state.part(shard) else { continue };
+            let boot = self.endpoint.boot(peer);
+            let mut copies = part.lanes[lane].outgoing.iter();
+            let copy = copies.find(|out| out.peer == peer && Some(out.boot) == boot);
+            let Some(copy) = copy.map(|out| out.copy) else { continue };
+            let status = self.endpoint.copy_status(copy);
+            if status.is_some_and(|status| status.state == CopyState::Synced) {
+                self.endpoint.restart_copy(copy);
+                self.state.counters.copies_restarted_total += 1;
+            }
+        }
+    }
+
+    /// Grants and announcements that are due.
+    pub(super) fn send_messages(&mut self, now_us: u64, nat: &Nat) {
+        let mut busy = std::mem::take(&mut self.busy);
+        busy.retain(|&shard| {
+            let Some(part) = self.state.part_mut(shard) else { return false };
+            Self::send_grants(&mut self.endpoint, part, now_us, nat);
+            Self::send_announcements(&mut self.endpoint, part, now_us);
+            part.has_messages()
+        });
+        self.busy = busy;
+    }
+
+    /// A grant goes behind everything that was written of the lane, once the peer has the whole of it.
+    fn send_grants(endpoint: &mut weir_replica::Endpoint, part: &mut Part, now_us: u64, nat: &Nat) {
+        for grant in &mut part.grants {
+            let order = grant.order;
+            let (Some(lane), Some(peer)) = (Lane::new(order.lane as u8), endpoint.peer(order.peer))
+            else {
+                continue;
+            };
+            let mut copies = part.lanes[order.lane].outgoing.iter();
+            let copy = copies.find(|out| out.peer == peer && out.boot == order.boot);
+            let status = copy.and_then(|out| endpoint.copy_status(out.copy));
+            let is_there = status.is_some_and(|status| status.state == CopyState::Synced);
+            let (epoch, _) = endpoint.acknowledged(peer, lane);
+            let is_due = grant
+                .sent
+                .is_none_or(|(sent_in, sent_us)| sent_in != epoch || now_us >= sent_us + REPEAT_US);
+            if is_there && is_due && nat.is_told(grant.journal_end) {
+                let body = order.since.0.to_be_bytes();
+                endpoint.append(&[peer], lane, &message(Kind::Grant, part.number, &body), now_us);
+                grant.sent = Some((epoch, now_us));
+            }
+        }
+    }
+
+    fn send_announcements(endpoint: &mut weir_replica::Endpoint, part: &mut Part, now_us: u64) {
+        let lane = Lane::ALL[0];
+        for to in part.announcements.iter_mut().filter(|to| !to.is_delivered) {
+            let Some(peer) = endpoint.peer(to.peer) else { continue };
+            if endpoint.boot(peer) != Some(to.boot) || !endpoint.is_open(peer, lane) {
+                continue;
+            }
+            let ticket = to.ticket.filter(|ticket| !endpoint.is_void(ticket));
+            to.is_delivered = ticket.is_some_and(|ticket| endpoint.replicated_on(&ticket) > 0);
+            if ticket.is_none() {
+                let body = u64::from(to.term.0).to_be_bytes();
+                let record = message(Kind::Announced, part.number, &body);
+                to.ticket = Some(endpoint.append(&[peer], lane, &record, now_us));
+            }
+        }
+    }
+
+    /// Looks at some shards for copies that nobody has begun.
+    pub(super) fn sweep(&mut self, now_us: u64, nat: &Nat) {
+        let places = self.state.places();
+        for _ in 0..SHARDS_PER_SWEEP.min(places) {
+            self.swept = (self.swept + 1) % places;
+            self.sweep_shard(ShardIndex(self.swept as u16), now_us, nat);
+        }
+    }
+
+    fn sweep_shard(&mut self, shard: ShardIndex, now_us: u64, nat: &Nat) {
+        let Some(part) = self.state.part_mut(shard) else { return };
+        let want = message(Kind::Want, part.number, &[]);
+        let (mut has_lapsed, mut wanted) = (false, 0);
+        for (lane, number) in part.lanes.iter_mut().zip(Lane::ALL) {
+            has_lapsed |= lane.has_carry_ended(now_us);
+            let is_full = nat.is_copy_full(shard, number.number());
+            if let Some(source) = lane.next_want(is_full, now_us) {
+                self.endpoint.append(&[source], number, &want, now_us);
+                wanted += 1;
+            }
+        }
+        self.state.counters.copies_wanted_total += wanted;
+        if has_lapsed {
+            self.state.review(shard, nat);
+        }
+    }
+}

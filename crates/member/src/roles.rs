@@ -1,0 +1,352 @@
+//! A node's roles: for each of its workers and shards a role machine, and what follows from them all.
+//!
+//! ```text
+//!   Input                                                                          next_order: of each worker
+//!   store: entries, nodes, file ----+    +-- directory: where each worker is --+   take_changes: for the store
+//!   worker: news, traffic, silences-+--> |                                     +-> wanted_routes: for the guard
+//!   guard: fences, routes out ------+    +-- worker: peers, and a part in     -+   report: for the controller
+//!   time ---------------------------+        each shard: tables, RoleMachine       statuses, counters
+//! ```
+//!
+//! - Everything is a level: orders are differences to what was ordered last, a change is offered again until the entry
+//!   is another one, routes are a numbered list. So whatever is late or lost is made good by what comes next.
+//! - A role begins when the worker has made room, and room is given back when its route is withdrawn.
+//! - A part rests until something happens: its primary's heartbeats are remembered by peer, and handed to the role
+//!   before the next event. So 4,000 quiet shards cost nothing in a slot.
+//! - An entry older than any that was seen is not obeyed. After the store was set back (`Restored`), a shard whose entry
+//!   is older than what was seen here, or another one of the same epoch, obeys none any more: the two histories may give a
+//!   lane to two workers. It is served as before and named in its status.
+//!
+//! Open: how such a shard goes on without a restart. `Rebase` would be a transition that an operator orders: it collects
+//! what each live member holds, and writes the newest of it under an epoch above all that any node has seen, marked as
+//! such, so that members take it although they are in doubt.
+//!
+//! Orders wait here until they are taken, and nothing is left out of them: whoever takes none for long holds a long list.
+//! The lease rule is as punctual as orders are: a worker goes on with its lanes until it is ordered otherwise.
+//! It does no I/O, knows no etcd and no kernel, and does not read a clock.
+
+mod directory;
+mod duties;
+mod input;
+mod offer;
+mod output;
+mod part;
+mod peers;
+mod show;
+mod wants;
+mod worker;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use weir_replica::Fingerprint;
+use weir_shard::role::{Event, Role};
+use weir_shard::{Epoch, Incarnation, NodeId, ShardEntry, ShardId, WorkerId};
+
+pub use directory::{NOBODY, peer_at};
+pub use input::{DesiredShard, Input, LocalWorker, NodeWorker, RolesConfig, RolesOptions, SidesUp};
+pub use output::{Change, Counters, Report, SetBack, ShardStatus, Trouble, WantedRoute};
+
+use part::Part;
+use worker::{Shared, Worker};
+
+use crate::order::Order;
+
+/// The roles of all workers of a node.
+#[derive(Debug)]
+pub struct Roles {
+    node: NodeId,
+    shared: Shared,
+    workers: Vec<Worker>,
+    fingerprint: Option<Fingerprint>,
+    known_epochs: BTreeMap<ShardId, Epoch>,
+    /// Those that were not kept yet. None: to be forgotten.
+    unsaved_epochs: BTreeMap<ShardId, Option<Epoch>>,
+    set_back: BTreeMap<ShardId, SetBack>,
+    /// After a restore: entries and nodes that the store has not told anew.
+    unconfirmed: BTreeSet<ShardId>,
+    unconfirmed_nodes: BTreeSet<NodeId>,
+    /// Desired shards whose entry was deleted.
+    entry_gone: BTreeSet<ShardId>,
+    /// Histories of the store cannot be told from epochs alone any more.
+    was_restored: bool,
+    is_fresh: bool,
+    is_lease_over: bool,
+}
+
+impl Roles {
+    pub fn new(config: RolesConfig) -> Self {
+        let RolesConfig { node, workers, known_epochs, options } = config;
+        let mut shared = Shared {
+            now_ms: 0,
+            options,
+            directory: directory::Directory::default(),
+            desired: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            confirmed_ms: None,
+            counters: Counters::default(),
+        };
+        let own = workers.iter().enumerate().map(|(index, worker)| NodeWorker {
+            index: index as u16,
+            boot_id: worker.boot_id,
+            replication: worker.replication,
+        });
+        let own: Vec<NodeWorker> = own.collect();
+        shared.directory.register(&node, Some(&own));
+        let workers = own.iter().map(|worker| {
+            let id = WorkerId { node: node.clone(), index: worker.index };
+            Worker::new(Incarnation { worker: id, boot_id: worker.boot_id })
+        });
+        Self {
+            workers: workers.collect(),
+            node,
+            shared,
+            fingerprint: None,
+            known_epochs,
+            unsaved_epochs: BTreeMap::new(),
+            set_back: BTreeMap::new(),
+            unconfirmed: BTreeSet::new(),
+            unconfirmed_nodes: BTreeSet::new(),
+            entry_gone: BTreeSet::new(),
+            was_restored: false,
+            is_fresh: false,
+            is_lease_over: false,
+        }
+    }
+
+    /// Takes what happened at `now_ms`, which never goes back.
+    pub fn on(&mut self, now_ms: u64, input: Input) {
+        self.shared.now_ms = now_ms.max(self.shared.now_ms);
+        match input {
+            Input::Desired { shards, fingerprint } => self.desired(shards, fingerprint),
+            Input::Entry { shard, entry } => self.entry(shard, *entry),
+            Input::EntryGone(shard) => {
+                self.entry_gone.insert(shard);
+                self.retire(shard);
+            }
+            Input::Node { node, workers } => self.node(&node, workers.as_deref()),
+            Input::Fresh => self.fresh(),
+            Input::Restored => {
+                (self.was_restored, self.is_fresh) = (true, false);
+                self.unconfirmed = self.shared.entries.keys().copied().collect();
+                self.unconfirmed_nodes = self.shared.directory.registered();
+            }
+            Input::Stale => self.is_fresh = false,
+            Input::Confirmed { asked_ms } => {
+                self.shared.confirmed_ms = self.shared.confirmed_ms.max(Some(asked_ms));
+                self.is_lease_over = false;
+                self.lease(&Event::Confirmed { asked_ms });
+            }
+            Input::Written { shard, is_done } => self.written(shard, is_done),
+            Input::News { worker, news } => {
+                self.one_worker(worker, |it, shared| it.news(shared, news))
+            }
+            Input::Traffic { worker, shards } => {
+                self.one_worker(worker, |it, _| it.traffic(&shards))
+            }
+            Input::Heard { worker, place, silent_ms } => {
+                self.one_worker(worker, |it, shared| it.heard(shared, place, silent_ms));
+            }
+            Input::Sides { worker, sides } => {
+                self.one_worker(worker, |it, shared| it.sides(shared, sides));
+            }
+            Input::Fenced { worker } => self.one_worker(worker, |it, shared| it.fenced(shared)),
+            Input::RoutesOut { worker, number } => {
+                self.one_worker(worker, |it, shared| it.routes_out(shared, number));
+            }
+            Input::Tick => self.tick(),
+        }
+    }
+
+    fn one_worker(&mut self, worker: usize, what: impl FnOnce(&mut Worker, &mut Shared)) {
+        if let Some(worker) = self.workers.get_mut(worker) {
+            what(worker, &mut self.shared);
+        }
+    }
+
+    fn each_worker(&mut self, mut what: impl FnMut(&mut Worker, &mut Shared)) {
+        for worker in &mut self.workers {
+            what(worker, &mut self.shared);
+        }
+    }
+
+    fn desired(&mut self, shards: Vec<DesiredShard>, fingerprint: Fingerprint) {
+        let shards = shards.into_iter().map(|shard| (shard.id, Arc::new(shard)));
+        self.shared.desired = shards.collect();
+        if self.fingerprint != Some(fingerprint) {
+            self.fingerprint = Some(fingerprint);
+            self.each_worker(|worker, _| {
+                worker.orders.push_back(Order::SetFingerprint(fingerprint))
+            });
+        }
+        for shard in self.entry_gone.clone() {
+            self.retire(shard);
+        }
+        self.each_worker(|worker, shared| worker.ask_for_tables(shared));
+    }
+
+    fn entry(&mut self, shard: ShardId, entry: ShardEntry) {
+        self.unconfirmed.remove(&shard);
+        let held = self.shared.entries.get(&shard);
+        if held == Some(&entry) {
+            self.set_back.remove(&shard);
+            self.entry_gone.remove(&shard);
+            return;
+        }
+        let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
+        let offered = entry.epoch();
+        let was_gone = self.entry_gone.contains(&shard);
+        // Who obeys no entry of one history may obey those of another.
+        let is_in_doubt =
+            held.is_some() && (offered == known || was_gone || self.set_back.contains_key(&shard));
+        if offered < known || is_in_doubt {
+            self.shared.counters.entries_refused_total += 1;
+            if self.was_restored || was_gone || held.is_none() {
+                self.set_back.insert(shard, SetBack { known, offered: Some(offered) });
+            }
+            return;
+        }
+        self.set_back.remove(&shard);
+        self.know(shard, Some(offered));
+        self.shared.entries.insert(shard, entry);
+        self.each_worker(|worker, shared| worker.entry_changed(shared, shard));
+    }
+
+    /// The highest epoch that was seen of a shard, which is to be kept. None: it begins anew.
+    fn know(&mut self, shard: ShardId, epoch: Option<Epoch>) {
+        let before = match epoch {
+            Some(epoch) => self.known_epochs.insert(shard, epoch),
+            None => self.known_epochs.remove(&shard),
+        };
+        if before != epoch {
+            self.unsaved_epochs.insert(shard, epoch);
+        }
+    }
+
+    /// A shard without an entry that is not desired any more has ended. One that is desired goes on as it was: an
+    /// entry that is deleted by mistake must not stop anybody.
+    fn retire(&mut self, shard: ShardId) {
+        if self.fingerprint.is_none() || self.shared.desired.contains_key(&shard) {
+            return;
+        }
+        self.entry_gone.remove(&shard);
+        self.set_back.remove(&shard);
+        self.unconfirmed.remove(&shard);
+        self.shared.entries.remove(&shard);
+        self.know(shard, None);
+        self.each_worker(|worker, shared| worker.entry_changed(shared, shard));
+    }
+
+    fn node(&mut self, node: &NodeId, workers: Option<&[NodeWorker]>) {
+        self.unconfirmed_nodes.remove(node);
+        // Of itself a node knows best.
+        if *node != self.node && self.shared.directory.register(node, workers) {
+            self.each_worker(|worker, shared| worker.node_changed(shared, node));
+        }
+    }
+
+    fn fresh(&mut self) {
+        self.is_fresh = true;
+        for shard in std::mem::take(&mut self.unconfirmed) {
+            let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
+            self.set_back.insert(shard, SetBack { known, offered: None });
+        }
+        for node in std::mem::take(&mut self.unconfirmed_nodes) {
+            self.node(&node, None);
+        }
+        // A shard that has ended while this node was away may begin anew.
+        let Shared { entries, desired, .. } = &self.shared;
+        let has_ended =
+            |shard: &&ShardId| !entries.contains_key(*shard) && !desired.contains_key(*shard);
+        let is_sure = self.fingerprint.is_some() && !self.was_restored;
+        let ended = self.known_epochs.keys().filter(has_ended).filter(|_| is_sure);
+        for shard in ended.copied().collect::<Vec<_>>() {
+            self.know(shard, None);
+        }
+    }
+
+    fn lease(&mut self, event: &Event) {
+        self.each_worker(|worker, shared| worker.lease(shared, event));
+    }
+
+    fn written(&mut self, shard: ShardId, is_done: bool) {
+        let Self { workers, shared, .. } = self;
+        if workers.iter_mut().any(|worker| worker.written(shared, shard)) {
+            shared.counters.changes_failed_total += u64::from(!is_done);
+        }
+    }
+
+    fn tick(&mut self) {
+        let lease = self.shared.options.role.lease_ms.zip(self.shared.confirmed_ms);
+        let is_over = lease.is_some_and(|(lease, at_ms)| self.shared.now_ms >= at_ms + lease);
+        if is_over && !self.is_lease_over {
+            self.is_lease_over = true;
+            self.lease(&Event::Tick);
+        }
+        self.each_worker(|worker, shared| worker.tick(shared));
+    }
+
+    /// The next order of a worker; they are to be handed on in this order.
+    pub fn next_order(&mut self, worker: usize) -> Option<Order> {
+        self.workers.get_mut(worker)?.orders.pop_front()
+    }
+
+    /// Changes that are to be written now, `max` at most; `Input::Written` answers each.
+    pub fn take_changes(&mut self, max: usize) -> Vec<Change> {
+        let Self { workers, shared, set_back, .. } = self;
+        let mut changes = Vec::new();
+        for worker in workers {
+            worker.take_changes(shared, set_back, &mut changes, max);
+        }
+        changes
+    }
+
+    /// Number of the routes that a worker wants: it rises when they change. 0: none yet.
+    pub fn routes_number(&self, worker: usize) -> u64 {
+        self.workers.get(worker).map_or(0, |worker| worker.routes_number)
+    }
+
+    /// The routes that a worker wants now, by shard; `Input::RoutesOut` tells when they are out.
+    pub fn wanted_routes(&self, worker: usize) -> Vec<WantedRoute> {
+        self.workers.get(worker).map(Worker::wanted_routes).unwrap_or_default()
+    }
+
+    /// Highest epochs that have changed since the last call, to be kept for the next start. None: forget it.
+    pub fn take_epochs(&mut self) -> BTreeMap<ShardId, Option<Epoch>> {
+        std::mem::take(&mut self.unsaved_epochs)
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.shared.counters
+    }
+
+    /// The store's state is known in full, and as of now.
+    pub fn is_fresh(&self) -> bool {
+        self.is_fresh
+    }
+
+    fn parts(&self) -> impl Iterator<Item = (usize, ShardId, &Part)> {
+        let workers = self.workers.iter().enumerate();
+        workers.flat_map(|(index, worker)| {
+            worker.parts.iter().map(move |(&shard, part)| (index, shard, part))
+        })
+    }
+
+    /// No worker of this node is a primary, or acts as one, or keeps the route of one for the next: it may end. The
+    /// switches may still need a moment to follow.
+    pub fn is_primary_of_nothing(&self) -> bool {
+        self.parts().all(|(_, _, part)| {
+            !matches!(part.role(), Role::Primary | Role::Acting) && !part.keeps_former_route()
+        })
+    }
+
+    /// The store is known, and nothing is under way in any shard of this node.
+    pub fn has_settled(&self) -> bool {
+        self.is_fresh && self.set_back.is_empty() && self.workers.iter().all(Worker::has_settled)
+    }
+
+    /// Shards whose entries are not obeyed since the store was set back, on this node or not.
+    pub fn set_back(&self) -> impl Iterator<Item = (ShardId, SetBack)> {
+        self.set_back.iter().map(|(&shard, &set_back)| (shard, set_back))
+    }
+}

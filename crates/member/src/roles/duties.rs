@@ -1,0 +1,207 @@
+//! From the duties of a role to those of a worker: who copies what to whom, in numbers of peers.
+//!
+//! ```text
+//!   lane       who streams it                              to whom               who has it as a source
+//!   at rest    its owner                                   all other members     all other members
+//!   moving     `from`, to the end; with the grant, the     all other members     members: `from`; `from`: the new
+//!              new owner too                                                     owner, whose changes come next
+//!   frozen     the stand-in: the first member, in rank     all other members     members, but the stand-in
+//!              order, with a full copy that is present
+//! ```
+//!
+//! - A lane is frozen when its writer is neither registered nor heard: a worker that has just died keeps its lanes for
+//!   so long as its registration lasts, since nobody else needs a copy of them until another member is added.
+//! - No source, None, only where nothing is to be awaited: what this worker writes, gives or stands in for. A copy that
+//!   nobody can send yet has the source [`NOBODY`], so that it is never taken for complete.
+
+use weir_shard::role::{Duties, Misses, Role, RoleMachine};
+use weir_shard::{Incarnation, LANES, LaneSet, Member, MemberState, Move, ShardEntry, ShardId};
+
+use super::directory::{Directory, NOBODY};
+use super::peers::Peers;
+use crate::PeerId;
+use crate::order::{CopyOrder, GrantOrder, MissOrder, ShardDuties};
+
+/// What one worker knows of all others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Others<'a> {
+    pub(super) directory: &'a Directory,
+    pub(super) peers: &'a Peers,
+}
+
+impl Others<'_> {
+    fn peer_of(&self, who: &Incarnation) -> Option<PeerId> {
+        self.directory.peer_of(who)
+    }
+
+    fn is_present(&self, who: &Incarnation) -> bool {
+        self.peers.is_present(self.directory, who)
+    }
+}
+
+/// No duty at all.
+pub(super) fn none(shard: ShardId) -> ShardDuties {
+    ShardDuties {
+        shard,
+        serves_hits: false,
+        lanes: LaneSet::EMPTY,
+        misses: MissOrder::Refuse,
+        copies: Vec::new(),
+        sources: [None; LANES],
+        grants: Vec::new(),
+        announced: None,
+    }
+}
+
+/// The duties of a worker as its role has them now. `is_route_out`: the switches have been told its route.
+pub(super) fn of(
+    shard: ShardId,
+    machine: &RoleMachine,
+    is_route_out: bool,
+    others: Others<'_>,
+) -> ShardDuties {
+    let duties = machine.duties();
+    let mut told = none(shard);
+    told.serves_hits = duties.serves_hits;
+    told.lanes = duties.lanes;
+    told.misses = misses(duties, others);
+    let Some(seen) = Seen::of(machine, others) else { return told };
+    told.copies = seen.copies();
+    told.sources = std::array::from_fn(|lane| seen.source(lane));
+    told.grants = seen.grants();
+    if duties.role == Role::Primary && duties.metric.is_some() && is_route_out {
+        let peers = seen.others_reached();
+        let peers = peers.map(|(peer, member)| (peer, boot_of(&member.incarnation)));
+        told.announced = Some((seen.entry.term(), peers.collect()));
+    }
+    told
+}
+
+fn misses(duties: &Duties, others: Others<'_>) -> MissOrder {
+    match &duties.misses {
+        Misses::Create => MissOrder::Create,
+        Misses::Refuse => MissOrder::Refuse,
+        Misses::Redirect(to) => others.peer_of(to).map_or(MissOrder::Refuse, MissOrder::Redirect),
+    }
+}
+
+/// Peers that a worker must know for its duties, whoever is to be reached of the members among them.
+pub(super) fn peers_needed(machine: &RoleMachine, others: Others<'_>) -> Vec<PeerId> {
+    let mut needed = Vec::new();
+    if let MissOrder::Redirect(peer) = misses(machine.duties(), others) {
+        needed.push(peer);
+    }
+    if let Some(seen) = Seen::of(machine, others) {
+        needed.extend(seen.others_reached().map(|(peer, _)| peer));
+    }
+    needed.sort_unstable();
+    needed.dedup();
+    needed
+}
+
+fn boot_of(who: &Incarnation) -> weir_replica::BootId {
+    weir_replica::BootId(who.boot_id.0)
+}
+
+/// An entry as one of its members sees it.
+struct Seen<'a> {
+    entry: &'a ShardEntry,
+    me: &'a Member,
+    duties: &'a Duties,
+    others: Others<'a>,
+    /// Who passes frozen lanes on.
+    stand_in: Option<&'a Member>,
+}
+
+impl<'a> Seen<'a> {
+    /// None for a worker that is no member, or not any more.
+    fn of(machine: &'a RoleMachine, others: Others<'a>) -> Option<Self> {
+        let duties = machine.duties();
+        if matches!(duties.role, Role::None | Role::Leaving) {
+            return None;
+        }
+        let entry = machine.entry()?;
+        let (_, me) = entry.member(machine.incarnation())?;
+        let has_copy = matches!(duties.role, Role::Synced | Role::Acting | Role::Primary);
+        let could = |member: &&Member| {
+            let is_here = if member.seat == me.seat {
+                has_copy
+            } else {
+                others.is_present(&member.incarnation)
+            };
+            member.state == MemberState::Synced && is_here
+        };
+        let stand_in = entry.members().iter().find(could);
+        Some(Self { entry, me, duties, others, stand_in })
+    }
+
+    fn others_reached(&self) -> impl Iterator<Item = (PeerId, &'a Member)> {
+        let others = self.entry.members().iter().filter(|member| member.seat != self.me.seat);
+        others.filter_map(|member| Some((self.others.peer_of(&member.incarnation)?, member)))
+    }
+
+    /// Who has written a lane last as far as the entry tells: its new owner is not known to have begun.
+    fn writer(&self, lane: usize) -> &'a Member {
+        let lane = self.entry.lanes()[lane];
+        let seat = lane.moving.map_or(lane.owner, |moving| moving.from);
+        self.entry.at_seat(seat).expect("an entry's lanes are of its members")
+    }
+
+    fn is_mine(&self, lane: usize) -> bool {
+        self.writer(lane).seat == self.me.seat || self.duties.lanes.contains(lane)
+    }
+
+    /// Lanes of others that this worker passes on as it got them.
+    fn is_passed_on(&self, lane: usize) -> bool {
+        let stands_in = self.stand_in.is_some_and(|member| member.seat == self.me.seat);
+        stands_in && !self.is_mine(lane) && !self.others.is_present(&self.writer(lane).incarnation)
+    }
+
+    fn copies(&self) -> Vec<CopyOrder> {
+        let mine = LaneSet::of(|lane| self.is_mine(lane));
+        let passed_on = LaneSet::of(|lane| self.is_passed_on(lane));
+        let copies = self.others_reached().map(|(peer, member)| {
+            // It may still run and write: nobody else tells it of its own lanes.
+            let its_own = |lane: usize| self.writer(lane).seat == member.seat;
+            let lanes = LaneSet::of(|lane| {
+                mine.contains(lane) || passed_on.contains(lane) && !its_own(lane)
+            });
+            CopyOrder { peer, boot: boot_of(&member.incarnation), lanes }
+        });
+        copies.filter(|copy| !copy.lanes.is_empty()).collect()
+    }
+
+    fn source(&self, lane: usize) -> Option<PeerId> {
+        if self.duties.lanes.contains(lane) {
+            return None;
+        }
+        let state = self.entry.lanes()[lane];
+        let is_given = state.moving.is_some_and(|Move { from, .. }| from == self.me.seat);
+        let writer = if is_given { self.entry.at_seat(state.owner)? } else { self.writer(lane) };
+        if writer.seat == self.me.seat {
+            return None;
+        }
+        let from =
+            |member: &Member| Some(self.others.peer_of(&member.incarnation).unwrap_or(NOBODY));
+        match self.stand_in {
+            _ if self.others.is_present(&writer.incarnation) => from(writer),
+            _ if is_given => None,
+            Some(stand_in) if stand_in.seat == self.me.seat => None,
+            Some(stand_in) => from(stand_in),
+            None => Some(NOBODY),
+        }
+    }
+
+    fn grants(&self) -> Vec<GrantOrder> {
+        let grants = self.duties.grants.iter().filter_map(|grant| {
+            let peer = self.others.peer_of(&grant.to)?;
+            Some(GrantOrder {
+                lane: grant.lane,
+                since: grant.since,
+                peer,
+                boot: boot_of(&grant.to),
+            })
+        });
+        grants.collect()
+    }
+}

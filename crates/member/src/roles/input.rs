@@ -1,0 +1,164 @@
+//! What [`Roles`](crate::Roles) are told.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use weir_replica::{Fingerprint, PeerIndex};
+use weir_shard::role::RoleOptions;
+use weir_shard::{BootId, Epoch, NodeId, ShardEntry, ShardId};
+
+use crate::{News, order::ShardSetup};
+
+/// What a node begins with.
+#[derive(Clone, Debug)]
+pub struct RolesConfig {
+    pub node: NodeId,
+    /// By their positions in the node's configuration.
+    pub workers: Vec<LocalWorker>,
+    /// The highest epoch of each shard that this node has ever seen, kept over its restarts.
+    pub known_epochs: BTreeMap<ShardId, Epoch>,
+    pub options: RolesOptions,
+}
+
+/// This life of a worker of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalWorker {
+    pub boot_id: BootId,
+    /// Where it is reached by others' copies.
+    pub replication: SocketAddrV4,
+}
+
+/// Times of a node's roles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RolesOptions {
+    pub role: RoleOptions,
+    /// A worker that is not registered and was not heard for so long is gone: others pass its lanes on.
+    pub gone_ms: u64,
+    /// A stream that is lost for less than this was no loss: its source has ended, and another one follows.
+    pub lost_stream_ms: u64,
+    /// A peer that no shard needs is kept for so long.
+    pub idle_peer_ms: u64,
+    /// A worker without room for a shard is asked again after so long.
+    pub room_retry_ms: u64,
+    /// A change that was not taken is offered again after so long; doubled each time.
+    pub pause_ms: u64,
+    pub pause_max_ms: u64,
+}
+
+impl Default for RolesOptions {
+    fn default() -> Self {
+        Self {
+            role: RoleOptions::default(),
+            gone_ms: 1_000,
+            lost_stream_ms: 50,
+            idle_peer_ms: 5_000,
+            room_retry_ms: 5_000,
+            pause_ms: 100,
+            pause_max_ms: 2_000,
+        }
+    }
+}
+
+/// A shard of the cluster's file.
+#[derive(Clone, Debug)]
+pub struct DesiredShard {
+    pub id: ShardId,
+    /// Where its homes' packets come in: the tunnel endpoint; in plain mode the address that is steered to.
+    pub access: Ipv4Addr,
+    pub setup: ShardSetup,
+}
+
+impl DesiredShard {
+    /// Whether tables made for the one serve the other.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let (one, two) = (&self.setup.engine, &other.setup.engine);
+        self.access == other.access
+            && (one.endpoint, &one.subscribers) == (two.endpoint, &two.subscribers)
+            && self.setup.nat == other.setup.nat
+    }
+}
+
+/// A worker as its node has registered it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeWorker {
+    pub index: u16,
+    pub boot_id: BootId,
+    pub replication: SocketAddrV4,
+}
+
+/// A worker's ports and gateways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SidesUp {
+    /// Both sides have been up since the start.
+    pub is_ready: bool,
+    pub is_access_up: bool,
+    pub is_internet_up: bool,
+}
+
+/// Something that happened. Workers are named by their positions.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The cluster's file: every shard.
+    Desired {
+        shards: Vec<DesiredShard>,
+        fingerprint: Fingerprint,
+    },
+    /// The store's entry of a shard, in any order and as often as it likes.
+    Entry {
+        shard: ShardId,
+        entry: Box<ShardEntry>,
+    },
+    /// The store has no entry of it any more.
+    EntryGone(ShardId),
+    /// A node's record: all its workers, those without an address left out. None: it is not registered.
+    Node {
+        node: NodeId,
+        workers: Option<Vec<NodeWorker>>,
+    },
+    /// All that the store holds has been handed in.
+    Fresh,
+    /// The store tells another history than before: every entry follows anew, then `Fresh`.
+    Restored,
+    /// No news of the store: what it told may be old.
+    Stale,
+    /// The store was asked at this time, and its answer showed this node registered as it is now;
+    /// every newer entry has been handed in before.
+    Confirmed {
+        asked_ms: u64,
+    },
+    /// How a change ended that was taken from [`Roles::take_changes`](crate::Roles::take_changes).
+    Written {
+        shard: ShardId,
+        is_done: bool,
+    },
+    News {
+        worker: usize,
+        news: News,
+    },
+    /// Shards with translatable packets since the last tick.
+    Traffic {
+        worker: usize,
+        shards: Vec<ShardId>,
+    },
+    /// How long a peer, by its place, has been silent.
+    Heard {
+        worker: usize,
+        place: PeerIndex,
+        silent_ms: u64,
+    },
+    Sides {
+        worker: usize,
+        sides: SidesUp,
+    },
+    /// The guard had fenced the worker: somebody may have taken it for dead.
+    Fenced {
+        worker: usize,
+    },
+    /// The routes of this number, and all before, are in the kernel.
+    RoutesOut {
+        worker: usize,
+        number: u64,
+    },
+    /// Every 10 ms.
+    Tick,
+}

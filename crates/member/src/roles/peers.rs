@@ -1,0 +1,161 @@
+//! The peers of one worker: which it needs, and when it heard each last.
+
+use std::collections::BTreeMap;
+
+use weir_replica::PeerIndex;
+use weir_shard::{BootId, Incarnation};
+
+use super::directory::{Directory, address_of};
+use crate::PeerId;
+use crate::order::Order;
+
+#[derive(Debug, Default)]
+struct Peer {
+    /// Shards that need it.
+    shards: usize,
+    /// When the last shard let go of it.
+    idle_since_ms: u64,
+    session: Option<(PeerIndex, BootId)>,
+    heard_ms: Option<u64>,
+    /// Heard within the time of a silent primary, when it was looked at last.
+    is_heard: bool,
+    /// Heard within the longer time after which it is gone.
+    is_near: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    peers: BTreeMap<PeerId, Peer>,
+    places: BTreeMap<u16, PeerId>,
+}
+
+/// What a new session with a peer tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Met {
+    /// The life that was met there before, if it was another: it is over.
+    pub(super) ended: Option<BootId>,
+}
+
+/// Limits of silence, milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Silence {
+    pub(super) heard_ms: u64,
+    pub(super) near_ms: u64,
+}
+
+impl Peers {
+    /// A shard needs the peer.
+    pub(super) fn hold(&mut self, peer: PeerId, orders: &mut impl Extend<Order>) {
+        let known = self.peers.entry(peer).or_insert_with(|| {
+            orders.extend([Order::AddPeer { peer, address: address_of(peer) }]);
+            Peer::default()
+        });
+        known.shards += 1;
+    }
+
+    /// A shard needs it no more.
+    pub(super) fn release(&mut self, peer: PeerId, now_ms: u64) {
+        if let Some(known) = self.peers.get_mut(&peer) {
+            known.shards -= 1;
+            known.idle_since_ms = now_ms;
+        }
+    }
+
+    /// Lets go of peers that no shard has needed for so long.
+    pub(super) fn forget_idle(
+        &mut self,
+        now_ms: u64,
+        idle_ms: u64,
+        orders: &mut impl Extend<Order>,
+    ) {
+        let is_over = |peer: &Peer| peer.shards == 0 && now_ms >= peer.idle_since_ms + idle_ms;
+        if !self.peers.values().any(is_over) {
+            return;
+        }
+        self.peers.retain(|&id, peer| {
+            let goes = is_over(peer);
+            if goes {
+                orders.extend([Order::RemovePeer(id)]);
+            }
+            !goes
+        });
+        let peers = &self.peers;
+        self.places.retain(|_, peer| peers.contains_key(peer));
+    }
+
+    /// A session with this life is set up, which is a sign of life. None: nobody needs the peer any more.
+    pub(super) fn met(
+        &mut self,
+        peer: PeerId,
+        place: PeerIndex,
+        boot_id: BootId,
+        now_ms: u64,
+    ) -> Option<Met> {
+        let known = self.peers.get_mut(&peer)?;
+        let former = known.session.replace((place, boot_id));
+        if let Some((place, _)) = former
+            && self.places.get(&place.0) == Some(&peer)
+        {
+            self.places.remove(&place.0);
+        }
+        self.places.insert(place.0, peer);
+        known.heard_ms = Some(now_ms);
+        (known.is_heard, known.is_near) = (true, true);
+        let ended = former.map(|(_, former)| former).filter(|former| *former != boot_id);
+        Some(Met { ended })
+    }
+
+    /// Takes how long a peer has been silent; the peer, if it was taken for silent until now.
+    pub(super) fn heard(
+        &mut self,
+        place: PeerIndex,
+        at_ms: u64,
+        now_ms: u64,
+        limits: Silence,
+    ) -> Option<PeerId> {
+        let &id = self.places.get(&place.0)?;
+        let peer = self.peers.get_mut(&id)?;
+        peer.heard_ms = peer.heard_ms.max(Some(at_ms));
+        let was = (peer.is_heard, peer.is_near);
+        peer.is_heard |= now_ms < at_ms + limits.heard_ms;
+        peer.is_near |= now_ms < at_ms + limits.near_ms;
+        (was != (peer.is_heard, peer.is_near)).then_some(id)
+    }
+
+    /// Peers that have fallen silent, or are gone, since the last look.
+    pub(super) fn fallen_silent(&mut self, now_ms: u64, limits: Silence) -> Vec<PeerId> {
+        let mut silent = Vec::new();
+        for (&id, peer) in &mut self.peers {
+            let is_within = |limit_ms| peer.heard_ms.is_some_and(|at_ms| now_ms < at_ms + limit_ms);
+            let is = (is_within(limits.heard_ms), is_within(limits.near_ms));
+            if (peer.is_heard && !is.0) || (peer.is_near && !is.1) {
+                (peer.is_heard, peer.is_near) = is;
+                silent.push(id);
+            }
+        }
+        silent
+    }
+
+    fn in_this_life(&self, directory: &Directory, who: &Incarnation) -> Option<&Peer> {
+        let peer = self.peers.get(&directory.peer_of(who)?)?;
+        peer.session.filter(|(_, boot_id)| *boot_id == who.boot_id)?;
+        Some(peer)
+    }
+
+    /// When this life of a worker was heard last.
+    pub(super) fn heard_ms(&self, directory: &Directory, who: &Incarnation) -> Option<u64> {
+        self.in_this_life(directory, who)?.heard_ms
+    }
+
+    /// Whether this life of a worker goes on as far as can be told: it is registered, or heard.
+    pub(super) fn is_present(&self, directory: &Directory, who: &Incarnation) -> bool {
+        directory.is_registered(who)
+            || self.in_this_life(directory, who).is_some_and(|peer| peer.is_near)
+    }
+
+    /// Each peer that a shard needs, and whether it is heard.
+    pub(super) fn hears(&self) -> impl Iterator<Item = (PeerId, bool)> {
+        let needed = self.peers.iter().filter(|(_, peer)| peer.shards > 0);
+        needed.map(|(&id, peer)| (id, peer.is_near))
+    }
+}

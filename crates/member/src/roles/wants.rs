@@ -1,0 +1,123 @@
+//! What follows from a worker's roles: orders, changes of entries, routes.
+
+use std::collections::BTreeMap;
+
+use weir_shard::ShardId;
+use weir_shard::role::Role;
+
+use super::duties::{self, Others};
+use super::output::{Change, SetBack, WantedRoute};
+use super::part::{Part, Tables};
+use super::worker::{Shared, Worker};
+use crate::order::Order;
+
+impl Worker {
+    /// Orders and wishes as they follow from the role now: only differences are ordered.
+    pub(super) fn renew(&mut self, shared: &Shared, shard: ShardId) {
+        let Some(part) = self.parts.get_mut(&shard) else { return };
+        if part.tables != Tables::There {
+            return;
+        }
+        let others = Others { directory: &shared.directory, peers: &self.peers };
+        let needed = duties::peers_needed(&part.machine, others);
+        for &peer in needed.iter().filter(|peer| !part.peers.contains(peer)) {
+            self.peers.hold(peer, &mut self.orders);
+        }
+        for &peer in part.peers.iter().filter(|peer| !needed.contains(peer)) {
+            self.peers.release(peer, shared.now_ms);
+        }
+        part.peers = needed;
+        let route = part.wanted_route();
+        if route != part.route {
+            self.routes_number += 1;
+            if route.map(|it| it.metric) != part.route.map(|it| it.metric) {
+                part.route_number = self.routes_number;
+            }
+            part.route = route;
+        }
+        let is_route_out = self.routes_out >= part.route_number;
+        let others = Others { directory: &shared.directory, peers: &self.peers };
+        let duties = duties::of(shard, &part.machine, is_route_out, others);
+        if part.ordered.as_ref().unwrap_or(&duties::none(shard)) != &duties {
+            self.orders.push_back(Order::Duties(Box::new(duties.clone())));
+            part.ordered = Some(duties);
+        }
+        if part.machine.duties().write.is_some() {
+            self.wishing.insert(shard);
+        } else {
+            self.wishing.remove(&shard);
+        }
+        if !is_route_out && matches!(part.role(), Role::Primary | Role::None) {
+            self.unannounced.insert(shard);
+        } else {
+            self.unannounced.remove(&shard);
+        }
+        if part.role() == Role::None && !part.is_member() && is_route_out && !part.offer.is_out() {
+            part.tables = Tables::Going;
+            self.orders.push_back(Order::RemoveShard(shard));
+        }
+    }
+
+    pub(super) fn routes_out(&mut self, shared: &Shared, number: u64) {
+        self.routes_out = self.routes_out.max(number.min(self.routes_number));
+        for shard in std::mem::take(&mut self.unannounced) {
+            self.renew(shared, shard);
+        }
+    }
+
+    /// Adds changes that parts want now to a list, up to `max`, of shards that are not in doubt.
+    pub(super) fn take_changes(
+        &mut self,
+        shared: &mut Shared,
+        in_doubt: &BTreeMap<ShardId, SetBack>,
+        changes: &mut Vec<Change>,
+        max: usize,
+    ) {
+        for &shard in self.wishing.iter().filter(|shard| !in_doubt.contains_key(shard)) {
+            if changes.len() >= max {
+                return;
+            }
+            let Some(part) = self.parts.get_mut(&shard) else { continue };
+            let Some(at) = part.machine.entry().map(|entry| entry.epoch()) else { continue };
+            let Some(wanted) = &part.machine.duties().write else { continue };
+            if part.offer.take(shared.now_ms, at, wanted, &shared.options) {
+                changes.push(Change { shard, at, transition: wanted.clone() });
+                shared.counters.changes_total += 1;
+            }
+        }
+    }
+
+    /// How the change ended that this worker had wanted. False: it had not.
+    pub(super) fn written(&mut self, shared: &Shared, shard: ShardId) -> bool {
+        let Some(part) = self.parts.get_mut(&shard).filter(|part| part.offer.is_out()) else {
+            return false;
+        };
+        part.offer.answered(shared.now_ms, &shared.options);
+        self.renew(shared, shard);
+        true
+    }
+
+    pub(super) fn wanted_routes(&self) -> Vec<WantedRoute> {
+        let routes = self.parts.values().filter_map(|part| {
+            let route = part.route?;
+            let shard = part.shard.clone()?;
+            Some(WantedRoute { shard, metric: route.metric, is_last_copy: route.is_last_copy })
+        });
+        routes.collect()
+    }
+
+    /// Nothing is under way: neither tables, nor a copy, nor a lane, nor a route.
+    pub(super) fn has_settled(&self) -> bool {
+        let is_at_rest = |part: &Part| {
+            let is_moving = part.machine.entry().is_none_or(|entry| entry.is_moving());
+            match part.role() {
+                _ if part.tables != Tables::There || is_moving => false,
+                Role::Primary => true,
+                Role::Synced => !part.keeps_former_route(),
+                _ => false,
+            }
+        };
+        let is_idle = self.wishing.is_empty() && self.routes_out == self.routes_number;
+        is_idle && self.parts.values().all(is_at_rest)
+    }
+}

@@ -1,0 +1,354 @@
+//! One worker of the node: its parts in all shards, and what is ordered of it.
+//!
+//! A part lasts from the entry that names this life of the worker until its tables are gone again:
+//!
+//! ```text
+//!   entry names us --> AddShard --> ShardAdded: now the role begins --> ... --> no role --> routes withdrawn
+//!                          ^              |                                                     |
+//!                          +-- refused: later again            part ends <-- ShardRemoved <-- RemoveShard
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use weir_replica::PeerIndex;
+use weir_shard::role::{Event, Ports, Role, RoleMachine};
+use weir_shard::{Epoch, Incarnation, NodeId, ShardEntry, ShardId};
+
+use super::directory::Directory;
+use super::duties::Others;
+use super::input::{DesiredShard, RolesOptions, SidesUp};
+use super::output::Counters;
+use super::part::{Part, Tables};
+use super::peers::{Peers, Silence};
+use crate::order::Order;
+use crate::{News, PeerId};
+
+/// What the parts of all workers share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) now_ms: u64,
+    pub(super) options: RolesOptions,
+    pub(super) directory: Directory,
+    pub(super) desired: BTreeMap<ShardId, Arc<DesiredShard>>,
+    /// The newest entry of each shard that is to be obeyed.
+    pub(super) entries: BTreeMap<ShardId, ShardEntry>,
+    /// The store was asked at this time and confirmed this node.
+    pub(super) confirmed_ms: Option<u64>,
+    pub(super) counters: Counters,
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    me: Incarnation,
+    pub(super) parts: BTreeMap<ShardId, Part>,
+    pub(super) peers: Peers,
+    pub(super) orders: VecDeque<Order>,
+    ports: Ports,
+    pub(super) is_fenced: bool,
+    /// Counts the changes of the wanted routes.
+    pub(super) routes_number: u64,
+    /// Up to which they are in the kernel.
+    pub(super) routes_out: u64,
+    /// Parts that wait for the next slot.
+    restless: BTreeSet<ShardId>,
+    /// Parts without tables.
+    homeless: BTreeSet<ShardId>,
+    /// Parts that want to change their entry.
+    pub(super) wishing: BTreeSet<ShardId>,
+    /// Parts that wait until their routes are out.
+    pub(super) unannounced: BTreeSet<ShardId>,
+}
+
+impl Worker {
+    pub(super) fn new(me: Incarnation) -> Self {
+        Self {
+            me,
+            parts: BTreeMap::new(),
+            peers: Peers::default(),
+            orders: VecDeque::new(),
+            ports: Ports::NotReady,
+            is_fenced: false,
+            routes_number: 0,
+            routes_out: 0,
+            restless: BTreeSet::new(),
+            homeless: BTreeSet::new(),
+            wishing: BTreeSet::new(),
+            unannounced: BTreeSet::new(),
+        }
+    }
+
+    /// The entry of a shard as it is obeyed now, or that there is none any more.
+    pub(super) fn entry_changed(&mut self, shared: &mut Shared, shard: ShardId) {
+        let entry = shared.entries.get(&shard);
+        let names_us = entry.is_some_and(|entry| entry.member(&self.me).is_some());
+        let Some(part) = self.parts.get_mut(&shard) else {
+            if names_us && !self.is_fenced {
+                self.begin(shared, shard);
+            }
+            return;
+        };
+        match (&part.tables, entry) {
+            (Tables::There, Some(entry)) => {
+                let event = Event::Entry(Box::new(entry.clone()));
+                self.tell(shared, shard, event);
+            }
+            (Tables::There, None) => {
+                part.machine = new_machine(&self.me, shared);
+                self.introduce(shared, shard);
+                self.renew(shared, shard);
+            }
+            (Tables::Missing { .. }, _) if !names_us => self.end(shard),
+            // What has become of it is looked at when the worker has answered.
+            (Tables::Missing { .. } | Tables::Asked | Tables::Going, _) => {}
+        }
+    }
+
+    fn begin(&mut self, shared: &Shared, shard: ShardId) {
+        let part = Part::new(new_machine(&self.me, shared), shared.now_ms);
+        self.parts.insert(shard, part);
+        self.homeless.insert(shard);
+        self.ask_for_tables(shared);
+    }
+
+    fn end(&mut self, shard: ShardId) {
+        self.parts.remove(&shard);
+        for set in
+            [&mut self.restless, &mut self.homeless, &mut self.wishing, &mut self.unannounced]
+        {
+            set.remove(&shard);
+        }
+    }
+
+    /// Asks for tables for all parts whose shard is known and whose time has come.
+    pub(super) fn ask_for_tables(&mut self, shared: &Shared) {
+        if self.is_fenced {
+            return;
+        }
+        let Self { homeless, parts, orders, .. } = self;
+        homeless.retain(|id| {
+            let Some(part) = parts.get_mut(id) else { return false };
+            let Tables::Missing { ask_ms, .. } = part.tables else { return false };
+            let Some(shard) = shared.desired.get(id).filter(|_| shared.now_ms >= ask_ms) else {
+                return true;
+            };
+            part.shard = Some(shard.clone());
+            part.tables = Tables::Asked;
+            orders.push_back(Order::AddShard(Box::new(shard.setup.clone())));
+            false
+        });
+    }
+
+    pub(super) fn news(&mut self, shared: &mut Shared, news: News) {
+        match news {
+            News::ShardAdded(shard) => self.tables_are_there(shared, shard),
+            News::ShardRefused { shard, why } => {
+                if let Some(part) = self.part_with(shard, &Tables::Asked) {
+                    let ask_ms = shared.now_ms + shared.options.room_retry_ms;
+                    part.tables = Tables::Missing { ask_ms, refused: Some(why) };
+                    self.homeless.insert(shard);
+                    self.entry_changed(shared, shard);
+                }
+            }
+            News::ShardRemoved(shard) => {
+                if self.part_with(shard, &Tables::Going).is_some() {
+                    self.end(shard);
+                    self.entry_changed(shared, shard);
+                }
+            }
+            News::PeerMet { peer, place, boot } => {
+                let boot_id = weir_shard::BootId(boot.0);
+                let Some(met) = self.peers.met(peer, place, boot_id, shared.now_ms) else { return };
+                if let Some(ended) = met.ended {
+                    shared.directory.end(peer, ended);
+                }
+                self.peer_changed(shared, peer);
+            }
+            News::CopyDone(shard) => {
+                // What was complete before this worker left is worth nothing when it comes back.
+                let part = self.part_with(shard, &Tables::There);
+                let Some(part) = part.filter(|part| part.is_member()) else { return };
+                part.lost_ms = None;
+                self.tell(shared, shard, Event::CopyDone);
+            }
+            // When its source ends, a lane is no worse than before, but the worker cannot know: it gets time to be
+            // ordered another source.
+            News::StreamLost(shard) => {
+                if let Some(part) = self.part_with(shard, &Tables::There) {
+                    part.lost_ms.get_or_insert(shared.now_ms);
+                    self.restless.insert(shard);
+                }
+            }
+            News::Granted { shard, lane, since } => {
+                self.tell(shared, shard, Event::Granted { lane, since });
+            }
+            News::Announced { shard, term } => self.tell(shared, shard, Event::Announced { term }),
+        }
+    }
+
+    fn part_with(&mut self, shard: ShardId, tables: &Tables) -> Option<&mut Part> {
+        self.parts.get_mut(&shard).filter(|part| part.tables == *tables)
+    }
+
+    fn tables_are_there(&mut self, shared: &mut Shared, shard: ShardId) {
+        let Some(part) = self.part_with(shard, &Tables::Asked) else { return };
+        part.tables = Tables::There;
+        self.introduce(shared, shard);
+        self.entry_changed(shared, shard);
+        self.renew(shared, shard);
+    }
+
+    /// What a new role has to know of its worker.
+    fn introduce(&mut self, shared: &mut Shared, shard: ShardId) {
+        self.tell(shared, shard, Event::Ports(self.ports));
+        if let Some(asked_ms) = shared.confirmed_ms {
+            self.tell(shared, shard, Event::Confirmed { asked_ms });
+        }
+        if self.is_fenced {
+            self.tell(shared, shard, Event::Fenced);
+        }
+    }
+
+    /// Hands an event to the role of a shard whose tables are there, and does what follows.
+    fn tell(&mut self, shared: &mut Shared, shard: ShardId, event: Event) {
+        let Some(part) = self.parts.get_mut(&shard) else { return };
+        if part.tables != Tables::There {
+            return;
+        }
+        let is_entry = matches!(event, Event::Entry(_));
+        let role = part.role();
+        let former = part.primary().filter(|_| is_entry).cloned();
+        let others = Others { directory: &shared.directory, peers: &self.peers };
+        let actions = part.take(shared.now_ms, event, others);
+        count_failover(&mut shared.counters, part, role, former);
+        if part.is_restless(shared.now_ms, &shared.options) {
+            self.restless.insert(shard);
+        } else {
+            self.restless.remove(&shard);
+        }
+        if is_entry || !actions.is_empty() {
+            self.renew(shared, shard);
+        }
+    }
+
+    fn tell_all(&mut self, shared: &mut Shared, event: &Event) {
+        let shards: Vec<ShardId> = self.parts.keys().copied().collect();
+        for shard in shards {
+            self.tell(shared, shard, event.clone());
+        }
+    }
+
+    /// A node has registered otherwise than before, or not any more.
+    pub(super) fn node_changed(&mut self, shared: &Shared, node: &NodeId) {
+        let is_there = |part: &Part| {
+            let mut members = part.machine.entry().into_iter().flat_map(ShardEntry::members);
+            members.any(|member| member.incarnation.worker.node == *node)
+        };
+        let shards = self.parts.iter().filter(|(_, part)| is_there(part));
+        for shard in shards.map(|(&shard, _)| shard).collect::<Vec<_>>() {
+            self.renew(shared, shard);
+        }
+    }
+
+    /// A peer is heard again or not any more: those that it is primary of are told, and what others copy may change.
+    fn peer_changed(&mut self, shared: &mut Shared, peer: PeerId) {
+        let of_peer = |(&shard, part): (&ShardId, &Part)| {
+            part.peers.binary_search(&peer).is_ok().then_some(shard)
+        };
+        let shards: Vec<ShardId> = self.parts.iter().filter_map(of_peer).collect();
+        for shard in shards {
+            if let Some(part) = self.parts.get_mut(&shard) {
+                part.stir(shared.now_ms);
+            }
+            self.tell(shared, shard, Event::Tick);
+            self.renew(shared, shard);
+        }
+    }
+
+    pub(super) fn heard(&mut self, shared: &mut Shared, place: PeerIndex, silent_ms: u64) {
+        let at_ms = shared.now_ms.saturating_sub(silent_ms);
+        let changed = self.peers.heard(place, at_ms, shared.now_ms, silence(&shared.options));
+        if let Some(peer) = changed {
+            self.peer_changed(shared, peer);
+        }
+    }
+
+    pub(super) fn traffic(&mut self, shards: &[ShardId]) {
+        for shard in shards {
+            if let Some(part) = self.parts.get_mut(shard)
+                && part.counts_packets()
+            {
+                part.has_packets = true;
+                self.restless.insert(*shard);
+            }
+        }
+    }
+
+    pub(super) fn sides(&mut self, shared: &mut Shared, sides: SidesUp) {
+        let ports = match (sides.is_ready, sides.is_access_up && sides.is_internet_up) {
+            (false, _) => Ports::NotReady,
+            (true, true) => Ports::Ready,
+            (true, false) => Ports::Broken,
+        };
+        if ports != self.ports {
+            self.ports = ports;
+            self.tell_all(shared, &Event::Ports(ports));
+        }
+    }
+
+    pub(super) fn fenced(&mut self, shared: &mut Shared) {
+        self.is_fenced = true;
+        self.tell_all(shared, &Event::Fenced);
+    }
+
+    /// The lease rule needs every confirmation, and a look at the clock when one is missing.
+    pub(super) fn lease(&mut self, shared: &mut Shared, event: &Event) {
+        if shared.options.role.lease_ms.is_some() {
+            self.tell_all(shared, event);
+        }
+    }
+
+    pub(super) fn tick(&mut self, shared: &mut Shared) {
+        for peer in self.peers.fallen_silent(shared.now_ms, silence(&shared.options)) {
+            self.peer_changed(shared, peer);
+        }
+        for shard in std::mem::take(&mut self.restless) {
+            let Some(part) = self.parts.get_mut(&shard) else { continue };
+            let event = part.slot();
+            let is_lost = part.is_stream_lost(shared.now_ms, &shared.options);
+            self.tell(shared, shard, event);
+            if is_lost {
+                self.tell(shared, shard, Event::StreamLost);
+            }
+        }
+        self.ask_for_tables(shared);
+        let idle_ms = shared.options.idle_peer_ms;
+        self.peers.forget_idle(shared.now_ms, idle_ms, &mut self.orders);
+    }
+}
+
+/// A role without an entry: which entries are too old is decided before they come here.
+fn new_machine(me: &Incarnation, shared: &Shared) -> RoleMachine {
+    RoleMachine::new(me.clone(), Epoch(0), shared.options.role.clone())
+}
+
+fn silence(options: &RolesOptions) -> Silence {
+    Silence { heard_ms: options.role.silence_ms, near_ms: options.gone_ms }
+}
+
+fn count_failover(counters: &mut Counters, part: &Part, before: Role, former: Option<Incarnation>) {
+    match (before, part.role()) {
+        (Role::Synced, Role::Acting) => counters.failovers_silence_total += 1,
+        (Role::Synced, Role::Primary) => {
+            let entry = part.machine.entry();
+            let is_member = former
+                .is_some_and(|former| entry.is_some_and(|entry| entry.member(&former).is_some()));
+            if is_member {
+                counters.failovers_promoted_total += 1;
+            } else {
+                counters.failovers_fenced_total += 1;
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,196 @@
+//! Lanes: whose they are when a worker dies, when they move, when one comes back, when the writer's word begins anew.
+
+use weir_member::{News, Order};
+use weir_shard::ShardId;
+
+use crate::network::Faults;
+use crate::plan::{Lane, Plan};
+use crate::site::setup;
+use crate::worker::{Cluster, SHARD};
+
+fn all_done(cluster: &mut Cluster, plan: &Plan) {
+    let members = plan.members.clone();
+    cluster.run_until("all copies are there", |cluster| {
+        members.iter().all(|&member| cluster.is_done(member))
+    });
+}
+
+/// Flows at all members, about `count` of them.
+fn open(cluster: &mut Cluster, plan: &Plan, first_port: u16, count: u32) {
+    for turn in 0..count {
+        for (place, &member) in plan.members.iter().enumerate() {
+            cluster.up(member, turn % 60 + 60 * place as u32, first_port + (turn / 60) as u16);
+        }
+        cluster.step();
+    }
+}
+
+/// The other serves every flow at once as before, then creates in all lanes, and gives no port twice.
+#[test]
+fn a_dead_workers_flows_and_lanes_are_taken_over() {
+    for (seed, faults) in [(11, Faults::NONE), (12, Faults::MANY)] {
+        let mut cluster = Cluster::new(2, seed, faults);
+        let mut plan = Plan::new(&[0, 1]);
+        plan.order(&mut cluster);
+        all_done(&mut cluster, &plan);
+        open(&mut cluster, &plan, 5_000, 2_000);
+        cluster.run(300_000);
+        let flows = cluster.given.clone();
+        assert_eq!(flows.len(), 4_000);
+        cluster.kill(0);
+        for flow in flows.values() {
+            let home = flow.outer - u32::from_be_bytes([10, 200, 0, 1]);
+            assert_eq!(cluster.up(1, home, flow.inside_port), Some(*flow), "as it was");
+        }
+        // Its own lane has room for some, the dead one's for the others.
+        open(&mut cluster, &Plan::new(&[1]), 7_000, 500);
+        plan.fence(&mut cluster, 0, 1);
+        plan.order(&mut cluster);
+        open(&mut cluster, &plan, 8_000, 3_000);
+        assert!(cluster.flows(1) > 7_000, "{} flows", cluster.flows(1));
+        let lanes = [0_u16, 1].map(|rest| {
+            cluster.given.keys().filter(|(_, port)| (port / 64 % 8 == 0) == (rest == 0)).count()
+        });
+        assert!(
+            lanes.iter().all(|&count| count > 500),
+            "of both its own and the others: {lanes:?}"
+        );
+    }
+}
+
+/// Lanes move to and fro under traffic. A grant comes after all that was written; the third stays complete.
+#[test]
+fn a_grant_moves_a_lane() {
+    for (seed, faults) in [(21, Faults::NONE), (22, Faults::MANY), (23, Faults::MANY)] {
+        let mut cluster = Cluster::new(3, seed, faults);
+        let mut plan = Plan::new(&[0, 1, 2]);
+        plan.order(&mut cluster);
+        all_done(&mut cluster, &plan);
+        for (round, (lane, to)) in [(4, 1), (5, 2), (4, 2), (0, 0), (4, 0)].into_iter().enumerate()
+        {
+            let lost = cluster.worker(3 - 1).news.len();
+            plan.move_lane(lane, to);
+            // The orders come one after the other.
+            for &member in &plan.members.clone() {
+                plan.order_one(&mut cluster, member);
+                open(&mut cluster, &plan, 5_000 + 100 * round as u16, 60);
+            }
+            cluster.run_until("the lane has moved", |cluster| {
+                plan.settle_moves(cluster);
+                plan.lanes[lane].from.is_none()
+            });
+            open(&mut cluster, &plan, 5_050 + 100 * round as u16, 60);
+            let lost = cluster.worker(2).news[lost..].contains(&News::StreamLost(ShardId(SHARD)));
+            assert!(!lost, "a move costs nobody his copy");
+        }
+        cluster.run(500_000);
+        all_done(&mut cluster, &plan);
+        cluster.check_equal();
+        for worker in 0..3 {
+            let granted = |news: &&News| matches!(news, News::Granted { .. });
+            assert!(cluster.worker(worker).news.iter().filter(granted).count() > 0);
+        }
+    }
+}
+
+/// A worker comes back with nothing: it is copied to, gets lanes, and goes on above what was written before.
+#[test]
+fn a_worker_comes_back() {
+    for (seed, faults) in [(31, Faults::NONE), (32, Faults::MANY)] {
+        let mut cluster = Cluster::new(2, seed, faults);
+        let mut plan = Plan::new(&[0, 1]);
+        plan.order(&mut cluster);
+        open(&mut cluster, &plan, 5_000, 1_000);
+        all_done(&mut cluster, &plan);
+        cluster.run(200_000);
+        for round in 0..3_u16 {
+            let (gone, stays) = (usize::from(round % 2), usize::from(1 - round % 2));
+            cluster.kill(gone);
+            plan.fence(&mut cluster, gone, stays);
+            plan.order(&mut cluster);
+            open(&mut cluster, &plan, 6_000 + 1_000 * round, 300);
+            cluster.start(gone);
+            cluster.order(gone, Order::AddShard(Box::new(setup(SHARD))));
+            plan.members.push(gone);
+            plan.order(&mut cluster);
+            cluster.run_until("the copy is there", |cluster| cluster.is_done(gone));
+            let boot = cluster.boot(gone);
+            let met = |news: &News| matches!(news, News::PeerMet { boot: met, .. } if *met == boot);
+            assert!(cluster.worker(stays).news.iter().any(met));
+            plan.move_lane(3, gone);
+            plan.move_lane(6, gone);
+            plan.order(&mut cluster);
+            cluster.run_until("the lanes are given", |cluster| {
+                plan.settle_moves(cluster);
+                plan.lanes.iter().all(|lane| lane.from.is_none())
+            });
+            open(&mut cluster, &plan, 6_500 + 1_000 * round, 300);
+            cluster.run(500_000);
+            cluster.check_equal();
+        }
+    }
+}
+
+/// The primary passes on what it has of a dead worker's lanes, before anybody fences it.
+#[test]
+fn frozen_lanes_are_passed_on() {
+    let mut cluster = Cluster::new(3, 41, Faults::MANY);
+    let mut plan = Plan::new(&[0, 1]);
+    plan.order(&mut cluster);
+    all_done(&mut cluster, &plan);
+    open(&mut cluster, &plan, 5_000, 500);
+    cluster.run(300_000);
+    cluster.kill(0);
+    plan.members = vec![1, 2];
+    plan.order(&mut cluster);
+    open(&mut cluster, &Plan::new(&[1]), 7_000, 100);
+    cluster.run_until("the third has it all", |cluster| cluster.is_done(2));
+    cluster.run(300_000);
+    cluster.check_equal();
+    assert!(cluster.flows(2) > 1_000);
+    // Now the passer dies, too; the third has them all.
+    plan.fence(&mut cluster, 0, 1);
+    plan.order(&mut cluster);
+    open(&mut cluster, &plan, 8_000, 100);
+    cluster.run(300_000);
+    cluster.kill(1);
+    plan.fence(&mut cluster, 1, 2);
+    plan.order(&mut cluster);
+    open(&mut cluster, &plan, 9_000, 500);
+    assert!(cluster.flows(2) > 1_500);
+}
+
+/// The only one with lanes lost everything and writes anew, with lower versions than a copy has. The copy goes.
+#[test]
+fn a_writer_that_begins_anew_is_believed() {
+    let mut cluster = Cluster::new(2, 51, Faults::MANY);
+    let mut plan = Plan::new(&[0, 1]);
+    for lane in &mut plan.lanes {
+        *lane = Lane { owner: 0, from: None };
+    }
+    // Each time that lanes are taken, their versions leap.
+    for _ in 0..10 {
+        let none = crate::worker::no_duties(SHARD);
+        cluster.duties(0, none);
+        plan.order_one(&mut cluster, 0);
+    }
+    plan.order(&mut cluster);
+    open(&mut cluster, &Plan::new(&[0]), 5_000, 600);
+    cluster.run_until("the copy is there", |cluster| cluster.is_done(1));
+    let old = cluster.flows(1);
+    cluster.kill(0);
+    cluster.run(100_000);
+    cluster.given.clear();
+    cluster.start(0);
+    cluster.order(0, Order::AddShard(Box::new(setup(SHARD))));
+    plan.order_one(&mut cluster, 0);
+    open(&mut cluster, &Plan::new(&[0]), 6_000, 50);
+    plan.order_one(&mut cluster, 1);
+    cluster.run_until("the old one is lost", |cluster| !cluster.is_done(1));
+    cluster.run_until("the new one is there", |cluster| cluster.is_done(1));
+    open(&mut cluster, &Plan::new(&[0]), 6_100, 50);
+    cluster.run(500_000);
+    assert!(old > 500 && cluster.flows(1) == 100);
+    cluster.check_equal();
+    assert_eq!(cluster.worker(1).status().counters.lanes_forgotten_total, 8);
+}

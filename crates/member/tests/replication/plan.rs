@@ -1,0 +1,148 @@
+//! Who has which lane: the map of one shard, and the duties that follow from it.
+
+use weir_member::order::{CopyOrder, GrantOrder, MissOrder, ShardDuties};
+use weir_member::{News, Order};
+use weir_shard::{Epoch, LANES, LaneSet, ShardId};
+
+use crate::worker::{Cluster, SHARD, no_duties, peer_id};
+
+/// A lane's owner and, while it moves, from whom and since when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lane {
+    pub(crate) owner: usize,
+    pub(crate) from: Option<(usize, u64)>,
+}
+
+/// The map of the shard: members, the primary first.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) members: Vec<usize>,
+    pub(crate) lanes: [Lane; LANES],
+    pub(crate) epoch: u64,
+}
+
+impl Plan {
+    /// The first member has all lanes but one for each of the others: lane 0 for the second, and so on.
+    pub(crate) fn new(members: &[usize]) -> Self {
+        let owner = |lane: usize| *members.get(lane + 1).unwrap_or(&members[0]);
+        let lanes = std::array::from_fn(|lane| Lane { owner: owner(lane), from: None });
+        Self { members: members.to_vec(), lanes, epoch: 1 }
+    }
+
+    pub(crate) fn move_lane(&mut self, lane: usize, to: usize) {
+        self.epoch += 1;
+        let from = self.lanes[lane].owner;
+        self.lanes[lane] = Lane { owner: to, from: Some((from, self.epoch)) };
+    }
+
+    /// A move is over.
+    pub(crate) fn rest(&mut self, lane: usize) {
+        self.epoch += 1;
+        self.lanes[lane].from = None;
+    }
+
+    /// The lanes of a fenced worker are another's, as the heir knows them.
+    pub(crate) fn fence(&mut self, cluster: &mut Cluster, gone: usize, heir: usize) {
+        let is_of = |lane: usize| {
+            let Lane { owner, from } = self.lanes[lane];
+            owner == gone || from.is_some_and(|(from, _)| from == gone)
+        };
+        let lanes = LaneSet((0..LANES).fold(0, |set, lane| set | u8::from(is_of(lane)) << lane));
+        self.epoch += 1;
+        self.members.retain(|&member| member != gone);
+        for lane in &mut self.lanes {
+            let giver = lane.from.map(|(from, _)| from);
+            if giver == Some(gone) || (lane.owner == gone && giver.is_none()) {
+                // Whoever wrote it last is gone: the owner writes, or the heir.
+                let owner = if lane.owner == gone { heir } else { lane.owner };
+                *lane = Lane { owner, from: None };
+            } else if lane.owner == gone {
+                // Its taker is gone before it got it, or after: it goes on from the giver.
+                *lane = Lane { owner: giver.expect("it moved"), from: None };
+            }
+        }
+        for lane in lanes.iter() {
+            cluster.forget_lost(LaneSet::EMPTY.with(lane), self.lanes[lane].owner);
+        }
+    }
+
+    fn writes(&self, cluster: &mut Cluster, worker: usize, lane: usize) -> bool {
+        let Lane { owner, from } = self.lanes[lane];
+        let mut has_grant = |since: u64| {
+            cluster.worker(worker).news.iter().any(|news| {
+                *news == News::Granted { shard: ShardId(SHARD), lane, since: Epoch(since) }
+            })
+        };
+        owner == worker && from.is_none_or(|(_, since)| has_grant(since))
+    }
+
+    /// What a member does by this map.
+    pub(crate) fn duties(&self, cluster: &mut Cluster, worker: usize) -> ShardDuties {
+        let lanes =
+            LaneSet((0..LANES).fold(0, |lanes, lane| {
+                lanes | u8::from(self.writes(cluster, worker, lane)) << lane
+            }));
+        let others = self.members.iter().copied().filter(|&other| other != worker);
+        let is_primary = self.members[0] == worker;
+        let frozen = |lane: &usize| !cluster.is_alive(self.lanes[*lane].owner);
+        let passed = (0..LANES).filter(frozen).filter(|_| is_primary);
+        let copied = passed.fold(lanes, LaneSet::with);
+        let mut sources = [None; LANES];
+        for (lane, source) in sources.iter_mut().enumerate() {
+            let Lane { owner, from } = self.lanes[lane];
+            let writer = if owner == worker { from.map_or(owner, |(from, _)| from) } else { owner };
+            let is_frozen = !cluster.is_alive(writer);
+            let giver = if is_frozen { self.members[0] } else { writer };
+            *source = (giver != worker && !lanes.contains(lane)).then(|| peer_id(giver));
+        }
+        let copies = others.map(|other| CopyOrder {
+            peer: peer_id(other),
+            boot: cluster.boot(other),
+            lanes: copied,
+        });
+        let gives = |lane: usize| {
+            let Lane { owner, from: Some((from, since)) } = self.lanes[lane] else { return None };
+            (from == worker).then(|| GrantOrder {
+                lane,
+                since: Epoch(since),
+                peer: peer_id(owner),
+                boot: cluster.boot(owner),
+            })
+        };
+        ShardDuties {
+            serves_hits: true,
+            lanes,
+            misses: MissOrder::Create,
+            copies: copies.collect(),
+            sources,
+            grants: (0..LANES).filter_map(gives).collect(),
+            ..no_duties(SHARD)
+        }
+    }
+
+    /// Orders every member that lives what follows.
+    pub(crate) fn order(&self, cluster: &mut Cluster) {
+        for &member in &self.members {
+            self.order_one(cluster, member);
+        }
+    }
+
+    pub(crate) fn order_one(&self, cluster: &mut Cluster, member: usize) {
+        if cluster.is_alive(member) {
+            let duties = self.duties(cluster, member);
+            cluster.order(member, Order::Duties(Box::new(duties)));
+        }
+    }
+
+    /// Moves whose taker writes are over.
+    pub(crate) fn settle_moves(&mut self, cluster: &mut Cluster) {
+        for lane in 0..LANES {
+            let owner = self.lanes[lane].owner;
+            let is_moving = self.lanes[lane].from.is_some();
+            if is_moving && cluster.is_alive(owner) && self.writes(cluster, owner, lane) {
+                self.rest(lane);
+                self.order(cluster);
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Random histories: lanes move, workers die, come back and are parted, while flows begin everywhere.
+//!
+//! In the end, when the network is good again, all members have the same flows, and at no time has anybody given a
+//! port twice. `WEIR_SEED=n` runs one history again.
+
+use weir_member::Order;
+
+use crate::network::Faults;
+use crate::plan::Plan;
+use crate::site::setup;
+use crate::worker::{Cluster, SHARD, address};
+
+const WORKERS: usize = 3;
+
+struct History {
+    cluster: Cluster,
+    plan: Plan,
+    port: u16,
+}
+
+impl History {
+    fn below(&mut self, bound: usize) -> usize {
+        self.cluster.network.random.below(bound as u64) as usize
+    }
+
+    fn traffic(&mut self, turns: usize) {
+        for _ in 0..turns {
+            let worker = self.below(WORKERS);
+            let home = self.below(200) as u32;
+            if self.cluster.is_alive(worker) && self.plan.members.contains(&worker) {
+                self.port += 1;
+                self.cluster.up(worker, home, self.port);
+            }
+            self.cluster.step();
+        }
+        self.plan.settle_moves(&mut self.cluster);
+    }
+
+    fn order_in_turns(&mut self) {
+        for member in self.plan.members.clone() {
+            let turns = self.below(40);
+            self.traffic(turns);
+            self.plan.order_one(&mut self.cluster, member);
+        }
+    }
+
+    fn move_a_lane(&mut self) {
+        let (lane, place) = (self.below(8), self.below(self.plan.members.len()));
+        let to = self.plan.members[place];
+        let rests = self.plan.lanes[lane].from.is_none() && self.plan.lanes[lane].owner != to;
+        if rests && self.cluster.is_alive(to) {
+            self.plan.move_lane(lane, to);
+            self.order_in_turns();
+        }
+    }
+
+    fn kill_one(&mut self) {
+        let alive: Vec<_> = (0..WORKERS).filter(|&one| self.cluster.is_alive(one)).collect();
+        if alive.len() < WORKERS {
+            return self.bring_one_back();
+        }
+        // Only one whose flows others have.
+        if !alive.iter().all(|&one| self.cluster.is_done(one)) {
+            return;
+        }
+        let gone = alive[self.below(alive.len())];
+        self.cluster.kill(gone);
+        self.traffic(100);
+        let heir = *self.plan.members.iter().find(|&&member| member != gone).expect("another");
+        self.plan.fence(&mut self.cluster, gone, heir);
+        self.order_in_turns();
+    }
+
+    fn bring_one_back(&mut self) {
+        let Some(gone) = (0..WORKERS).find(|&one| !self.cluster.is_alive(one)) else { return };
+        self.cluster.start(gone);
+        self.cluster.order(gone, Order::AddShard(Box::new(setup(SHARD))));
+        self.plan.members.push(gone);
+        self.order_in_turns();
+    }
+
+    fn part_one(&mut self) {
+        let worker = self.below(WORKERS);
+        self.cluster.network.parted.push(address(worker));
+        let turns = self.below(3_000);
+        self.traffic(turns);
+        self.cluster.network.parted.clear();
+    }
+
+    fn settle(&mut self) {
+        self.cluster.network.faults = Faults::NONE;
+        self.bring_one_back();
+        let plan = &mut self.plan;
+        self.cluster.run_until("moves end and copies are there", |cluster| {
+            plan.settle_moves(cluster);
+            plan.lanes.iter().all(|lane| lane.from.is_none())
+                && (0..WORKERS).all(|one| cluster.has_all(one))
+        });
+        self.cluster.run(1_000_000);
+        self.cluster.check_equal();
+    }
+}
+
+fn run(seed: u64) {
+    let mut cluster = Cluster::new(WORKERS, seed, Faults::MANY);
+    let plan = Plan::new(&[0, 1, 2]);
+    plan.order(&mut cluster);
+    let mut history = History { cluster, plan, port: 1_000 };
+    for _ in 0..30 {
+        history.traffic(300);
+        match history.below(10) {
+            0..=5 => history.move_a_lane(),
+            6..=7 => history.kill_one(),
+            8 => history.bring_one_back(),
+            _ => history.part_one(),
+        }
+    }
+    history.settle();
+    assert!(history.cluster.given.len() > 3_000);
+}
+
+#[test]
+fn histories_end_well() {
+    if let Some(seed) = std::env::var("WEIR_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        return run(seed);
+    }
+    for seed in 100..112 {
+        let outcome = std::panic::catch_unwind(|| run(seed));
+        assert!(outcome.is_ok(), "WEIR_SEED={seed}");
+    }
+}

@@ -1,0 +1,242 @@
+//! One node, told by hand: parts, copies and routes.
+
+use crate::hand::*;
+
+#[test]
+fn a_copy_is_awaited_from_whom_nobody_knows_yet() {
+    let mut hand = Hand::new();
+    hand.entry(&copying());
+    assert_eq!(hand.duties().sources, [Some(NOBODY); LANES]);
+    assert_eq!(hand.count(|order| matches!(order, Order::AddPeer { .. })), 0);
+    hand.registered(1, 2);
+    assert_eq!(hand.duties().sources, [Some(peer(1)); LANES]);
+    assert_eq!(hand.count(|order| matches!(order, Order::AddPeer { .. })), 1);
+    // Nothing is written yet, so nothing is copied from here.
+    assert_eq!(hand.duties().copies, []);
+}
+
+#[test]
+fn no_role_begins_without_room() {
+    let mut hand = Hand::new();
+    hand.has_room = false;
+    hand.entry(&ShardEntry::create(us()));
+    assert_eq!(hand.role(), Role::None);
+    assert_eq!(hand.metric(), None);
+    assert_eq!(hand.trouble(), Some(Trouble::NoRoom("it is full".into())));
+    assert_eq!(hand.count(|order| matches!(order, Order::AddShard(_))), 1);
+    hand.has_room = true;
+    hand.ticks(4_990);
+    assert_eq!(hand.role(), Role::None, "it is not asked all the time");
+    hand.ticks(10);
+    assert_eq!(hand.role(), Role::Primary);
+    assert_eq!(hand.duties().lanes, LaneSet::ALL);
+    assert_eq!(hand.duties().misses, MissOrder::Create);
+    assert_eq!(hand.trouble(), None);
+}
+
+#[test]
+fn room_is_asked_for_only_while_the_entry_names_the_worker() {
+    let mut hand = Hand::new();
+    hand.has_room = false;
+    hand.entry(&copying());
+    hand.has_room = true;
+    hand.entry(&after(&copying(), Transition::Fence(us())));
+    assert_eq!(hand.roles.statuses().count(), 0);
+    hand.ticks(6_000);
+    assert_eq!(hand.count(|order| matches!(order, Order::AddShard(_))), 1);
+}
+
+#[test]
+fn others_hear_of_a_route_when_it_is_out() {
+    let mut hand = Hand::new();
+    hand.registered(1, 2);
+    let entry = after(&ShardEntry::create(us()), Transition::AddReplica(them()));
+    hand.entry(&entry);
+    assert_eq!(hand.metric(), Some(Metric::primary(Term(1))));
+    assert_eq!(hand.duties().announced, None);
+    hand.routes_are_out();
+    let boot = weir_replica::BootId(2);
+    assert_eq!(hand.duties().announced, Some((Term(1), vec![(peer(1), boot)])));
+    let copies = &hand.duties().copies;
+    assert_eq!((copies.len(), copies[0].peer, copies[0].boot), (1, peer(1), boot));
+    assert_eq!(copies[0].lanes, LaneSet::ALL);
+    // Half a path is all there is, and is said to be.
+    let down = SidesUp { is_ready: true, is_access_up: true, is_internet_up: false };
+    hand.on(Input::Sides { worker: 0, sides: down });
+    assert!(hand.roles.wanted_routes(0)[0].is_last_copy);
+    hand.entry(&after(&entry, Transition::Synced(them())));
+    assert_eq!(hand.metric(), None);
+    assert_eq!(hand.duties().announced, None);
+}
+
+#[test]
+fn a_lane_that_is_given_away_is_copied_to_its_end() {
+    let mut hand = Hand::new();
+    hand.registered(1, 2);
+    let entry = after(&ShardEntry::create(us()), Transition::AddReplica(them()));
+    hand.entry(&entry);
+    let entry = after(&entry, Transition::Synced(them()));
+    hand.entry(&entry);
+    let duties = hand.duties();
+    assert_eq!(duties.lanes, LaneSet(0b1111_1101));
+    assert_eq!(duties.copies[0].lanes, LaneSet::ALL, "the end of lane 1 goes that way too");
+    assert_eq!(duties.grants.len(), 1);
+    assert_eq!((duties.grants[0].lane, duties.grants[0].peer), (1, peer(1)));
+    assert_eq!(duties.sources[1], Some(peer(1)), "what comes next comes from there");
+    hand.entry(&settled(&entry, &them()));
+    assert_eq!(hand.duties().copies[0].lanes, LaneSet(0b1111_1101));
+    assert_eq!(hand.duties().grants, []);
+}
+
+#[test]
+fn a_stream_that_is_lost_for_a_moment_is_not_lost() {
+    let mut hand = Hand::synced();
+    hand.news(News::StreamLost(SHARD));
+    hand.ticks(40);
+    hand.news(News::CopyDone(SHARD));
+    hand.ticks(1_000);
+    assert_eq!(hand.role(), Role::Synced);
+    assert!(hand.roles.take_changes(9).is_empty());
+    hand.news(News::StreamLost(SHARD));
+    hand.ticks(50);
+    assert_eq!(hand.role(), Role::OutOfSync);
+    assert_eq!(hand.metric(), None);
+    let change =
+        Change { shard: SHARD, at: pair().epoch(), transition: Transition::OutOfSync(us()) };
+    assert_eq!(hand.roles.take_changes(9), [change]);
+}
+
+#[test]
+fn another_life_at_the_same_place_is_the_end_of_the_one_before() {
+    let mut hand = Hand::synced();
+    assert_eq!(hand.duties().sources[0], Some(peer(1)));
+    // Long silent, but registered: what it wrote is not awaited from anybody else.
+    hand.ticks(2_000);
+    assert_eq!(hand.duties().sources[0], Some(peer(1)));
+    assert_eq!(hand.duties().misses, MissOrder::Create, "in our own lane: it is not heard");
+    hand.met(1, 3);
+    assert_eq!(hand.duties().sources, [None; LANES], "we stand in for it");
+    assert_eq!(hand.duties().copies, [], "and there is nobody else");
+    hand.news(News::StreamLost(SHARD));
+    hand.ticks(100);
+    assert_eq!(hand.role(), Role::Synced, "nothing is awaited, so nothing is lost");
+    // Another who is added gets all from us.
+    hand.registered(2, 4);
+    hand.entry(&after(&pair(), Transition::AddReplica(life(2, 4))));
+    assert_eq!(hand.duties().copies.len(), 1);
+    assert_eq!(
+        (hand.duties().copies[0].peer, hand.duties().copies[0].lanes),
+        (peer(2), LaneSet::ALL)
+    );
+}
+
+#[test]
+fn who_is_cut_from_the_store_but_heard_is_there() {
+    let mut hand = Hand::synced();
+    hand.on(Input::Node { node: them().worker.node, workers: None });
+    for _ in 0..300 {
+        hand.on(Input::Heard { worker: 0, place: PeerIndex(1), silent_ms: 5 });
+        hand.ticks(10);
+    }
+    assert_eq!(hand.duties().sources[0], Some(peer(1)));
+    assert_eq!(hand.duties().misses, MissOrder::Redirect(peer(1)));
+    assert_eq!(hand.roles.report(|_, _| 0).hears.values().copied().collect::<Vec<_>>(), [true]);
+    hand.ticks(40);
+    assert_eq!(hand.duties().misses, MissOrder::Create, "silent");
+    assert_eq!(hand.duties().sources[0], Some(peer(1)), "but not gone");
+    hand.ticks(1_000);
+    assert_eq!(hand.duties().sources[0], None);
+    assert_eq!(hand.roles.report(|_, _| 0).hears.values().copied().collect::<Vec<_>>(), [false]);
+    // It is still told what is written here.
+    assert_eq!(hand.duties().copies[0].lanes, LaneSet(0b10));
+}
+
+#[test]
+fn a_silent_primary_is_replaced_only_where_packets_come() {
+    let mut hand = Hand::synced();
+    hand.ticks(500);
+    assert_eq!(hand.role(), Role::Synced);
+    for _ in 0..2 {
+        hand.on(Input::Traffic { worker: 0, shards: vec![SHARD] });
+        hand.ticks(10);
+    }
+    hand.ticks(10);
+    assert_eq!(hand.role(), Role::Synced, "two slots are strays");
+    for _ in 0..3 {
+        hand.on(Input::Traffic { worker: 0, shards: vec![SHARD] });
+        hand.ticks(10);
+    }
+    assert_eq!(hand.role(), Role::Acting);
+    assert_eq!(hand.roles.counters().failovers_silence_total, 1);
+    assert_eq!(hand.roles.report(|_, _| 0).acting, [(SHARD, us(), Term(1))]);
+    assert!(!hand.roles.is_primary_of_nothing());
+}
+
+#[test]
+fn room_is_given_back_when_no_route_leads_here() {
+    let mut hand = Hand::synced();
+    hand.routes_are_out();
+    let entry = after(&pair(), Transition::Retire(us()));
+    let entry = settled(&entry, &them());
+    hand.entry(&entry);
+    hand.entry(&after(&entry, Transition::Remove(us())));
+    assert_eq!(hand.role(), Role::Leaving);
+    assert_eq!(hand.duties().misses, MissOrder::Redirect(peer(1)));
+    assert!(hand.duties().serves_hits);
+    hand.ticks(2_000);
+    assert_eq!((hand.role(), hand.metric()), (Role::None, None));
+    assert!(!hand.duties().serves_hits);
+    let removals = |hand: &Hand| hand.count(|order| matches!(order, Order::RemoveShard(_)));
+    assert_eq!(removals(&hand), 0, "the route is still out");
+    hand.routes_are_out();
+    assert_eq!(removals(&hand), 1);
+    hand.news(News::ShardRemoved(SHARD));
+    assert_eq!(hand.roles.statuses().count(), 0);
+    hand.ticks(4_990);
+    assert_eq!(hand.count(|order| matches!(order, Order::RemovePeer(_))), 1);
+    assert!(!hand.roles.has_settled(), "the store is not known in full");
+    hand.on(Input::Fresh);
+    assert!(hand.roles.has_settled());
+}
+
+#[test]
+fn a_member_that_comes_back_waits_until_its_tables_are_gone() {
+    let mut hand = Hand::synced();
+    hand.routes_are_out();
+    let entry = after(&pair(), Transition::Retire(us()));
+    let gone = after(&settled(&entry, &them()), Transition::Remove(us()));
+    hand.entry(&gone);
+    hand.ticks(2_000);
+    hand.routes_are_out();
+    let adds = |hand: &Hand| hand.count(|order| matches!(order, Order::AddShard(_)));
+    hand.entry(&after(&gone, Transition::AddReplica(us())));
+    assert_eq!((adds(&hand), hand.role()), (1, Role::None));
+    hand.news(News::ShardRemoved(SHARD));
+    assert_eq!((adds(&hand), hand.role()), (2, Role::Syncing));
+}
+
+#[test]
+fn a_copy_that_was_complete_before_is_not_complete_again() {
+    let mut hand = Hand::synced();
+    let entry = after(&pair(), Transition::Retire(us()));
+    let gone = after(&settled(&entry, &them()), Transition::Remove(us()));
+    hand.entry(&gone);
+    assert_eq!(hand.role(), Role::Leaving);
+    hand.news(News::CopyDone(SHARD));
+    hand.entry(&after(&gone, Transition::AddReplica(us())));
+    assert_eq!(hand.role(), Role::Syncing);
+    assert!(hand.roles.take_changes(9).is_empty());
+}
+
+#[test]
+fn a_fenced_worker_is_ordered_to_stop_and_gets_nothing_more() {
+    let mut hand = Hand::synced();
+    hand.routes_are_out();
+    hand.on(Input::Fenced { worker: 0 });
+    assert_eq!((hand.role(), hand.metric()), (Role::None, None));
+    assert_eq!(hand.duties().lanes, LaneSet::EMPTY);
+    assert!(!hand.duties().serves_hits);
+    hand.desired(2);
+    hand.on(Input::Entry { shard: ShardId(2), entry: Box::new(ShardEntry::create(us())) });
+    assert_eq!(hand.count(|order| matches!(order, Order::AddShard(_))), 1);
+}

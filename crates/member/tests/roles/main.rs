@@ -1,0 +1,11 @@
+//! A small cluster of [`Roles`](weir_member::Roles): roles, orders, routes and changes through failures.
+
+mod by_hand;
+mod dice;
+mod hand;
+mod histories;
+mod scenarios;
+mod set_back;
+mod store;
+mod worker;
+mod world;

@@ -1,0 +1,142 @@
+//! One node, told by hand: a store that is set back, loses entries or does not answer.
+
+use crate::hand::*;
+use crate::world::desired;
+
+#[test]
+fn a_store_that_was_set_back_is_not_obeyed() {
+    let mut hand = Hand::synced();
+    hand.on(Input::Fresh);
+    hand.on(Input::Restored);
+    hand.entry(&copying());
+    let (known, offered) = (pair().epoch(), Some(copying().epoch()));
+    assert_eq!(hand.trouble(), Some(Trouble::SetBack(SetBack { known, offered })));
+    assert_eq!(hand.roles.counters().entries_refused_total, 1);
+    // What follows from there is another history, however far it goes.
+    let entry = after(&copying(), Transition::OutOfSync(us()));
+    let entry = after(&entry, Transition::Retire(us()));
+    let entry = after(&entry, Transition::Remove(us()));
+    assert!(entry.epoch() > pair().epoch());
+    hand.entry(&entry);
+    assert_eq!(hand.role(), Role::Synced);
+    hand.news(News::StreamLost(SHARD));
+    hand.ticks(100);
+    assert_eq!(hand.role(), Role::OutOfSync);
+    assert!(hand.roles.take_changes(9).is_empty(), "and nothing is written there");
+    assert!(!hand.roles.has_settled());
+    // The right entry is back.
+    hand.on(Input::Restored);
+    hand.entry(&pair());
+    hand.on(Input::Fresh);
+    assert_eq!(hand.trouble(), None);
+    assert_eq!(hand.roles.take_changes(9).len(), 1);
+}
+
+#[test]
+fn a_store_that_has_lost_entries_is_told_of() {
+    let mut hand = Hand::synced();
+    hand.on(Input::Fresh);
+    hand.on(Input::Restored);
+    hand.on(Input::Fresh);
+    let known = pair().epoch();
+    assert_eq!(hand.trouble(), Some(Trouble::SetBack(SetBack { known, offered: None })));
+    assert_eq!(hand.role(), Role::Synced);
+}
+
+#[test]
+fn another_entry_of_the_same_epoch_is_another_history() {
+    let mut hand = Hand::synced();
+    hand.on(Input::Restored);
+    let other = after(&after(&copying(), Transition::OutOfSync(us())), Transition::Resync(us()));
+    assert_eq!(other.epoch(), pair().epoch());
+    hand.entry(&other);
+    assert!(matches!(hand.trouble(), Some(Trouble::SetBack(_))));
+    assert_eq!(hand.role(), Role::Synced);
+}
+
+#[test]
+fn epochs_are_known_over_a_restart() {
+    let mut hand = Hand::synced();
+    let epoch = pair().epoch();
+    assert_eq!(hand.roles.take_epochs(), BTreeMap::from([(SHARD, Some(epoch))]));
+    assert_eq!(hand.roles.take_epochs(), BTreeMap::new());
+    let mut again = Hand::with(RolesOptions::default(), &[(SHARD, epoch)]);
+    again.entry(&copying());
+    assert_eq!(again.roles.statuses().count(), 0);
+    let set_back = SetBack { known: epoch, offered: Some(copying().epoch()) };
+    assert_eq!(again.roles.set_back().collect::<Vec<_>>(), [(SHARD, set_back)]);
+    again.entry(&pair());
+    assert_eq!(again.role(), Role::OutOfSync, "it has no copy");
+    assert_eq!(again.roles.set_back().count(), 0);
+}
+
+#[test]
+fn a_shard_ends_only_when_it_is_not_desired_any_more() {
+    let mut hand = Hand::new();
+    hand.entry(&ShardEntry::create(us()));
+    hand.routes_are_out();
+    hand.on(Input::EntryGone(SHARD));
+    assert_eq!((hand.role(), hand.trouble()), (Role::Primary, Some(Trouble::EntryGone)));
+    // Somebody has made it anew, with others: that is another history.
+    hand.entry(&ShardEntry::create(them()));
+    assert!(matches!(hand.trouble(), Some(Trouble::SetBack(_))));
+    assert_eq!(hand.role(), Role::Primary);
+    hand.on(Input::EntryGone(SHARD));
+    hand.desired(0);
+    assert_eq!((hand.role(), hand.metric()), (Role::None, None));
+    hand.routes_are_out();
+    assert_eq!(hand.count(|order| matches!(order, Order::RemoveShard(_))), 1);
+    hand.news(News::ShardRemoved(SHARD));
+    assert_eq!(hand.roles.take_epochs(), BTreeMap::from([(SHARD, None)]));
+    // A shard of the same number begins anew.
+    hand.desired(1);
+    hand.entry(&ShardEntry::create(us()));
+    assert_eq!(hand.role(), Role::Primary);
+}
+
+#[test]
+fn a_shard_that_ended_while_the_node_was_away_may_begin_anew() {
+    let other = ShardId(7);
+    let mut hand = Hand::with(RolesOptions::default(), &[(SHARD, Epoch(9)), (other, Epoch(9))]);
+    hand.on(Input::Fresh);
+    assert_eq!(hand.roles.take_epochs(), BTreeMap::from([(other, None)]), "it is not desired");
+}
+
+#[test]
+fn a_node_that_the_restored_store_does_not_know_is_not_registered() {
+    let mut hand = Hand::synced();
+    hand.on(Input::Restored);
+    hand.entry(&pair());
+    hand.ticks(2_000);
+    assert_eq!(hand.duties().sources[0], Some(peer(1)));
+    hand.on(Input::Fresh);
+    assert_eq!(hand.duties().sources[0], None);
+}
+
+#[test]
+fn tables_stay_as_they_were_made() {
+    let mut hand = Hand::new();
+    hand.entry(&ShardEntry::create(us()));
+    let mut shards = desired(1);
+    shards[0].setup.nat.public = vec!["198.18.77.0/24".parse().expect("a prefix")];
+    hand.on(Input::Desired { shards, fingerprint: Fingerprint::default() });
+    assert_eq!(hand.trouble(), Some(Trouble::OldSetup));
+    let routes = hand.roles.wanted_routes(0);
+    assert_eq!(routes[0].shard.setup.nat.public, desired(1)[0].setup.nat.public);
+}
+
+#[test]
+fn without_confirmation_only_the_reserve_lane_is_written() {
+    let role = RoleOptions { lease_ms: Some(LEASE_MS), ..RoleOptions::default() };
+    let mut hand = Hand::with(RolesOptions { role, ..RolesOptions::default() }, &[]);
+    hand.entry(&ShardEntry::create(us()));
+    assert_eq!(hand.duties().lanes, LaneSet(1));
+    hand.on(Input::Confirmed { asked_ms: hand.now_ms });
+    assert_eq!(hand.duties().lanes, LaneSet::ALL);
+    hand.ticks(LEASE_MS - 10);
+    assert_eq!(hand.duties().lanes, LaneSet::ALL);
+    hand.ticks(10);
+    assert_eq!(hand.duties().lanes, LaneSet(1));
+    hand.on(Input::Confirmed { asked_ms: hand.now_ms });
+    assert_eq!(hand.duties().lanes, LaneSet::ALL);
+}
