@@ -4,16 +4,18 @@
 //! |---|---|
 //! | `GET /status` | [`Status`] |
 //! | `GET /shards` | `[ShardStatus]` |
+//! | `GET /member` | [`MemberStatus`]: the node's part in its cluster; 404 on a node of its own |
 //! | `GET /drops` | `[DropCount]`, every reason of every worker |
 //! | `GET /sessions?subscriber=&public=&remote=&limit=` | one [`Session`] per line, as the reader takes them |
 //! | `GET /subscriber/ADDRESS` | `[SubscriberStatus]`, one per shard or key the home is seated in |
 //! | `POST /subscriber/ADDRESS/flush` | [`Flushed`]; root only |
 //! | `GET /capture?worker=&side=&inner=&filter=&count=` | a pcapng file that grows until the reader goes away |
 //! | `GET /metrics` | OpenMetrics text |
+//! | `GET /report` | what the controller of a cluster asks a node for |
 //!
 //! Anything else than 200 carries a [`Problem`].
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
 
@@ -176,4 +178,108 @@ pub struct Flushed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     pub error: String,
+}
+
+/// A node's part in its cluster at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    pub cluster: String,
+    /// Whether etcd has this node's key, as far as the node can know.
+    pub is_registered: bool,
+    /// Why etcd does not answer; none: it does.
+    pub etcd_error: Option<String>,
+    /// Milliseconds since etcd was last known to answer.
+    pub etcd_silent_ms: u64,
+    pub etcd_errors_total: u64,
+    /// What etcd tells of the map is complete and of now.
+    pub is_map_fresh: bool,
+    /// It hands its shards over and will end.
+    pub is_stopping: bool,
+    pub map_epoch_max: u64,
+    /// Entries that were older than what this node had seen.
+    pub map_rejected_total: u64,
+    pub guard_restarts_total: u64,
+    pub watchdog_trips_total: u64,
+    /// By cause.
+    pub failovers_total: Vec<(String, u64)>,
+    pub shards: Vec<RoleStatus>,
+    pub peers: Vec<PeerStatus>,
+    /// By worker.
+    pub replication: Vec<ReplicationStatus>,
+    /// As the guard was last told, by worker.
+    pub routes: Vec<RouteStatus>,
+}
+
+/// What one worker is for one shard.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoleStatus {
+    pub shard: u32,
+    pub worker: usize,
+    /// syncing, out-of-sync, synced, acting, primary or leaving.
+    pub role: String,
+    pub term: u64,
+    pub epoch: u64,
+    /// In rank order, each with its state: `n1/0 primary`, `n2/0 synced`.
+    pub members: Vec<String>,
+    /// Other members with a full copy.
+    pub others_synced: usize,
+    /// Of its routes; none: withdrawn.
+    pub metric: Option<u32>,
+    /// Milliseconds that it has had this role.
+    pub since_ms: u64,
+    /// The kernel has its routes as they are wanted.
+    pub is_route_out: bool,
+    /// Packets keep coming to this replica while its primary is heard: a switch has the wrong route.
+    pub is_misdirected: bool,
+    /// Why it is not as it should be.
+    pub trouble: Option<String>,
+}
+
+/// A worker of another node, as one of ours hears it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeerStatus {
+    pub worker: usize,
+    pub peer: String,
+    pub address: SocketAddr,
+    pub silent_ms: u64,
+    /// What it has not acknowledged.
+    pub lag_records: u64,
+    /// Age of the oldest of that.
+    pub lag_ms: u64,
+    pub resyncs_total: u64,
+    pub gaps_total: u64,
+    pub sent_bytes_total: u64,
+    /// Why its sessions are refused: the part of the configuration that differs.
+    pub difference: Option<String>,
+}
+
+/// What a worker copies, and what it refused.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReplicationStatus {
+    pub worker: usize,
+    /// Lanes of shards at other workers: waiting, copying, synced.
+    pub copies: [u64; 3],
+    /// Slots walked of the copies under way, and all that they have.
+    pub slots_done: u64,
+    pub slots_total: u64,
+    /// Lanes that others write and whose copy is awaited here, and those of them that are complete and followed.
+    pub lanes_awaited: u64,
+    pub lanes_followed: u64,
+    /// Lanes whose copy lacks flows for want of room.
+    pub lanes_full: u64,
+    /// Datagrams refused, by reason.
+    pub refusals_total: Vec<(String, u64)>,
+}
+
+/// A route that the switches shall have.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RouteStatus {
+    pub worker: usize,
+    /// access or internet.
+    pub side: String,
+    pub prefix: String,
+    pub next_hop: Ipv4Addr,
+    pub metric: u32,
+    /// The guard has said that the kernel took it.
+    pub is_set: bool,
 }

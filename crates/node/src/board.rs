@@ -64,7 +64,9 @@ pub(crate) struct Board {
     pub table_bytes: [Gauge; 7],
     /// Block events lost inside the NAT because nobody took them in time.
     pub block_events_lost: Gauge,
-    /// In the order of the worker's shards.
+    /// Copied flows that wait for their index entries.
+    pub backlog: Gauge,
+    /// By the places of the worker's shards.
     pub shards: Vec<ShardBoard>,
 }
 
@@ -100,6 +102,7 @@ impl Board {
             memory_bytes: Gauge::default(),
             table_bytes: Default::default(),
             block_events_lost: Gauge::default(),
+            backlog: Gauge::default(),
             shards: (0..shards).map(|_| ShardBoard::default()).collect(),
         }
     }

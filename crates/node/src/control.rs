@@ -2,8 +2,10 @@
 //!
 //! One tokio runtime on the main thread, which runs on the control cores.
 
+use std::future::pending;
 use std::io::{self, Write};
 use std::os::unix::net::UnixListener;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::admin::{self, MetricsServer};
+use crate::cluster::Membership;
 use crate::failure::Failure;
 use crate::log_loss::LogLoss;
 use crate::node::Node;
@@ -51,6 +54,7 @@ impl Signals {
 /// The panic of a worker.
 pub(crate) async fn control(
     node: Arc<Node>,
+    membership: Option<&Membership>,
     listener: UnixListener,
     metrics: Option<MetricsServer>,
     mut signals: Signals,
@@ -65,23 +69,36 @@ pub(crate) async fn control(
     let mut log_loss = LogLoss::default();
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut handing_over: Pin<Box<dyn Future<Output = ()> + '_>> = Box::pin(pending());
+    let mut is_ending = false;
     loop {
         tokio::select! {
             _ = look.tick() => {
                 look_at_workers(&node, &mut watch, started);
                 look_at_block_log(&node, &mut log_loss);
             }
-            _ = signals.terminate.recv() => return stop("SIGTERM"),
-            _ = signals.interrupt.recv() => return stop("SIGINT"),
+            signal = ended_by(&mut signals.terminate, &mut signals.interrupt) => {
+                tracing::info!(event = "stop-requested", signal, "stopping");
+                // Who asks twice does not want to wait.
+                match membership.filter(|_| !is_ending) {
+                    Some(membership) => handing_over = Box::pin(membership.hand_over()),
+                    None => return Ok(()),
+                }
+                is_ending = true;
+            }
+            () = &mut handing_over => return Ok(()),
             _ = signals.hangup.recv() => reopen(&node),
-            Some(ended) = ended.recv() => return Err(panicked(ended)),
+            Some(ended) = ended.recv() => return Err(failed(ended)),
         }
     }
 }
 
-fn stop(signal: &str) -> Result<(), Failure> {
-    tracing::info!(event = "stop-requested", signal, "stopping");
-    Ok(())
+/// The name of the signal that asks the node to end.
+async fn ended_by(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
+    tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    }
 }
 
 fn reopen(node: &Node) {
@@ -91,8 +108,13 @@ fn reopen(node: &Node) {
     }
 }
 
-fn panicked(ended: Ended) -> Failure {
+fn failed(ended: Ended) -> Failure {
     let Ended { worker, panic } = ended;
+    let Some(panic) = panic else {
+        let failure = Failure::Fenced { worker };
+        tracing::error!(event = "worker-fenced", worker, "{failure}");
+        return failure;
+    };
     tracing::error!(event = "worker-panic", worker, place = panic.place, "{}", panic.message);
     Failure::WorkerPanic { worker, place: panic.place, message: panic.message }
 }
@@ -137,12 +159,12 @@ mod tests {
         let (node, _mailbox) = sample_node();
         let (ended_in, ended) = unbounded_channel();
         let panic = Panic { place: "slab.rs:7".into(), message: "slot 3 is free".into() };
-        ended_in.send(Ended { worker: 1, panic }).unwrap();
+        ended_in.send(Ended { worker: 1, panic: Some(panic) }).unwrap();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let failure = runtime
             .block_on(async {
                 let signals = Signals::listen().unwrap();
-                control(node, listener, None, signals, ended).await
+                control(node, None, listener, None, signals, ended).await
             })
             .unwrap_err();
         assert_eq!(failure.exit_code(), 70);

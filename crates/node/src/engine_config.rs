@@ -5,15 +5,31 @@ use std::io::{self, Read};
 
 use weir_config::{Config, Interface, Shard};
 use weir_engine::{AccessMode, EngineConfig, FragmentLimits, MssClamp, ShardConfig, SideConfig};
-use weir_nat::{Filtering, NatConfig, Pooling, ShardId, Timeouts};
+use weir_nat::{Filtering, NatConfig, Pooling, ShardId, ShardRoom, Timeouts};
 use weir_wire::ethernet::Mac;
+
+/// What a worker of a cluster has room for, beyond what its file says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub shards: ShardRoom,
+    /// Copies of a shard on other workers.
+    pub replicas: u8,
+    /// Workers of other nodes that it speaks with.
+    pub peers: usize,
+    /// UDP port of copies.
+    pub replication_port: u16,
+}
 
 /// The configuration of the engine of worker `worker`; its shards in file order. The MACs are known only
 /// when the ports are attached, after the tables are built.
 ///
 /// # Errors
 /// When the system has no randomness.
-pub(crate) fn engine_config(config: &Config, worker: usize) -> io::Result<EngineConfig> {
+pub(crate) fn engine_config(
+    config: &Config,
+    worker: usize,
+    room: Option<&Room>,
+) -> io::Result<EngineConfig> {
     let interfaces = &config.workers[worker];
     Ok(EngineConfig {
         mode: match config.access.mode {
@@ -27,8 +43,10 @@ pub(crate) fn engine_config(config: &Config, worker: usize) -> io::Result<Engine
             weir_config::MssClamp::Auto => MssClamp::Auto,
             weir_config::MssClamp::Max(bytes) => MssClamp::Max(bytes),
         },
-        shards: shards_of(config, worker).map(shard_config).collect(),
-        nat: nat_config(config, worker, seed()?),
+        shards: shards_of(config, worker).map(engine_shard).collect(),
+        nat: nat_config(config, worker, room, seed()?),
+        peers_max: room.map_or(0, |room| room.peers),
+        replication_port: room.map(|room| room.replication_port),
         fragments: FragmentLimits {
             datagrams_max: config.fragments.datagrams_max as usize,
             held_max: config.fragments.held_max as usize,
@@ -53,7 +71,8 @@ fn side(interface: &Interface) -> SideConfig {
     }
 }
 
-fn shard_config(shard: &Shard) -> ShardConfig {
+/// A shard as the data path knows it.
+pub(crate) fn engine_shard(shard: &Shard) -> ShardConfig {
     ShardConfig {
         id: ShardId(shard.id),
         endpoint: shard.endpoint.map(u32::from),
@@ -62,7 +81,12 @@ fn shard_config(shard: &Shard) -> ShardConfig {
 }
 
 /// The configuration of the NAT of worker `worker`.
-pub(crate) fn nat_config(config: &Config, worker: usize, seed: [u64; 4]) -> NatConfig {
+pub(crate) fn nat_config(
+    config: &Config,
+    worker: usize,
+    room: Option<&Room>,
+    seed: [u64; 4],
+) -> NatConfig {
     let nat = &config.nat;
     NatConfig {
         enabled: nat.enabled,
@@ -88,12 +112,14 @@ pub(crate) fn nat_config(config: &Config, worker: usize, seed: [u64; 4]) -> NatC
         subscribers: config.access.subscribers.clone(),
         shards: shards_of(config, worker).map(|shard| nat_shard(shard, nat.enabled)).collect(),
         seed,
+        replicas: room.map_or(0, |room| room.replicas),
+        room: room.map(|room| room.shards).unwrap_or_default(),
         ..NatConfig::default()
     }
 }
 
-/// Without translation the homes' own addresses stand where public ones would.
-fn nat_shard(shard: &Shard, is_translating: bool) -> weir_nat::ShardConfig {
+/// A shard as the NAT knows it. Without translation the homes' own addresses stand where public ones would.
+pub(crate) fn nat_shard(shard: &Shard, is_translating: bool) -> weir_nat::ShardConfig {
     let has_public = is_translating || !shard.public.is_empty();
     weir_nat::ShardConfig {
         id: ShardId(shard.id),
@@ -120,11 +146,16 @@ fn timeouts(seconds: &weir_config::Timeouts) -> Timeouts {
 
 /// Fresh randomness for hashes and ports, so that neither can be guessed from outside (RFC 6056 section 3.1).
 fn seed() -> io::Result<[u64; 4]> {
-    let mut bytes = [0; 32];
+    let (one, other) = (random()?, random()?);
+    Ok([one as u64, (one >> 64) as u64, other as u64, (other >> 64) as u64])
+}
+
+/// 128 bits that nobody can guess.
+///
+/// # Errors
+/// When the system has none.
+pub(crate) fn random() -> io::Result<u128> {
+    let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    let mut seed = [0; 4];
-    for (word, bytes) in seed.iter_mut().zip(bytes.chunks_exact(8)) {
-        *word = bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
-    }
-    Ok(seed)
+    Ok(u128::from_ne_bytes(bytes))
 }

@@ -20,6 +20,8 @@ pub const EXIT_CODES: &[(u8, &str)] = &[
     (20, "a device is missing or does not start"),
     (21, "a thread cannot be started or pinned"),
     (22, "the processor lacks instructions that weir is built for"),
+    (23, "the cluster cannot be joined: a key file, a TLS file or the guard of the routes"),
+    (24, "a worker stood still, and another may have taken its place: start again"),
     (70, "a worker hit a broken invariant (see the log)"),
 ];
 
@@ -50,6 +52,10 @@ pub enum Failure {
     Thread { worker: usize, reason: String },
     #[error("control threads: {0}")]
     Control(std::io::Error),
+    #[error("{0}")]
+    Cluster(String),
+    #[error("worker {worker} stood still, so its routes were withdrawn")]
+    Fenced { worker: usize },
     #[error("worker {worker} panicked at {place}: {message}")]
     WorkerPanic { worker: usize, place: String, message: String },
 }
@@ -68,6 +74,8 @@ impl Failure {
             Self::Engine { .. } => 19,
             Self::Device { .. } => 20,
             Self::Thread { .. } | Self::Control(_) => 21,
+            Self::Cluster(_) => 23,
+            Self::Fenced { .. } => 24,
             Self::WorkerPanic { .. } => 70,
         }
     }

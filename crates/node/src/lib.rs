@@ -9,6 +9,7 @@
 //!     capture    <---- tap (ring of copies) ----------
 //!     signals    ---- stop flag --------------------->
 //!   block log thread <---- ring of block events ------
+//!   in a cluster: roles thread <--- orders, news ---> worker's part; etcd thread; routes thread, guard process
 //! ```
 //!
 //! A worker never waits for the control side. The control side never reads a worker's tables.
@@ -25,6 +26,7 @@ mod block_events;
 mod board;
 mod capture;
 mod clock;
+mod cluster;
 mod control;
 mod cores;
 mod desk;
@@ -36,6 +38,7 @@ mod log;
 mod log_loss;
 mod log_rate;
 mod longest_turn;
+mod member_metrics;
 mod memory;
 mod metrics;
 mod node;
@@ -53,6 +56,6 @@ mod worker_thread;
 
 pub use capture::Tally;
 pub use failure::{EXIT_CODES, Failure};
-pub use life_cycle::run;
+pub use life_cycle::{run, run_member};
 pub use log::EVENTS;
 pub use memory::TableMemory;

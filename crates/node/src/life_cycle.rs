@@ -1,47 +1,86 @@
 //! A node from start to end. Each step needs the ones before it; a step that fails undoes them all by being dropped.
 //!
 //! ```text
-//!   cores -> admin socket, metrics address -> EAL without devices -> block log -> per worker: pool, thread with its
-//!   tables, ports -> all workers go -> ready -> (signal or panic) -> workers stop -> ports close -> block log is
+//!   cores -> admin socket, metrics address -> (a member: guard, etcd, what the cluster is) -> memory -> EAL without
+//!   devices -> block log -> per worker: pool, thread with its tables, ports -> all workers go -> (a member: roles) ->
+//!   ready -> (signal or panic) -> (a member: shards handed over) -> workers stop -> ports close -> block log is
 //!   written out -> socket file goes
 //! ```
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use weir_config::{Config, Diagnostic, HugePages, Node as NodeConfig};
+use weir_config::{
+    Config, Diagnostic, HugePages, Member, Node as NodeConfig, Worker as WorkerConfig,
+};
 use weir_dpdk::{Eal, EalConfig, Error as DpdkError, MbufPool, socket_of_core};
 use weir_engine::Side;
 use weir_records::{BlockLog, BlockLogSender};
 
 use crate::admin::{AdminSocket, ClaimError, MetricsServer};
 use crate::clock::Clock;
+use crate::cluster::{Joining, Membership, WorkerPart};
 use crate::control::{Signals, control};
-use crate::engine_config::{engine_config, shards_of};
+use crate::engine_config::{Room, engine_config, shards_of};
 use crate::failure::Failure;
 use crate::log::{self, LogLimit};
 use crate::memory::{self, frame_max, pool_size, total_mb};
-use crate::node::{Node, NodeBlockLog, ShardHandle, WorkerHandle};
+use crate::node::{Node, NodeBlockLog, ShardHandle, Shards, WorkerHandle};
 use crate::worker_thread::{Ended, Parts, WorkerPorts, WorkerThread};
 use crate::{cores, panic_place, ports};
 
-/// Runs a node until SIGTERM or SIGINT. `warnings`: what the check of its configuration found.
+/// What a node is told in its file.
+enum File<'a> {
+    Single(&'a Config),
+    Member(&'a Member),
+}
+
+impl File<'_> {
+    fn node(&self) -> &NodeConfig {
+        match self {
+            Self::Single(config) => &config.node,
+            Self::Member(member) => &member.node,
+        }
+    }
+
+    fn workers(&self) -> &[WorkerConfig] {
+        match self {
+            Self::Single(config) => &config.workers,
+            Self::Member(member) => &member.workers,
+        }
+    }
+}
+
+/// Runs a node on its own until SIGTERM or SIGINT. `warnings`: what the check of its configuration found.
 ///
 /// # Errors
 /// Why it did not start, or ended by itself; already written to the log.
 pub fn run(config: &Config, warnings: &[Diagnostic]) -> Result<(), Failure> {
-    let log_limit = log::to_stderr(config.node.log_level, config.node.log_format);
+    run_file(&File::Single(config), warnings)
+}
+
+/// Runs a node of a cluster until SIGTERM or SIGINT; it hands its shards over before it ends.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_member(member: &Member, warnings: &[Diagnostic]) -> Result<(), Failure> {
+    run_file(&File::Member(member), warnings)
+}
+
+fn run_file(file: &File<'_>, warnings: &[Diagnostic]) -> Result<(), Failure> {
+    let node = file.node();
+    let log_limit = log::to_stderr(node.log_level, node.log_format);
     panic_place::install();
-    let name = config.node.name.as_str();
+    let name = node.name.as_str();
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(event = "node-starting", node = name, version, "starting");
     for warning in warnings {
         tracing::warn!(event = "config-warning", "{warning}");
     }
-    let result = start_and_control(config, log_limit);
+    let result = start_and_control(file, log_limit);
     match &result {
         Ok(()) => tracing::info!(event = "node-stopped", "stopped"),
         Err(Failure::WorkerPanic { .. }) => {
@@ -55,18 +94,28 @@ pub fn run(config: &Config, warnings: &[Diagnostic]) -> Result<(), Failure> {
     result
 }
 
-fn start_and_control(config: &Config, log_limit: LogLimit) -> Result<(), Failure> {
-    memory::check(config).map_err(Failure::Memory)?;
-    let control_cores = check_cores(config)?;
-    let socket = claim_socket(&config.node)?;
-    let metrics = bind_metrics(&config.node)?;
+fn start_and_control(file: &File<'_>, log_limit: LogLimit) -> Result<(), Failure> {
+    let node_config = file.node();
+    let control_cores = check_cores(node_config, file.workers())?;
+    let socket = claim_socket(node_config)?;
+    let metrics = bind_metrics(node_config)?;
+    let (config, mut joining) = match file {
+        File::Single(config) => ((*config).clone(), None),
+        File::Member(member) => {
+            let joining = Joining::begin(member, &control_cores)?;
+            (joining.config(), Some(joining))
+        }
+    };
+    let rooms = joining.as_ref().map(Joining::rooms).unwrap_or_default();
+    memory::check(&config, &rooms).map_err(Failure::Memory)?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Control)?;
     let signals = listen(&runtime)?;
-    let eal = start_eal(config, control_cores)?;
-    let (block_log, mut senders) = start_block_log(config)?;
+    let eal = start_eal(&config, control_cores)?;
+    let (block_log, mut senders) = start_block_log(&config)?;
     let (ended_in, ended) = unbounded_channel();
     let start = Start {
-        config,
+        config: &config,
+        rooms,
         eal: &eal,
         clock: Clock::start(),
         is_stopping: Arc::new(AtomicBool::new(false)),
@@ -76,7 +125,8 @@ fn start_and_control(config: &Config, log_limit: LogLimit) -> Result<(), Failure
     let mut threads = Vec::new();
     for worker in 0..config.workers.len() {
         let sender = if senders.is_empty() { None } else { Some(senders.remove(0)) };
-        let (thread, ports, handle) = start.worker(worker, sender)?;
+        let part = joining.as_mut().map(|joining| joining.worker_part(worker)).transpose()?;
+        let (thread, ports, handle) = start.worker(worker, sender, part)?;
         threads.push((thread, ports));
         handles.push(handle);
     }
@@ -87,12 +137,12 @@ fn start_and_control(config: &Config, log_limit: LogLimit) -> Result<(), Failure
         workers: handles,
         block_log,
         log_limit,
-        frame_max: frame_max(config),
+        frame_max: frame_max(&config),
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),
+        member: OnceLock::new(),
     });
-    let listener =
-        socket.listener().map_err(|error| socket_failure(&config.node, &error.into()))?;
+    let listener = socket.listener().map_err(|error| socket_failure(node_config, &error.into()))?;
     let threads: Vec<_> = threads
         .into_iter()
         .map(|(mut thread, ports)| {
@@ -100,12 +150,25 @@ fn start_and_control(config: &Config, log_limit: LogLimit) -> Result<(), Failure
             thread
         })
         .collect();
-    let result = runtime.block_on(control(Arc::clone(&node), listener, metrics, signals, ended));
-    // The order of the end: workers, tasks (which hold the node), the log of what the workers did last, ports, socket.
+    let membership = joining.map(|joining| joining.take_part(&node)).transpose()?;
+    let result = runtime.block_on(control(
+        Arc::clone(&node),
+        membership.as_ref(),
+        listener,
+        metrics,
+        signals,
+        ended,
+    ));
+    // The order of the end: routes, workers, tasks (which hold the node), the log of what the workers did last, ports,
+    // the word that all this has ended, socket.
+    let farewell = membership.map(Membership::withdraw);
     drop(threads);
     drop(runtime);
     if let Some(log) = &node.block_log {
         log.stop();
+    }
+    if let Some(farewell) = farewell {
+        farewell.say();
     }
     drop(node);
     drop(socket);
@@ -113,16 +176,16 @@ fn start_and_control(config: &Config, log_limit: LogLimit) -> Result<(), Failure
 }
 
 /// Every core exists; returns those of the control threads.
-fn check_cores(config: &Config) -> Result<Vec<usize>, Failure> {
+fn check_cores(node: &NodeConfig, workers: &[WorkerConfig]) -> Result<Vec<usize>, Failure> {
     let online = cores::online().map_err(Failure::Control)?;
     let listed = || online.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let workers: Vec<usize> = config.workers.iter().map(|worker| worker.core).collect();
+    let workers: Vec<usize> = workers.iter().map(|worker| worker.core).collect();
     for (worker, core) in workers.iter().copied().enumerate() {
         if !online.contains(&core) {
             return Err(Failure::CoreMissing { worker, core, online: listed() });
         }
     }
-    let control = cores::control(config.node.control_cores.as_deref(), &online, &workers);
+    let control = cores::control(node.control_cores.as_deref(), &online, &workers);
     match control.iter().find(|core| !online.contains(core)) {
         Some(&core) => Err(Failure::ControlCoreMissing { core, online: listed() }),
         None => Ok(control),
@@ -194,6 +257,8 @@ fn start_block_log(
 /// What every worker's start shares.
 struct Start<'a> {
     config: &'a Config,
+    /// Of each worker, in a cluster.
+    rooms: Vec<Room>,
     eal: &'a Eal,
     clock: Clock,
     is_stopping: Arc<AtomicBool>,
@@ -205,6 +270,7 @@ impl Start<'_> {
         &self,
         worker: usize,
         block_log: Option<BlockLogSender>,
+        part: Option<WorkerPart>,
     ) -> Result<(WorkerThread, WorkerPorts, WorkerHandle), Failure> {
         let config = &self.config.workers[worker];
         let size = pool_size(config, self.config.fragments.held_max);
@@ -212,17 +278,19 @@ impl Start<'_> {
         let name = format!("weir-worker-{worker}");
         let pool =
             MbufPool::new(&name, size.buffers, size.data_room, socket).map_err(dpdk_failure)?;
-        let engine = engine_config(self.config, worker)
+        let engine = engine_config(self.config, worker, self.rooms.get(worker))
             .map_err(|error| Failure::Engine { worker, reason: error.to_string() })?;
         let parts = Parts {
             worker,
             core: config.core,
+            shards_max: engine.nat.shards_max(),
             engine,
             pool: pool.clone(),
             block_log,
             clock: self.clock,
             poll: self.config.node.poll,
             is_stopping: Arc::clone(&self.is_stopping),
+            part: part.map(Box::new),
         };
         let thread = WorkerThread::spawn(parts, self.ended.clone())?;
         let access = ports::attach(self.eal, worker, config, Side::Access, &pool)?;
@@ -238,19 +306,17 @@ impl Start<'_> {
             board: Arc::clone(&thread.board),
             requester: thread.requester.clone(),
             ports: [access.handle, internet.handle],
-            shards: self.shard_handles(worker),
+            shards: Arc::new(Shards::new(self.shard_handles(worker))),
         };
         Ok((thread, ports, handle))
     }
 
-    fn shard_handles(&self, worker: usize) -> Vec<ShardHandle> {
-        shards_of(self.config, worker)
-            .map(|shard| ShardHandle {
-                id: shard.id,
-                endpoint: shard.endpoint,
-                public: shard.public.iter().map(ToString::to_string).collect(),
-                subscribers_max: u64::from(shard.subscribers_max),
-            })
-            .collect()
+    fn shard_handles(&self, worker: usize) -> impl Iterator<Item = ShardHandle> {
+        shards_of(self.config, worker).map(|shard| ShardHandle {
+            id: shard.id,
+            endpoint: shard.endpoint,
+            public: shard.public.iter().map(ToString::to_string).collect(),
+            subscribers_max: u64::from(shard.subscribers_max),
+        })
     }
 }

@@ -7,7 +7,7 @@ use weir_dpdk::{MbufPool, free_huge_pages_mb};
 use weir_engine::OUTPUT_MAX;
 use weir_nat::TableBytes;
 
-use crate::engine_config::nat_config;
+use crate::engine_config::{Room, nat_config};
 
 /// Buffers an AF_XDP socket keeps in its rings, whatever the descriptors.
 const XDP_BUFFERS_PER_PORT: u32 = 4096 + 64;
@@ -63,7 +63,11 @@ pub struct TableMemory {
 impl TableMemory {
     /// Of worker `worker`, without building anything.
     pub fn of(config: &Config, worker: usize) -> Self {
-        let nat = nat_config(config, worker, [0; 4]);
+        Self::with_room(config, worker, None)
+    }
+
+    fn with_room(config: &Config, worker: usize, room: Option<&Room>) -> Self {
+        let nat = nat_config(config, worker, room, [0; 4]);
         Self { flows_max: nat.flows_max, tables: TableBytes::of(&nat) }
     }
 
@@ -120,20 +124,23 @@ impl Free {
 ///
 /// # Errors
 /// One sentence with what is needed, what there is, and what to change.
-pub(crate) fn check(config: &Config) -> Result<(), String> {
+///
+/// `rooms`: of each worker, in a cluster.
+pub(crate) fn check(config: &Config, rooms: &[Room]) -> Result<(), String> {
     let ordinary_mb = available_mb().saturating_sub(RESERVE_MB);
-    check_against(config, Free { huge_mb: free_huge_pages_mb(), ordinary_mb })
+    check_against(config, rooms, Free { huge_mb: free_huge_pages_mb(), ordinary_mb })
 }
 
-fn check_against(config: &Config, free: Free) -> Result<(), String> {
-    let pieces = pieces_mb(config);
+fn check_against(config: &Config, rooms: &[Room], free: Free) -> Result<(), String> {
+    let pieces = pieces_mb(config, rooms);
     if free.holds(pieces.iter().copied()) {
         return Ok(());
     }
     let (needed_mb, buffers_mb) = (pieces.iter().sum::<usize>(), pieces[0]);
-    let workers = (0..config.workers.len()).map(|worker| TableMemory::of(config, worker));
+    let tables_of = |worker| TableMemory::with_room(config, worker, rooms.get(worker));
+    let workers = (0..config.workers.len()).map(tables_of);
     let tables: Vec<String> = workers.map(|tables| tables.to_string()).collect();
-    let advice = match flows_that_fit(config, free) {
+    let advice = match flows_that_fit(config, rooms, free) {
         _ if !free.holds([buffers_mb]) => "lower node.memory_mb or add memory".to_owned(),
         None => "add memory".to_owned(),
         Some(flows) => format!("lower nat.flows_max to {flows} or add memory"),
@@ -148,21 +155,21 @@ fn check_against(config: &Config, free: Free) -> Result<(), String> {
 }
 
 /// What is taken in one piece, in the order in which it is taken: the packet buffers, then each worker's tables.
-fn pieces_mb(config: &Config) -> Vec<usize> {
+fn pieces_mb(config: &Config, rooms: &[Room]) -> Vec<usize> {
     let mut pieces = vec![config.node.memory_mb.map_or_else(|| total_mb(config), |mb| mb as usize)];
     for worker in 0..config.workers.len() {
-        let tables = TableMemory::of(config, worker).tables.named();
+        let tables = TableMemory::with_room(config, worker, rooms.get(worker)).tables.named();
         pieces.extend(tables.map(|(_, bytes)| bytes.div_ceil(1 << 20)));
     }
     pieces
 }
 
 /// The largest `nat.flows_max`, in thousands, with which `config` fits; `None` if not even the least does.
-fn flows_that_fit(config: &Config, free: Free) -> Option<u32> {
+fn flows_that_fit(config: &Config, rooms: &[Room], free: Free) -> Option<u32> {
     let fits = |thousands: u32| {
         let mut config = config.clone();
         config.nat.flows_max = thousands * 1000;
-        free.holds(pieces_mb(&config))
+        free.holds(pieces_mb(&config, rooms))
     };
     let (mut fitting, mut refused) = (0, config.nat.flows_max.div_ceil(1000));
     while refused - fitting > 1 {
@@ -232,7 +239,7 @@ public = ["203.0.113.0/28"]
     #[test]
     fn the_refusal_says_what_would_fit_and_that_fits() {
         let free = Free { huge_mb: 0, ordinary_mb: 2000 };
-        let text = check_against(&config(), free).unwrap_err();
+        let text = check_against(&config(), &[], free).unwrap_err();
         assert!(text.contains("the machine has 2000 MiB free"), "{text}");
         assert!(text.contains("60,000,000 flows"), "{text}");
         let (_, rest) = text.split_once("lower nat.flows_max to ").unwrap();
@@ -240,25 +247,26 @@ public = ["203.0.113.0/28"]
         assert!((15_000_000..22_000_000).contains(&flows), "{text}");
         let mut smaller = config();
         smaller.nat.flows_max = flows;
-        check_against(&smaller, free).unwrap();
+        check_against(&smaller, &[], free).unwrap();
         smaller.nat.flows_max += 100_000;
-        check_against(&smaller, free).unwrap_err();
+        check_against(&smaller, &[], free).unwrap_err();
     }
 
     #[test]
     fn what_no_table_can_change_is_said() {
-        let text = check_against(&config(), Free { huge_mb: 0, ordinary_mb: 10 }).unwrap_err();
+        let text = check_against(&config(), &[], Free { huge_mb: 0, ordinary_mb: 10 }).unwrap_err();
         assert!(text.ends_with("lower node.memory_mb or add memory"), "{text}");
         let buffers = total_mb(&config());
-        let text = check_against(&config(), Free { huge_mb: 0, ordinary_mb: buffers }).unwrap_err();
+        let text =
+            check_against(&config(), &[], Free { huge_mb: 0, ordinary_mb: buffers }).unwrap_err();
         assert!(text.ends_with("everything else: add memory"), "{text}");
     }
 
     /// A table lies on huge pages as a whole or not at all: what is left of them helps no other.
     #[test]
     fn huge_pages_and_ordinary_memory_do_not_add_up() {
-        check_against(&config(), Free { huge_mb: 6000, ordinary_mb: 0 }).unwrap();
-        check_against(&config(), Free { huge_mb: 0, ordinary_mb: 6000 }).unwrap();
-        check_against(&config(), Free { huge_mb: 3000, ordinary_mb: 3000 }).unwrap_err();
+        check_against(&config(), &[], Free { huge_mb: 6000, ordinary_mb: 0 }).unwrap();
+        check_against(&config(), &[], Free { huge_mb: 0, ordinary_mb: 6000 }).unwrap();
+        check_against(&config(), &[], Free { huge_mb: 3000, ordinary_mb: 3000 }).unwrap_err();
     }
 }

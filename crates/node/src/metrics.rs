@@ -17,6 +17,7 @@ use weir_nat::TableBytes;
 
 use crate::board::{Board, ShardBoard};
 use crate::duration_histogram::Durations;
+use crate::member_metrics::member;
 use crate::node::{Node, WorkerHandle};
 
 /// What the text is, for the HTTP header.
@@ -37,9 +38,9 @@ struct Scrape(Arc<Node>);
 
 /// Up to three labels; unused ones have an empty name.
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
-struct Labels<'a>([(&'static str, &'a str); 3]);
+pub(crate) struct Labels<'a>(pub [(&'static str, &'a str); 3]);
 
-const NO_LABEL: (&str, &str) = ("", "");
+pub(crate) const NO_LABEL: (&str, &str) = ("", "");
 
 impl EncodeLabelSet for Labels<'_> {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), Error> {
@@ -61,7 +62,7 @@ impl EncodeMetric for Durations {
 }
 
 /// One metric family while it is written.
-struct Family<'a, 'b> {
+pub(crate) struct Family<'a, 'b> {
     encoder: &'a mut DescriptorEncoder<'b>,
 }
 
@@ -80,7 +81,7 @@ impl Family<'_, '_> {
         Ok(())
     }
 
-    fn counter<'l>(
+    pub(crate) fn counter<'l>(
         &mut self,
         name: &str,
         help: &str,
@@ -90,7 +91,7 @@ impl Family<'_, '_> {
         self.write(name, help, MetricType::Counter, series)
     }
 
-    fn gauge<'l>(
+    pub(crate) fn gauge<'l>(
         &mut self,
         name: &str,
         help: &str,
@@ -102,7 +103,7 @@ impl Family<'_, '_> {
 }
 
 /// A worker with its number as a label value.
-type Numbered<'a> = (String, &'a WorkerHandle);
+pub(crate) type Numbered<'a> = (String, &'a WorkerHandle);
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
@@ -117,6 +118,7 @@ impl Collector for Scrape {
         load(&mut family, &workers)?;
         ports(&mut family, &workers)?;
         shards(&mut family, &workers)?;
+        member(&mut family, node, &workers)?;
         logs(&mut family, node)
     }
 }
@@ -263,8 +265,11 @@ fn ports(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Er
 fn shards(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
     let ids: Vec<(String, &ShardBoard)> = workers
         .iter()
-        .flat_map(|(_, worker)| worker.shards.iter().zip(&worker.board.shards))
-        .map(|(shard, board)| (shard.id.to_string(), board))
+        .flat_map(|(_, worker)| {
+            let shards = worker.shards.list().into_iter();
+            shards.filter_map(|(place, shard)| Some((shard.id, worker.board.shards.get(place)?)))
+        })
+        .map(|(id, board)| (id.to_string(), board))
         .collect();
     let series = |value: fn(&ShardBoard) -> u64| {
         ids.iter().map(move |(id, board)| {

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use weir_engine::{Direction, DropReason, Side};
 use weir_records::{BlockLogHandle, LogCounters};
@@ -11,6 +11,7 @@ use weir_records::{BlockLogHandle, LogCounters};
 use crate::api::{DropCount, ShardStatus, SideStatus, Status, WorkerStatus};
 use crate::board::Board;
 use crate::clock::Clock;
+use crate::cluster::MemberBoard;
 use crate::log::LogLimit;
 use crate::request::Requester;
 use crate::status::judge;
@@ -29,6 +30,8 @@ pub(crate) struct Node {
     pub frame_max: usize,
     pub has_been_ready: AtomicBool,
     pub is_block_log_failing: AtomicBool,
+    /// Set once the node takes part in a cluster.
+    pub member: OnceLock<Arc<MemberBoard>>,
 }
 
 /// The block log and where it goes.
@@ -48,8 +51,33 @@ pub(crate) struct WorkerHandle {
     pub requester: Requester,
     /// Access, then internet.
     pub ports: [PortHandle; 2],
-    /// In the order of the board's shards.
-    pub shards: Vec<ShardHandle>,
+    pub shards: Arc<Shards>,
+}
+
+/// The shards of a worker, by their place on its board; those of a cluster come and go.
+#[derive(Debug, Default)]
+pub(crate) struct Shards(Mutex<Vec<Option<ShardHandle>>>);
+
+impl Shards {
+    pub(crate) fn new(shards: impl IntoIterator<Item = ShardHandle>) -> Self {
+        Self(Mutex::new(shards.into_iter().map(Some).collect()))
+    }
+
+    /// Puts a shard in its place, or takes it away.
+    pub(crate) fn set(&self, place: usize, shard: Option<ShardHandle>) {
+        let mut shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if shards.len() <= place {
+            shards.resize(place + 1, None);
+        }
+        shards[place] = shard;
+    }
+
+    /// Those there are now, with their places.
+    pub(crate) fn list(&self) -> Vec<(usize, ShardHandle)> {
+        let shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = shards.iter().cloned().enumerate();
+        places.filter_map(|(place, shard)| Some((place, shard?))).collect()
+    }
 }
 
 /// One port from outside.
@@ -157,6 +185,11 @@ impl Node {
 }
 
 impl WorkerHandle {
+    /// Whether a port has its link.
+    pub(crate) fn is_link_up(&self, side: Side) -> bool {
+        (self.ports[side as usize].sample)().is_link_up
+    }
+
     fn status(&self, now_ms: u64) -> WorkerStatus {
         let board = &self.board;
         WorkerStatus {
@@ -192,13 +225,14 @@ impl WorkerHandle {
     }
 
     fn shards(&self) -> Vec<ShardStatus> {
-        let pairs = self.shards.iter().zip(&self.board.shards);
-        pairs
+        let shards = self.shards.list().into_iter();
+        shards
+            .filter_map(|(place, shard)| Some((shard, self.board.shards.get(place)?)))
             .map(|(shard, board)| ShardStatus {
                 shard: shard.id,
                 worker: self.worker,
                 endpoint: shard.endpoint,
-                public: shard.public.clone(),
+                public: shard.public,
                 subscribers: board.subscribers.get(),
                 subscribers_max: shard.subscribers_max,
                 ports_used: board.ports_used.get(),

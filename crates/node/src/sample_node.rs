@@ -1,15 +1,15 @@
 //! A node without DPDK for tests: real boards and mailboxes, a thread of the test in the worker's place.
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use weir_engine::{Counters, Direction, Side};
 
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::log::LogLimit;
-use crate::node::{Node, PortHandle, PortSample, ShardHandle, WorkerHandle};
+use crate::node::{Node, PortHandle, PortSample, ShardHandle, Shards, WorkerHandle};
 use crate::request::{Mailbox, mailbox};
 
 const TSC_HZ: u64 = 2_000_000_000;
@@ -39,12 +39,12 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
         board: Arc::new(board),
         requester,
         ports: [port("net_null0"), port("net_null1")],
-        shards: vec![ShardHandle {
+        shards: Arc::new(Shards::new([ShardHandle {
             id: 7,
             endpoint: Some(Ipv4Addr::new(10, 100, 0, 1)),
             public: vec!["203.0.113.0/28".into()],
             subscribers_max: 256,
-        }],
+        }])),
     };
     let node = Node {
         name: "n1".into(),
@@ -56,6 +56,7 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
         frame_max: 1518,
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),
+        member: OnceLock::new(),
     };
     (Arc::new(node), mailbox)
 }

@@ -1,7 +1,8 @@
 //! The worker's loop. Hot: no allocation, lock, system call or log line per packet.
 //!
 //! ```text
-//!   now -> rx internet -> engine -> rx access -> engine -> tick -> tx both -> request -> events -> board -> rest
+//!   now -> rx internet -> engine -> rx access -> engine -> (a member: datagrams, orders) -> tick -> tx both
+//!       -> request -> events -> board -> rest
 //! ```
 //!
 //! The clock is read once per turn, the timestamp counter also around the tick. Everything besides packets has a budget per turn.
@@ -21,6 +22,7 @@ use crate::block_events::to_log;
 use crate::board::Board;
 use crate::capture::Tap;
 use crate::clock::Clock;
+use crate::cluster::WorkerPart;
 use crate::desk::Desk;
 use crate::publisher::Publisher;
 
@@ -48,6 +50,17 @@ pub(crate) struct Worker {
     pub clock: Clock,
     pub poll: Poll,
     pub is_stopping: Arc<AtomicBool>,
+    /// Its part in a cluster; none on a node of its own.
+    pub part: Option<Box<WorkerPart>>,
+}
+
+/// Why a worker left its loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The node stops.
+    Stopped,
+    /// The guard took it for dead, so another worker may have its place.
+    Fenced,
 }
 
 /// What a turn did.
@@ -55,19 +68,25 @@ struct Turn {
     packets: usize,
     /// Something else than packets wants the next turn soon.
     is_busy_elsewhere: bool,
+    is_fenced: bool,
 }
 
 impl Worker {
-    /// Forwards until the node stops.
-    pub(crate) fn run(mut self) {
+    /// Forwards until the node stops, or the guard has given the worker up.
+    pub(crate) fn run(mut self) -> End {
         let mut frames = Vec::with_capacity(BURST_MAX);
         let mut out = Output::new();
         let now = self.clock.now();
         self.engine.start(engine_now(now), &mut self.pool, &mut out);
         self.send(now, &mut out);
         let mut idle_polls = 0_u32;
+        let mut end = End::Stopped;
         while !self.is_stopping.load(Relaxed) {
             let turn = self.turn(&mut frames, &mut out);
+            if turn.is_fenced {
+                end = End::Fenced;
+                break;
+            }
             if turn.packets > 0 || turn.is_busy_elsewhere || self.poll == Poll::Busy {
                 idle_polls = 0;
                 continue;
@@ -82,14 +101,23 @@ impl Worker {
         }
         self.publisher.publish_all(&self.engine, &self.board);
         self.log_blocks(usize::MAX);
+        end
     }
 
     fn turn(&mut self, frames: &mut Vec<Mbuf>, out: &mut Output<Mbuf>) -> Turn {
         let cycles = tsc();
         let now = self.clock.now();
+        if self.part.as_ref().is_some_and(|part| part.is_fenced()) {
+            // What waits in the rings may be answered by another worker already.
+            return Turn { packets: 0, is_busy_elsewhere: false, is_fenced: true };
+        }
         // The internet first: in a replay of capture files its gateway's ARP reply is there before the homes' packets.
         let mut packets = self.receive(Side::Internet, now, frames, out);
         packets += self.receive(Side::Access, now, frames, out);
+        let has_mail = match &mut self.part {
+            Some(part) => part.turn(now, &mut self.engine, &mut self.pool, out),
+            None => false,
+        };
         let tick_began = tsc();
         self.engine.tick(engine_now(now), &mut self.pool, out);
         let has_ticked = self.board.ticks.enter(tsc().wrapping_sub(tick_began));
@@ -98,11 +126,11 @@ impl Worker {
             self.board.busy_packets.add(packets as u64);
             self.board.busy_cycles.add(tsc().wrapping_sub(cycles));
         }
-        let is_busy_elsewhere = self.desk.serve(self.engine.nat_mut(), now);
+        let is_busy_elsewhere = self.desk.serve(self.engine.nat_mut(), now) || has_mail;
         self.log_blocks(EVENTS_PER_TURN);
         let has_work = packets > 0 || is_busy_elsewhere || has_ticked;
         self.publisher.publish(now, cycles, has_work, &self.engine, &self.board);
-        Turn { packets, is_busy_elsewhere }
+        Turn { packets, is_busy_elsewhere, is_fenced: false }
     }
 
     fn receive(
@@ -166,7 +194,7 @@ impl Worker {
 }
 
 #[inline]
-fn engine_now(now: Duration) -> Now {
+pub(crate) fn engine_now(now: Duration) -> Now {
     Now { ms: now.as_secs() * 1000 + u64::from(now.subsec_millis()) }
 }
 

@@ -78,6 +78,8 @@ fn engine() -> Engine<Mbuf> {
             ..NatConfig::default()
         },
         fragments: FragmentLimits::default(),
+        peers_max: 0,
+        replication_port: None,
     })
     .unwrap()
 }
@@ -126,6 +128,7 @@ fn the_loop_allocates_nothing_per_packet() {
         clock: Clock::start(),
         poll: Poll::Busy,
         is_stopping: Arc::default(),
+        part: None,
     };
     let (mut frames, mut out) = (Vec::with_capacity(BURST_MAX), Output::new());
     while board.busy_packets.get() < WARM_PACKETS {

@@ -22,13 +22,14 @@ use weir_wire::ethernet::Mac;
 
 use crate::board::Board;
 use crate::clock::Clock;
+use crate::cluster::WorkerPart;
 use crate::desk::Desk;
 use crate::failure::Failure;
 use crate::memory::TableMemory;
 use crate::panic_place::{self, Panic};
 use crate::publisher::Publisher;
 use crate::request::{Mailbox, Requester, mailbox};
-use crate::worker::{PortQueues, Worker};
+use crate::worker::{End, PortQueues, Worker};
 
 /// What a worker thread is made of.
 #[derive(Debug)]
@@ -41,6 +42,9 @@ pub(crate) struct Parts {
     pub clock: Clock,
     pub poll: Poll,
     pub is_stopping: Arc<AtomicBool>,
+    pub part: Option<Box<WorkerPart>>,
+    /// Shards that its board has room for.
+    pub shards_max: usize,
 }
 
 /// The ports of a worker, attached once its tables are there.
@@ -52,11 +56,12 @@ pub(crate) struct WorkerPorts {
     pub macs: [Mac; 2],
 }
 
-/// A worker that ended by a panic.
+/// A worker that ended by itself.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub worker: usize,
-    pub panic: Panic,
+    /// None: the guard had taken it for dead.
+    pub panic: Option<Panic>,
 }
 
 /// A worker whose tables are built and that waits for [`WorkerThread::go`]. Dropping it stops the thread and waits for its end.
@@ -132,14 +137,17 @@ fn thread_main(parts: Parts, wiring: Wiring) {
 }
 
 /// Runs a worker's whole life; the node learns of its panic.
-fn report_panic(worker: usize, ended: &UnboundedSender<Ended>, life: impl FnOnce()) {
-    if let Err(panic) = panic_place::catch(life) {
-        // Nobody listens when the node is stopping already.
-        let _ = ended.send(Ended { worker, panic });
-    }
+fn report_panic(worker: usize, ended: &UnboundedSender<Ended>, life: impl FnOnce() -> End) {
+    let panic = match panic_place::catch(life) {
+        Ok(End::Stopped) => return,
+        Ok(End::Fenced) => None,
+        Err(panic) => Some(panic),
+    };
+    // Nobody listens when the node is stopping already.
+    let _ = ended.send(Ended { worker, panic });
 }
 
-fn build_and_run(parts: Parts, wiring: Wiring) {
+fn build_and_run(parts: Parts, wiring: Wiring) -> End {
     let Wiring { mailbox, built, go, ended: _ended } = wiring;
     let worker = parts.worker;
     let thread_failure =
@@ -147,20 +155,25 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
     let registered = pin_current_thread(parts.core).and_then(|()| register_worker_thread());
     let _registration = match registered.map_err(thread_failure) {
         Ok(registration) => registration,
-        Err(failure) => return send(&built, Err(failure)),
+        Err(failure) => {
+            send(&built, Err(failure));
+            return End::Stopped;
+        }
     };
-    let shards = parts.engine.shards.len();
     let mut engine = match Engine::new(parts.engine) {
         Ok(engine) => engine,
-        Err(error) => return send(&built, Err(engine_failure(worker, &error))),
+        Err(error) => {
+            send(&built, Err(engine_failure(worker, &error)));
+            return End::Stopped;
+        }
     };
     log_tables(worker, parts.core, &engine);
-    let board = Arc::new(Board::new(engine.counters(), shards, tsc_hz()));
+    let board = Arc::new(Board::new(engine.counters(), parts.shards_max, tsc_hz()));
     let mut publisher = Publisher::default();
     publisher.publish_all(&engine, &board);
     board.seen_ms.set(u64::try_from(parts.clock.now().as_millis()).unwrap_or(u64::MAX));
     send(&built, Ok(Arc::clone(&board)));
-    let Ok(ports) = go.recv() else { return };
+    let Ok(ports) = go.recv() else { return End::Stopped };
     for (side, mac) in Side::ALL.into_iter().zip(ports.macs) {
         engine.set_mac(side, mac);
     }
@@ -176,8 +189,9 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
         clock: parts.clock,
         poll: parts.poll,
         is_stopping: parts.is_stopping,
+        part: parts.part,
     }
-    .run();
+    .run()
 }
 
 fn log_tables(worker: usize, core: usize, engine: &Engine<Mbuf>) {
@@ -219,13 +233,14 @@ mod tests {
     fn the_node_learns_of_a_panic_and_of_nothing_else() {
         panic_place::install();
         let (ended_in, mut ended) = unbounded_channel();
-        report_panic(2, &ended_in, || {});
+        report_panic(2, &ended_in, || End::Stopped);
         assert!(ended.try_recv().is_err());
         let thread = std::thread::spawn(move || {
             report_panic(3, &ended_in, || panic!("bucket {} is missing", 5));
         });
         thread.join().unwrap();
         let Ended { worker, panic } = ended.try_recv().unwrap();
+        let panic = panic.unwrap();
         assert_eq!((worker, panic.message.as_str()), (3, "bucket 5 is missing"));
         assert!(panic.place.contains("worker_thread.rs:"), "{}", panic.place);
     }

@@ -1,14 +1,17 @@
-//! `/metrics` on its own TCP address, for Prometheus. Nothing else is served there.
+//! `/metrics` on its own TCP address, for Prometheus, and `/report`, for the controller of a cluster. Nothing else is
+//! served there.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use axum::{Json, Router};
+use weir_controller::records::NodeAnswer;
 
 use crate::metrics;
 use crate::node::Node;
@@ -36,11 +39,16 @@ impl MetricsServer {
     }
 }
 
-/// The one route, also part of the admin API.
+/// The routes, also part of the admin API.
 pub(super) fn router() -> Router<Arc<Node>> {
-    Router::new().route("/metrics", get(answer))
+    Router::new().route("/metrics", get(numbers)).route("/report", get(report))
 }
 
-async fn answer(State(node): State<Arc<Node>>) -> impl IntoResponse {
+async fn report(State(node): State<Arc<Node>>) -> Result<Json<NodeAnswer>, StatusCode> {
+    let member = node.member.get().ok_or(StatusCode::NOT_FOUND)?;
+    Ok(Json(NodeAnswer::clone(&member.answer())))
+}
+
+async fn numbers(State(node): State<Arc<Node>>) -> impl IntoResponse {
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&node))
 }

@@ -12,7 +12,7 @@ use axum::{Json, Router, middleware};
 use super::peer::{Peer, guard};
 use super::problem::Refused;
 use super::{capture_route, metrics_server, sessions_route, subscriber_route};
-use crate::api::{DropCount, ShardStatus, Status};
+use crate::api::{DropCount, MemberStatus, ShardStatus, Status};
 use crate::node::Node;
 
 /// Serves until the task is dropped.
@@ -29,6 +29,7 @@ fn router(node: Arc<Node>) -> Router {
     Router::new()
         .route("/status", get(status))
         .route("/shards", get(shards))
+        .route("/member", get(member))
         .route("/drops", get(drops))
         .route("/sessions", get(sessions_route::sessions))
         .route("/subscriber/{address}", get(subscriber_route::show))
@@ -46,6 +47,12 @@ async fn status(State(node): State<Arc<Node>>) -> Json<Status> {
 
 async fn shards(State(node): State<Arc<Node>>) -> Json<Vec<ShardStatus>> {
     Json(node.shards())
+}
+
+async fn member(State(node): State<Arc<Node>>) -> Result<Json<MemberStatus>, Refused> {
+    let alone = || Refused::new(StatusCode::NOT_FOUND, "this node is in no cluster");
+    let member = node.member.get().ok_or_else(alone)?;
+    Ok(Json(MemberStatus::clone(&member.status())))
 }
 
 async fn drops(State(node): State<Arc<Node>>) -> Json<Vec<DropCount>> {

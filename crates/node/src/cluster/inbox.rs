@@ -1,0 +1,37 @@
+//! What the roles thread is told, by whomever.
+
+use weir_cluster::{ClaimEvent, MirrorEvent, Outcome};
+use weir_member::News;
+use weir_member::replication::ReplicationStatus;
+use weir_nat::ShardIndex;
+use weir_shard::ShardId;
+
+use super::guard_thread::GuardNews;
+
+/// A message to the roles thread.
+#[derive(Debug)]
+pub(crate) enum Inbox {
+    Etcd(MirrorEvent),
+    Claim(ClaimEvent),
+    /// How the write of a shard's entry ended.
+    Written {
+        shard: ShardId,
+        outcome: Outcome,
+    },
+    Guard(GuardNews),
+    Worker {
+        worker: usize,
+        news: News,
+        /// Of a shard that was added.
+        place: Option<ShardIndex>,
+    },
+    /// How a worker's copies stand; once a second.
+    Replication {
+        worker: usize,
+        status: Box<ReplicationStatus>,
+    },
+    /// The node is to end: hand over what can be handed over.
+    HandOver,
+    /// It ends now.
+    End,
+}

@@ -1,0 +1,235 @@
+//! A member's start, before there are packets: the guard, etcd, and what the cluster is.
+
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use weir_cluster::{Cluster, Key, NodeName, Store};
+use weir_config::{ClusterShard, Config, Desired, Member, Worker as WorkerConfig};
+use weir_controller::records::Meta;
+use weir_member::Replication;
+use weir_member::roles::{LocalWorker, Roles, RolesConfig, RolesOptions, peer_at};
+use weir_nat::ShardRoom;
+use weir_replica::{ClusterKeys, Identity, REPLICAS_MAX};
+use weir_shard::{BootId, LANES, NodeId};
+use weir_steer::{Guard, Heartbeat, SharedWords, WorkerIndex};
+
+use super::connect::{node_name, read_keys, start_cluster};
+use super::guard_thread::start_guard;
+use super::inbox::Inbox;
+use super::known_epochs::KnownEpochs;
+use super::roles_thread::fingerprint;
+use super::worker_part::{PEERS_MAX, WorkerLink, WorkerPart, worker_part};
+use crate::engine_config::{Room, random};
+use crate::failure::Failure;
+
+/// Between two looks for what the cluster is.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// While it waits it says so this often.
+const SAY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A node that knows its cluster and has not told it of itself.
+#[derive(Debug)]
+pub(crate) struct Joining {
+    pub member: Member,
+    pub desired: Desired,
+    pub(super) name: NodeName,
+    pub(super) cluster: Cluster,
+    pub(super) keys: ClusterKeys,
+    pub(super) words: Arc<SharedWords>,
+    pub(super) guard: Guard,
+    pub(super) epochs: KnownEpochs,
+    /// One for each worker: a life of it.
+    pub(super) boot_ids: Vec<BootId>,
+    pub(super) roles: Roles,
+    pub(super) links: Vec<WorkerLink>,
+    pub(super) inbox: Sender<Inbox>,
+    pub(super) messages: Receiver<Inbox>,
+}
+
+impl Joining {
+    /// Starts the guard and the thread for etcd, and waits until the cluster file has been applied, for as long as it
+    /// takes.
+    ///
+    /// # Errors
+    /// What is wrong on this machine; an etcd that does not answer is waited for.
+    pub(crate) fn begin(member: &Member, control_cores: &[usize]) -> Result<Self, Failure> {
+        let keys = read_keys(&member.cluster.key_file)?;
+        let path = epochs_path(member);
+        let mut epochs = KnownEpochs::load(&path).map_err(|error| {
+            Failure::Cluster(format!(
+                "{}: {error}; it keeps a restored etcd from undoing what is newer",
+                path.display()
+            ))
+        })?;
+        let words = SharedWords::new(member.workers.len()).map_err(Failure::Control)?;
+        let words = Arc::new(words);
+        // First of all processes and threads: it is started by a small process, and from it inherits nothing.
+        let guard = start_guard(Arc::clone(&words))?;
+        let name = node_name(&member.node.name)?;
+        let node =
+            NodeId::new(&member.node.name).map_err(|error| Failure::Cluster(error.to_string()))?;
+        let cores = control_cores.to_vec();
+        let seed = random().map_err(Failure::Control)?;
+        let cluster = start_cluster(&member.cluster, seed as u64, move || keep_to(&cores))?;
+        let boot_ids = member.workers.iter().map(|_| random().map(BootId));
+        let boot_ids = boot_ids.collect::<Result<_, _>>().map_err(Failure::Control)?;
+        let boot_ids: Vec<BootId> = boot_ids;
+        let (cluster_id, desired) = wait_for_cluster(&cluster);
+        epochs.set_cluster(&cluster_id);
+        let port = desired.cluster.replication_port;
+        let workers = member.workers.iter().zip(&boot_ids).map(|(worker, &boot_id)| LocalWorker {
+            boot_id,
+            replication: SocketAddrV4::new(worker.replication_address, port),
+        });
+        let roles = Roles::new(RolesConfig {
+            node: node.clone(),
+            workers: workers.collect(),
+            known_epochs: epochs.epochs().collect(),
+            options: RolesOptions::default(),
+        });
+        let (inbox, messages) = channel();
+        Ok(Self {
+            member: member.clone(),
+            desired,
+            name,
+            cluster,
+            keys,
+            words,
+            guard,
+            epochs,
+            boot_ids,
+            roles,
+            links: Vec::new(),
+            inbox,
+            messages,
+        })
+    }
+
+    /// Where other workers reach one of ours.
+    pub(super) fn replication_of(&self, worker: &WorkerConfig) -> SocketAddrV4 {
+        SocketAddrV4::new(worker.replication_address, self.desired.cluster.replication_port)
+    }
+
+    /// What each worker has room for.
+    pub(crate) fn rooms(&self) -> Vec<Room> {
+        let desired = &self.desired;
+        let addresses = |shard: &ClusterShard| -> u64 {
+            shard.public.iter().map(|net| 1_u64 << (32 - net.prefix_len())).sum()
+        };
+        // A worker may get the largest shards.
+        let addresses_max = desired.shards.iter().map(addresses).max().unwrap_or(0);
+        let homes_max = desired.shards.iter().map(|shard| shard.subscribers_max).max().unwrap_or(0);
+        let room = |worker: &WorkerConfig| {
+            let shards = desired.shard_room(worker);
+            Room {
+                shards: ShardRoom {
+                    shards: u16::try_from(shards).unwrap_or(u16::MAX),
+                    public_addresses: u32::try_from(addresses_max * shards as u64)
+                        .unwrap_or(u32::MAX),
+                    subscribers: homes_max.saturating_mul(shards as u32),
+                },
+                replicas: desired.cluster.replicas.max(1),
+                peers: PEERS_MAX,
+                replication_port: desired.cluster.replication_port,
+            }
+        };
+        self.member.workers.iter().map(room).collect()
+    }
+
+    /// What a worker's thread does for the cluster.
+    ///
+    /// # Errors
+    /// When the system has no randomness.
+    pub(crate) fn worker_part(&mut self, worker: usize) -> Result<WorkerPart, Failure> {
+        let config = &self.member.workers[worker];
+        let shards_max = self.desired.shard_room(config);
+        let mut secret = [0; 32];
+        for half in secret.chunks_exact_mut(16) {
+            half.copy_from_slice(&random().map_err(Failure::Control)?.to_ne_bytes());
+        }
+        let identity = Identity {
+            worker: peer_at(self.replication_of(config)),
+            boot: weir_replica::BootId(self.boot_ids[worker].0),
+            secret,
+        };
+        let options = weir_replica::Options {
+            peers_max: PEERS_MAX as u16,
+            // Each lane of each shard, to each replica.
+            copies_max: shards_max * LANES * REPLICAS_MAX,
+            ..weir_replica::Options::default()
+        };
+        let replication = Replication::new(
+            options,
+            identity,
+            fingerprint(&self.desired),
+            self.keys.clone(),
+            shards_max,
+        )
+        .map_err(|error| Failure::Cluster(error.to_string()))?;
+        let heartbeat = Heartbeat::new(Arc::clone(&self.words), worker as WorkerIndex);
+        let (part, link) =
+            worker_part(worker, replication, heartbeat, self.inbox.clone(), shards_max);
+        self.links.push(link);
+        Ok(part)
+    }
+
+    /// The node as if it were alone, without a shard: they come later, one by one.
+    pub(crate) fn config(&self) -> Config {
+        self.desired.config_of(&self.member, [])
+    }
+}
+
+/// Where the node remembers epochs: in the folder that systemd made for the service, or the one that it would make.
+fn epochs_path(member: &Member) -> PathBuf {
+    let folder = std::env::var_os("STATE_DIRECTORY").filter(|folder| !folder.is_empty());
+    let folder = folder.map_or_else(|| PathBuf::from("/var/lib/weir"), PathBuf::from);
+    folder.join(format!("{}.json", member.node.name))
+}
+
+/// Threads that talk to etcd stay off the workers' cores.
+fn keep_to(cores: &[usize]) {
+    let mut set = CpuSet::new();
+    // What cannot be kept to costs time, not truth.
+    let _ = cores.iter().try_for_each(|&core| set.set(core));
+    let _ = sched_setaffinity(Pid::from_raw(0), &set);
+}
+
+/// The id of the cluster and what the operator wants of it, once both are known.
+fn wait_for_cluster(cluster: &Cluster) -> (String, Desired) {
+    let began = Instant::now();
+    let mut said: Option<Instant> = None;
+    loop {
+        let why = match cluster.handle().block_on(look(&cluster.store())) {
+            Ok(found) => return found,
+            Err(why) => why,
+        };
+        if said.is_none_or(|said| said.elapsed() >= SAY_INTERVAL) {
+            said = Some(Instant::now());
+            tracing::warn!(
+                event = "cluster-awaited",
+                waited_sec = began.elapsed().as_secs(),
+                "{why}"
+            );
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// As [`wait_for_cluster`], or what there is to wait for.
+async fn look(store: &Store) -> Result<(String, Desired), String> {
+    let get = async |key| store.get(&key).await.map_err(|error| error.to_string());
+    let desired = get(Key::Desired).await?;
+    let desired =
+        desired.ok_or("no cluster file has been applied yet: `weir apply cluster.toml`")?;
+    let desired = serde_json::from_slice(&desired.value)
+        .map_err(|error| format!("what the cluster is cannot be read: {error}"))?;
+    let meta = get(Key::Meta).await?.ok_or("no controller has run yet: `weir controller`")?;
+    let meta: Meta = serde_json::from_slice(&meta.value)
+        .map_err(|error| format!("the cluster's own record cannot be read: {error}"))?;
+    Ok((meta.cluster_id, desired))
+}

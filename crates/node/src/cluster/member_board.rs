@@ -1,0 +1,33 @@
+//! What the roles thread shows of itself: replaced a few times a second, read by anyone.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use weir_controller::records::NodeAnswer;
+
+use crate::api::MemberStatus;
+
+/// The newest status, and the newest answer to the controller.
+#[derive(Debug, Default)]
+pub(crate) struct MemberBoard(Mutex<Shown>);
+
+#[derive(Debug, Default)]
+struct Shown {
+    status: Arc<MemberStatus>,
+    answer: Arc<NodeAnswer>,
+}
+
+impl MemberBoard {
+    pub(crate) fn status(&self) -> Arc<MemberStatus> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner).status)
+    }
+
+    /// For a controller that asks.
+    pub(crate) fn answer(&self) -> Arc<NodeAnswer> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner).answer)
+    }
+
+    pub(super) fn show(&self, status: MemberStatus, answer: NodeAnswer) {
+        let shown = Shown { status: Arc::new(status), answer: Arc::new(answer) };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+    }
+}

@@ -1,0 +1,166 @@
+//! A node's membership from the first order to the last word.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::{Instant, sleep};
+use weir_cluster::{NodeName, NodeRecord, WorkerRecord};
+use weir_controller::operate::Operator;
+
+use super::etcd_tasks::EtcdTasks;
+use super::guard_thread::GuardThread;
+use super::inbox::Inbox;
+use super::join::Joining;
+use super::member_board::MemberBoard;
+use super::roles_thread;
+use crate::api::RoleStatus;
+use crate::failure::Failure;
+use crate::node::Node;
+
+/// The longest time for a hand-over. A service manager must wait longer before it kills.
+const HAND_OVER_MAX: Duration = Duration::from_secs(60);
+/// After the last shard was handed over: both switches have settled, and no straggler comes.
+const SETTLE: Duration = Duration::from_secs(1);
+/// Between two looks at what is left.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A node that takes part.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    inbox: Sender<Inbox>,
+    thread: JoinHandle<()>,
+    board: Arc<MemberBoard>,
+    farewell: Farewell,
+}
+
+/// What is left to be said once nothing of the node runs any more.
+#[derive(Debug)]
+pub(crate) struct Farewell {
+    etcd: Arc<EtcdTasks>,
+    name: NodeName,
+}
+
+impl Joining {
+    /// The node registers and takes roles from now on. Its workers must be running.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn take_part(mut self, node: &Arc<Node>) -> Result<Membership, Failure> {
+        let inbox = self.inbox.clone();
+        let record = NodeRecord {
+            boot_id: self.boot_ids[0].to_string(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            rack: self.member.node.rack.clone(),
+            capacity: self.member.workers.iter().map(|worker| worker.weight).sum(),
+            workers: self.worker_records(),
+            admin: self.member.node.metrics,
+            is_stopping: false,
+        };
+        let etcd = EtcdTasks::start(self.cluster, self.name.clone(), &record, inbox.clone());
+        let etcd = Arc::new(etcd);
+        let guard_inbox = inbox.clone();
+        let guard = GuardThread::start(self.guard, move |news| {
+            // A node that ends listens no more.
+            let _ = guard_inbox.send(Inbox::Guard(news));
+        })
+        .map_err(Failure::Control)?;
+        let board = Arc::<MemberBoard>::default();
+        // Set once: this is the only place.
+        let _ = node.member.set(Arc::clone(&board));
+        let parts = roles_thread::Parts {
+            roles: self.roles,
+            inbox: self.messages,
+            links: std::mem::take(&mut self.links),
+            node: Arc::clone(node),
+            etcd: Arc::clone(&etcd),
+            guard,
+            epochs: self.epochs,
+            board: Arc::clone(&board),
+            record,
+            addresses: self
+                .member
+                .workers
+                .iter()
+                .map(|worker| [worker.access.address.addr(), worker.internet.address.addr()])
+                .collect(),
+            desired: self.desired,
+        };
+        let thread = std::thread::Builder::new()
+            .name("weir-roles".into())
+            .spawn(move || roles_thread::run(parts))
+            .map_err(Failure::Control)?;
+        Ok(Membership { inbox, thread, board, farewell: Farewell { etcd, name: self.name } })
+    }
+
+    fn worker_records(&self) -> Vec<WorkerRecord> {
+        let workers = self.member.workers.iter().zip(&self.boot_ids).enumerate();
+        workers
+            .map(|(index, (worker, boot_id))| WorkerRecord {
+                index: index as u16,
+                boot_id: boot_id.to_string(),
+                weight: worker.weight,
+                load_max: None,
+                replication: Some(self.replication_of(worker)),
+            })
+            .collect()
+    }
+}
+
+impl Membership {
+    /// Hands over what others have a full copy of; returns when they serve it and no straggler comes any more, or when
+    /// it takes too long.
+    pub(crate) async fn hand_over(&self) {
+        let _ = self.inbox.send(Inbox::HandOver);
+        let end = Instant::now() + HAND_OVER_MAX;
+        let mut quiet_since = Instant::now();
+        loop {
+            let status = self.board.status();
+            let left = status.shards.iter().filter(|shard| is_to_be_handed_over(shard)).count();
+            if left > 0 || !status.is_stopping {
+                quiet_since = Instant::now();
+            }
+            if quiet_since.elapsed() >= SETTLE {
+                tracing::info!(event = "handed-over", "others serve what they have copies of");
+                return;
+            }
+            if Instant::now() >= end {
+                tracing::warn!(event = "hand-over-late", left, "ending with shards nobody took");
+                return;
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Takes the routes away and stops to decide; the workers go on until they are stopped.
+    pub(crate) fn withdraw(self) -> Farewell {
+        let _ = self.inbox.send(Inbox::End);
+        // A panic there has been reported.
+        let _ = self.thread.join();
+        self.farewell
+    }
+}
+
+/// Served here, or still announced better than a replica, while others could serve it.
+fn is_to_be_handed_over(shard: &RoleStatus) -> bool {
+    let is_served = ["primary", "acting"].contains(&shard.role.as_str());
+    let keeps_route = shard.metric.is_some_and(|metric| metric < 1 << 31);
+    (is_served || keeps_route) && shard.others_synced > 0
+}
+
+impl Farewell {
+    /// Says that the node has gone, and that nothing of it can come back: whoever is left may have its lanes at once.
+    /// To be called when no worker runs any more.
+    pub(crate) fn say(self) {
+        self.etcd.leave();
+        let by = format!("{} as it ended", self.name);
+        let operator = Operator::new(self.etcd.cluster().store(), &by);
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let fence = operator.fence(&self.name, true, unix.as_millis() as u64);
+        // Unsaid, its lanes wait for its next start.
+        if let Err(error) = self.etcd.cluster().handle().block_on(fence) {
+            tracing::warn!(event = "farewell-unsaid", "{error}");
+        }
+    }
+}

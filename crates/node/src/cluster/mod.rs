@@ -1,0 +1,28 @@
+//! A node's part in a cluster: what joins [`weir_member`], which decides and copies, with etcd, the guard and the workers.
+//!
+//! ```text
+//!   etcd <--mirror, session, writes--> roles thread --lists of routes--> routes thread --> guard process
+//!                                        |   ^
+//!                                 orders |   | news, traffic, signs of life
+//!                                        v   |
+//!                                   worker threads <--datagrams--> workers of other nodes
+//! ```
+//!
+//! Nothing here decides what becomes of a shard, and no packet waits for it.
+
+mod connect;
+mod etcd_tasks;
+mod guard_thread;
+mod inbox;
+mod join;
+mod known_epochs;
+mod member_board;
+mod membership;
+mod roles_thread;
+mod show;
+mod worker_part;
+
+pub(crate) use join::Joining;
+pub(crate) use member_board::MemberBoard;
+pub(crate) use membership::Membership;
+pub(crate) use worker_part::WorkerPart;

@@ -1,0 +1,511 @@
+//! The thread that joins the roles with all they hear and command. It decides nothing.
+//!
+//! It waits for messages, and every 10 ms looks at what the workers show: which shards had packets, which peers are
+//! silent, which sides are up. What follows goes out at once: orders, writes, lists of routes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use weir_cluster::{ClaimEvent, Key, MirrorEvent, NodeRecord, Outcome, Revision};
+use weir_config::{Desired, Shard};
+use weir_engine::Side;
+use weir_member::News;
+use weir_member::order::ShardSetup;
+use weir_member::replication::ReplicationStatus;
+use weir_member::roles::{DesiredShard, Input, NodeWorker, Roles, SidesUp, WantedRoute};
+use weir_nat::ShardIndex;
+use weir_replica::{Fingerprint, FingerprintPart, PeerIndex};
+use weir_shard::{BootId, NodeId, ShardEntry, ShardId, WorkerId};
+use weir_steer::wanted::{self, Limits};
+use weir_steer::{Route, WorkerIndex};
+
+use super::etcd_tasks::EtcdTasks;
+use super::guard_thread::{GuardNews, GuardThread};
+use super::inbox::Inbox;
+use super::known_epochs::KnownEpochs;
+use super::member_board::MemberBoard;
+use super::worker_part::{PEERS_MAX, WorkerLink};
+use crate::engine_config::{engine_shard, nat_shard};
+use crate::node::{Node, ShardHandle};
+
+/// Between two looks at the workers.
+const SLOT: Duration = Duration::from_millis(10);
+/// Messages taken between two looks.
+const MESSAGES_MAX: usize = 4096;
+/// Changes of entries that are written together.
+const CHANGES_MAX: usize = 256;
+/// Between two copies of the status for others to read.
+const SHOW_INTERVAL: Duration = Duration::from_millis(200);
+/// Epochs are kept at most this often.
+const SAVE_INTERVAL: Duration = Duration::from_secs(1);
+/// A list of routes that the kernel refused in part is set again after this.
+const ROUTES_RETRY: Duration = Duration::from_secs(1);
+
+/// What the thread begins with.
+pub(super) struct Parts {
+    pub roles: Roles,
+    pub inbox: Receiver<Inbox>,
+    pub links: Vec<WorkerLink>,
+    pub node: Arc<Node>,
+    pub etcd: Arc<EtcdTasks>,
+    pub guard: GuardThread,
+    pub epochs: KnownEpochs,
+    pub board: Arc<MemberBoard>,
+    pub record: NodeRecord,
+    pub desired: Desired,
+    /// Addresses of each worker: access, internet.
+    pub addresses: Vec<[Ipv4Addr; 2]>,
+}
+
+/// The thread's own state.
+pub(super) struct RolesThread {
+    pub(super) parts: Parts,
+    began: Instant,
+    /// The store's entries, with what they are compared by when they are written.
+    entries: BTreeMap<ShardId, (Revision, ShardEntry)>,
+    /// By worker.
+    pub(super) routes: Vec<Set>,
+    /// Slots that each worker had ended when it was looked at last.
+    slots: Vec<u64>,
+    has_been_up: Vec<bool>,
+    sides: Vec<SidesUp>,
+    /// Where each worker has its shards.
+    pub(super) places: BTreeMap<(usize, ShardId), ShardIndex>,
+    /// Slots with packets of a shard since the status was shown.
+    pub(super) busy_slots: BTreeMap<(usize, ShardId), u32>,
+    /// As each worker reported it last.
+    pub(super) replication: Vec<Option<Box<ReplicationStatus>>>,
+    /// Names of the workers of the cluster, by where they are reached.
+    pub(super) names: BTreeMap<SocketAddr, WorkerId>,
+    pub(super) is_registered: bool,
+    pub(super) is_stopping: bool,
+    has_ended: bool,
+    pub(super) guard_restarts_total: u64,
+    pub(super) watchdog_trips_total: u64,
+    shown: Option<Instant>,
+    saved: Option<Instant>,
+    is_unsaved: bool,
+}
+
+/// The routes of a worker as they were set last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Set {
+    /// As the roles count them.
+    number: u64,
+    pub(super) routes: Vec<Route>,
+    pub(super) is_set: bool,
+    retry: Option<Instant>,
+}
+
+/// Runs until nobody can send any more.
+pub(super) fn run(parts: Parts) {
+    let workers = parts.links.len();
+    let now = Instant::now();
+    let mut thread = RolesThread {
+        began: now,
+        entries: BTreeMap::new(),
+        routes: vec![Set::default(); workers],
+        slots: vec![0; workers],
+        has_been_up: vec![false; workers],
+        sides: vec![SidesUp::default(); workers],
+        places: BTreeMap::new(),
+        busy_slots: BTreeMap::new(),
+        replication: (0..workers).map(|_| None).collect(),
+        names: BTreeMap::new(),
+        is_registered: false,
+        is_stopping: false,
+        has_ended: false,
+        guard_restarts_total: 0,
+        watchdog_trips_total: 0,
+        shown: None,
+        saved: None,
+        is_unsaved: false,
+        parts,
+    };
+    thread.apply(thread.parts.desired.clone());
+    let mut slot_ends = now + SLOT;
+    loop {
+        let wait = slot_ends.saturating_duration_since(Instant::now());
+        match thread.parts.inbox.recv_timeout(wait) {
+            Ok(message) => thread.take_all(message),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if thread.has_ended {
+            break;
+        }
+        let now = Instant::now();
+        if now >= slot_ends {
+            // Slots that were slept through are gone: nothing is counted twice.
+            slot_ends = now + SLOT;
+            thread.end_slot();
+        }
+        thread.carry_out(now);
+    }
+    thread.save();
+}
+
+impl RolesThread {
+    pub(super) fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    fn tell(&mut self, input: Input) {
+        let now_ms = self.now_ms();
+        self.parts.roles.on(now_ms, input);
+    }
+
+    fn take_all(&mut self, first: Inbox) {
+        self.take(first);
+        for _ in 0..MESSAGES_MAX {
+            let Ok(message) = self.parts.inbox.try_recv() else { break };
+            self.take(message);
+        }
+    }
+
+    fn take(&mut self, message: Inbox) {
+        match message {
+            Inbox::Etcd(event) => self.take_etcd(event),
+            Inbox::Claim(event) => self.take_claim(&event),
+            Inbox::Written { shard, outcome } => self.take_written(shard, outcome),
+            Inbox::Guard(news) => self.take_guard(news),
+            Inbox::Worker { worker, news, place } => self.take_news(worker, news, place),
+            Inbox::Replication { worker, status } => self.replication[worker] = Some(status),
+            Inbox::End => self.has_ended = true,
+            Inbox::HandOver => {
+                self.is_stopping = true;
+                self.parts.record.is_stopping = true;
+                self.parts.etcd.update(self.parts.record.clone());
+            }
+        }
+    }
+
+    fn take_etcd(&mut self, event: MirrorEvent) {
+        match event {
+            MirrorEvent::Put { key, value, mod_revision } => {
+                self.take_key(key, &value, mod_revision)
+            }
+            MirrorEvent::Delete { key: Key::Shard(id) } => {
+                self.entries.remove(&ShardId(id));
+                self.tell(Input::EntryGone(ShardId(id)));
+            }
+            MirrorEvent::Delete { key: Key::Node(name) } => {
+                if let Ok(node) = NodeId::new(&name.to_string()) {
+                    self.tell(Input::Node { node, workers: None });
+                }
+            }
+            MirrorEvent::Delete { .. } => {}
+            MirrorEvent::SnapshotComplete { .. } => self.tell(Input::Fresh),
+            MirrorEvent::Restored { reason, .. } => {
+                tracing::error!(event = "map-set-back", ?reason, "etcd tells another history");
+                self.entries.clear();
+                self.tell(Input::Restored);
+            }
+            MirrorEvent::Stale => self.tell(Input::Stale),
+        }
+    }
+
+    fn take_key(&mut self, key: Key, value: &[u8], revision: Revision) {
+        let unreadable = |what: &str, error: &dyn std::fmt::Display| {
+            tracing::error!(event = "map-unreadable", "{what} in etcd cannot be read: {error}");
+        };
+        match key {
+            Key::Shard(id) => match ShardEntry::from_json(value) {
+                Ok(entry) => {
+                    let shard = ShardId(id);
+                    self.entries.insert(shard, (revision, entry.clone()));
+                    self.tell(Input::Entry { shard, entry: Box::new(entry) });
+                }
+                Err(error) => unreadable(&format!("shard {id}"), &error),
+            },
+            Key::Node(name) => match serde_json::from_slice::<NodeRecord>(value) {
+                Ok(record) => {
+                    let Ok(node) = NodeId::new(&name.to_string()) else { return };
+                    let workers = workers_of(&record);
+                    for NodeWorker { index, replication, .. } in &workers {
+                        let id = WorkerId { node: node.clone(), index: *index };
+                        self.names.insert(SocketAddr::V4(*replication), id);
+                    }
+                    self.tell(Input::Node { node, workers: Some(workers) });
+                }
+                Err(error) => unreadable(&format!("node {name}"), &error),
+            },
+            Key::Desired => match serde_json::from_slice::<Desired>(value) {
+                Ok(desired) => self.apply(desired),
+                Err(error) => unreadable("what the cluster is", &error),
+            },
+            _ => {}
+        }
+    }
+
+    /// What the operator wants is this now.
+    fn apply(&mut self, desired: Desired) {
+        let shards = desired.shards.iter().filter_map(|shard| {
+            let access = shard.endpoint.or(shard.steer)?;
+            let shard = Shard {
+                id: shard.id,
+                endpoint: shard.endpoint,
+                subscribers: shard.subscribers.clone(),
+                public: shard.public.clone(),
+                subscribers_max: shard.subscribers_max,
+                worker: 0,
+            };
+            let nat = nat_shard(&shard, desired.nat.enabled);
+            let setup = ShardSetup { engine: engine_shard(&shard), nat };
+            Some(DesiredShard { id: ShardId(shard.id), access, setup })
+        });
+        let (shards, fingerprint) = (shards.collect(), fingerprint(&desired));
+        self.tell(Input::Desired { shards, fingerprint });
+        self.parts.desired = desired;
+    }
+
+    fn take_claim(&mut self, event: &ClaimEvent) {
+        match event {
+            ClaimEvent::Connected => {}
+            ClaimEvent::Held { .. } => {
+                self.is_registered = true;
+                tracing::info!(event = "node-registered", "this node is known to the cluster");
+            }
+            ClaimEvent::Lost { .. } => {
+                tracing::warn!(event = "etcd-lost", "etcd does not answer; traffic goes on");
+            }
+            ClaimEvent::Expired | ClaimEvent::TakenAway => {
+                self.is_registered = false;
+                tracing::warn!(event = "node-unregistered", "the cluster counts this node as gone");
+            }
+            ClaimEvent::HeldByOther { boot_id } => {
+                self.is_registered = false;
+                tracing::error!(event = "node-name-taken", boot_id, "another node has this name");
+            }
+        }
+    }
+
+    fn take_written(&mut self, shard: ShardId, outcome: Outcome) {
+        let is_done = matches!(outcome, Outcome::Done(_));
+        if let Outcome::Refused(error) = &outcome {
+            tracing::error!(event = "map-write-refused", shard = shard.0, "{error}");
+        }
+        self.tell(Input::Written { shard, is_done });
+    }
+
+    fn take_guard(&mut self, news: GuardNews) {
+        match news {
+            GuardNews::Set { worker, number } => {
+                let set = &mut self.routes[usize::from(worker)];
+                if set.number == number {
+                    (set.is_set, set.retry) = (true, None);
+                }
+                self.tell(Input::RoutesOut { worker: usize::from(worker), number });
+            }
+            GuardNews::NotSet { worker, number, why } => {
+                tracing::error!(event = "routes-refused", worker, "{why}");
+                let set = &mut self.routes[usize::from(worker)];
+                if set.number == number {
+                    set.retry = Some(Instant::now() + ROUTES_RETRY);
+                }
+            }
+            GuardNews::Fenced { worker } => {
+                self.watchdog_trips_total += 1;
+                self.tell(Input::Fenced { worker: usize::from(worker) });
+            }
+            GuardNews::Said { text } => {
+                self.guard_restarts_total += 1;
+                tracing::warn!(event = "guard-restarted", "{text}");
+            }
+        }
+    }
+
+    fn take_news(&mut self, worker: usize, news: News, place: Option<ShardIndex>) {
+        match (&news, place) {
+            (News::ShardAdded(shard), Some(place)) => {
+                self.places.insert((worker, *shard), place);
+                let handle = self.parts.desired.shard(shard.0).map(|shard| ShardHandle {
+                    id: shard.id,
+                    endpoint: shard.endpoint,
+                    public: shard.public.iter().map(ToString::to_string).collect(),
+                    subscribers_max: u64::from(shard.subscribers_max),
+                });
+                self.parts.node.workers[worker].shards.set(usize::from(place.0), handle);
+            }
+            (News::ShardRemoved(shard), _) => {
+                if let Some(place) = self.places.remove(&(worker, *shard)) {
+                    self.parts.node.workers[worker].shards.set(usize::from(place.0), None);
+                }
+            }
+            _ => {}
+        }
+        self.tell(Input::News { worker, news });
+    }
+
+    /// What the workers show, and the end of a slot.
+    fn end_slot(&mut self) {
+        for worker in 0..self.parts.links.len() {
+            let link = &mut self.parts.links[worker];
+            let mut shards = BTreeSet::new();
+            while let Ok(shard) = link.busy.pop() {
+                shards.insert(ShardId(shard));
+            }
+            let signs = Arc::clone(&link.signs);
+            let slots = signs.slots.get();
+            // A worker that has not looked knows nothing of its peers' silence.
+            let has_looked = slots != std::mem::replace(&mut self.slots[worker], slots);
+            if has_looked {
+                for place in 0..PEERS_MAX as u16 {
+                    let silent_ms = signs.silent_ms[usize::from(place)].get();
+                    if silent_ms < u64::MAX {
+                        let place = PeerIndex(place);
+                        self.tell(Input::Heard { worker, place, silent_ms });
+                    }
+                }
+            }
+            for &shard in &shards {
+                *self.busy_slots.entry((worker, shard)).or_default() += 1;
+            }
+            if !shards.is_empty() {
+                let shards = shards.into_iter().collect();
+                self.tell(Input::Traffic { worker, shards });
+            }
+            let sides = self.look_at_sides(worker);
+            if sides != self.sides[worker] {
+                self.sides[worker] = sides;
+                self.tell(Input::Sides { worker, sides });
+            }
+        }
+        self.tell(Input::Tick);
+    }
+
+    fn look_at_sides(&mut self, worker: usize) -> SidesUp {
+        let handle = &self.parts.node.workers[worker];
+        let is_up = |side: Side| handle.board.engine.gateway_up(side) && handle.is_link_up(side);
+        let (is_access_up, is_internet_up) = (is_up(Side::Access), is_up(Side::Internet));
+        self.has_been_up[worker] |= is_access_up && is_internet_up;
+        SidesUp { is_ready: self.has_been_up[worker], is_access_up, is_internet_up }
+    }
+
+    /// Everything that the roles want now.
+    fn carry_out(&mut self, now: Instant) {
+        for worker in 0..self.parts.links.len() {
+            while let Some(order) = self.parts.roles.next_order(worker) {
+                self.parts.links[worker].order(order);
+            }
+        }
+        for change in self.parts.roles.take_changes(CHANGES_MAX) {
+            let next = self.entries.get(&change.shard).and_then(|(revision, entry)| {
+                let next = entry.after(change.at, &change.transition).ok()?;
+                Some((*revision, next))
+            });
+            match next {
+                Some((revision, next)) => self.parts.etcd.write(change.shard, revision, &next),
+                // The entry has moved on already; the role will see.
+                None => self.tell(Input::Written { shard: change.shard, is_done: false }),
+            }
+        }
+        self.set_routes(now);
+        for (shard, epoch) in self.parts.roles.take_epochs() {
+            self.parts.epochs.set(shard, epoch);
+            self.is_unsaved = true;
+        }
+        if self.is_unsaved && self.saved.is_none_or(|saved| now - saved >= SAVE_INTERVAL) {
+            self.save();
+        }
+        if self.shown.is_none_or(|shown| now - shown >= SHOW_INTERVAL) {
+            self.shown = Some(now);
+            self.show();
+            self.busy_slots.clear();
+        }
+    }
+
+    /// Lists that changed, and lists that are to be tried again.
+    fn set_routes(&mut self, now: Instant) {
+        let workers = 0..self.routes.len();
+        let is_due = |worker: usize| {
+            let set = &self.routes[worker];
+            self.parts.roles.routes_number(worker) != set.number
+                || set.retry.is_some_and(|retry| now >= retry)
+        };
+        let due: Vec<usize> = workers.filter(|&worker| is_due(worker)).collect();
+        if due.is_empty() {
+            return;
+        }
+        let lists = match self.wanted_routes() {
+            Ok(lists) => lists,
+            Err(error) => {
+                tracing::error!(event = "routes-refused", "{error}");
+                for worker in due {
+                    self.routes[worker].number = self.parts.roles.routes_number(worker);
+                    self.routes[worker].retry = Some(now + ROUTES_RETRY);
+                }
+                return;
+            }
+        };
+        for worker in due {
+            let number = self.parts.roles.routes_number(worker);
+            let routes = lists[worker].clone();
+            self.parts.guard.set(worker as WorkerIndex, number, routes.clone());
+            self.routes[worker] = Set { number, routes, is_set: false, retry: None };
+        }
+    }
+
+    fn wanted_routes(&self) -> Result<Vec<Vec<Route>>, wanted::WantedError> {
+        let workers =
+            self.parts.addresses.iter().enumerate().map(|(worker, &[access, internet])| {
+                let SidesUp { is_access_up, is_internet_up, .. } = self.sides[worker];
+                wanted::Worker { access, internet, is_access_up, is_internet_up }
+            });
+        let workers: Vec<wanted::Worker> = workers.collect();
+        let of_worker = |worker: usize| {
+            let routes = self.parts.roles.wanted_routes(worker).into_iter();
+            routes.map(move |route: WantedRoute| (worker, route))
+        };
+        let routes: Vec<(usize, WantedRoute)> = (0..workers.len()).flat_map(of_worker).collect();
+        let shards: Vec<wanted::Shard<'_>> = routes
+            .iter()
+            .map(|(worker, route)| wanted::Shard {
+                endpoints: std::slice::from_ref(&route.shard.access),
+                prefixes: &route.shard.setup.nat.public,
+                worker: *worker as WorkerIndex,
+                metric: Some(route.metric.0),
+                is_last_copy: route.is_last_copy,
+            })
+            .collect();
+        let limit = |max: Option<u32>| max.map_or(usize::MAX, |max| max as usize);
+        let cluster = &self.parts.desired.cluster;
+        let limits = Limits {
+            max_routes: limit(cluster.max_routes),
+            max_next_hops: limit(cluster.max_next_hops),
+        };
+        wanted::wanted(&workers, &shards, limits)
+    }
+
+    fn save(&mut self) {
+        self.saved = Some(Instant::now());
+        match self.parts.epochs.save() {
+            Ok(()) => self.is_unsaved = false,
+            Err(error) => {
+                tracing::error!(event = "epochs-not-kept", "{error}");
+            }
+        }
+    }
+}
+
+/// Those workers that say where they are reached.
+fn workers_of(record: &NodeRecord) -> Vec<NodeWorker> {
+    let workers = record.workers.iter().filter_map(|worker| {
+        let boot_id = BootId::try_from(worker.boot_id.clone()).ok()?;
+        Some(NodeWorker { index: worker.index, boot_id, replication: worker.replication? })
+    });
+    workers.collect()
+}
+
+/// What sessions between workers compare.
+pub(super) fn fingerprint(desired: &Desired) -> Fingerprint {
+    let digests = desired.fingerprint();
+    Fingerprint::default()
+        .with(FingerprintPart::Prefixes, digests.prefixes)
+        .with(FingerprintPart::BlockSize, digests.block_size)
+        .with(FingerprintPart::Lanes, digests.lanes)
+        .with(FingerprintPart::Shards, digests.shards)
+}

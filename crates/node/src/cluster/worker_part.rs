@@ -1,0 +1,232 @@
+//! The worker thread's side of a member: orders in, news out, datagrams with other workers, signs of life.
+//!
+//! Hot: one look at a flag, two words and the streams' own timers in a turn without anything to do. What it tells at the
+//! end of each slot of 10 ms goes through rings and gauges that never make it wait.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use rtrb::{Consumer, Producer, RingBuffer};
+use weir_dpdk::{Mbuf, MbufPool};
+use weir_engine::{Engine, Output, Post};
+use weir_member::{News, Order, Replication};
+use weir_nat::Nat;
+use weir_replica::{PeerIndex, Transmit};
+use weir_steer::Heartbeat;
+use weir_wire::frame::Frame;
+
+use super::inbox::Inbox;
+use crate::board::Gauge;
+
+/// Workers of other nodes that a worker speaks with at most.
+pub(crate) const PEERS_MAX: usize = 64;
+/// Length of a slot: packets are told by slots.
+const SLOT: Duration = Duration::from_millis(10);
+/// Between two reports of how the copies stand.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// Orders obeyed in a turn.
+const ORDERS_PER_TURN: usize = 16;
+/// News told in a turn.
+const NEWS_PER_TURN: usize = 64;
+
+/// What a worker shows of its peers, written by it alone.
+#[derive(Debug)]
+pub(crate) struct Signs {
+    /// Milliseconds for which a peer was silent when the worker looked last, by the peer's place.
+    pub silent_ms: [Gauge; PEERS_MAX],
+    /// Slots that have ended.
+    pub slots: Gauge,
+}
+
+/// In the worker's thread.
+#[derive(Debug)]
+pub(crate) struct WorkerPart {
+    pub(super) worker: usize,
+    pub(super) replication: Replication,
+    heartbeat: Heartbeat,
+    orders: Receiver<Order>,
+    is_ordered: Arc<AtomicBool>,
+    inbox: Sender<Inbox>,
+    signs: Arc<Signs>,
+    /// Numbers of the shards that had packets in a slot.
+    busy: Producer<u32>,
+    /// Numbers of the shards by their place in the engine.
+    shards: Vec<u32>,
+    slot_began: Duration,
+    reported: Duration,
+}
+
+/// Outside of it.
+#[derive(Debug)]
+pub(super) struct WorkerLink {
+    orders: Sender<Order>,
+    is_ordered: Arc<AtomicBool>,
+    pub(super) signs: Arc<Signs>,
+    pub(super) busy: Consumer<u32>,
+}
+
+/// The place of no peer.
+fn unheard() -> Gauge {
+    let gauge = Gauge::default();
+    gauge.set(u64::MAX);
+    gauge
+}
+
+/// Both sides of a worker's part. `shards_max`: shards that it has room for.
+pub(super) fn worker_part(
+    worker: usize,
+    replication: Replication,
+    heartbeat: Heartbeat,
+    inbox: Sender<Inbox>,
+    shards_max: usize,
+) -> (WorkerPart, WorkerLink) {
+    let (orders_in, orders) = channel();
+    let is_ordered = Arc::new(AtomicBool::new(false));
+    let signs =
+        Arc::new(Signs { silent_ms: std::array::from_fn(|_| unheard()), slots: Gauge::default() });
+    // A few slots' worth: the other side takes them out once a slot.
+    let (busy, busy_out) = RingBuffer::new(4 * shards_max + 64);
+    let part = WorkerPart {
+        worker,
+        replication,
+        heartbeat,
+        orders,
+        is_ordered: Arc::clone(&is_ordered),
+        inbox,
+        signs: Arc::clone(&signs),
+        busy,
+        shards: Vec::new(),
+        slot_began: Duration::ZERO,
+        reported: Duration::ZERO,
+    };
+    (part, WorkerLink { orders: orders_in, is_ordered, signs, busy: busy_out })
+}
+
+impl WorkerLink {
+    /// Orders it; a worker that has ended obeys nothing.
+    pub(super) fn order(&self, order: Order) {
+        let _ = self.orders.send(order);
+        self.is_ordered.store(true, Ordering::Release);
+    }
+}
+
+/// The way out during one poll.
+struct Posting<'a> {
+    post: Post<'a>,
+    pool: &'a mut MbufPool,
+    out: &'a mut Output<Mbuf>,
+}
+
+impl Transmit for Posting<'_> {
+    #[inline]
+    fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
+        match to {
+            SocketAddr::V4(to) => self.post.send(to, datagram, self.pool, self.out),
+            SocketAddr::V6(_) => false,
+        }
+    }
+}
+
+impl WorkerPart {
+    /// Whether the guard has taken this worker for dead. To be asked before a burst is received.
+    #[inline]
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.heartbeat.is_fenced()
+    }
+
+    /// Its part of a turn: after the bursts were received, before frames are sent. Whether there was something to do.
+    #[inline]
+    pub(crate) fn turn(
+        &mut self,
+        now: Duration,
+        engine: &mut Engine<Mbuf>,
+        pool: &mut MbufPool,
+        out: &mut Output<Mbuf>,
+    ) -> bool {
+        self.heartbeat.beat();
+        let now_us = now.as_micros() as u64;
+        let mut is_busy = self.is_ordered.load(Ordering::Relaxed) && self.obey(now, engine);
+        while let Some((from, mut frame)) = engine.take_datagram() {
+            is_busy = true;
+            // What is refused is counted by its reason.
+            let _ = self.replication.receive(from, frame.data_mut(), now_us, engine.nat_mut());
+        }
+        let (nat, post) = engine.nat_and_post();
+        let transmit = &mut Posting { post, pool, out };
+        self.replication.poll(now_us, nat, transmit);
+        is_busy |= self.tell(engine.nat());
+        if now.saturating_sub(self.slot_began) >= SLOT {
+            self.slot_began = now;
+            self.end_slot(now_us, engine);
+            if now.saturating_sub(self.reported) >= REPORT_INTERVAL {
+                self.reported = now;
+                let status = Box::new(self.replication.status(now_us, engine.nat()));
+                let _ = self.inbox.send(Inbox::Replication { worker: self.worker, status });
+            }
+        }
+        is_busy
+    }
+
+    #[cold]
+    fn obey(&mut self, now: Duration, engine: &mut Engine<Mbuf>) -> bool {
+        // Lowered before looking, so that an order sent meanwhile raises it again.
+        self.is_ordered.swap(false, Ordering::AcqRel);
+        for _ in 0..ORDERS_PER_TURN {
+            let Ok(order) = self.orders.try_recv() else { return true };
+            self.replication.obey(order, engine, now.as_micros() as u64);
+        }
+        self.is_ordered.store(true, Ordering::Release);
+        true
+    }
+
+    /// Whether there was news.
+    #[inline]
+    fn tell(&mut self, nat: &Nat) -> bool {
+        let Some(first) = self.replication.next_news() else { return false };
+        let mut next = Some(first);
+        for _ in 0..NEWS_PER_TURN {
+            let Some(news) = next else { break };
+            self.tell_one(news, nat);
+            next = self.replication.next_news();
+        }
+        if let Some(news) = next {
+            self.tell_one(news, nat);
+        }
+        true
+    }
+
+    #[cold]
+    fn tell_one(&mut self, news: News, nat: &Nat) {
+        let place = match &news {
+            News::ShardAdded(shard) => {
+                let found = nat.shards().find(|(_, id)| id.0 == shard.0);
+                found.map(|(place, _)| place)
+            }
+            _ => None,
+        };
+        if let (News::ShardAdded(shard), Some(place)) = (&news, place) {
+            let place = usize::from(place.0);
+            self.shards.resize(self.shards.len().max(place + 1), 0);
+            self.shards[place] = shard.0;
+        }
+        // A node that ends listens no more.
+        let _ = self.inbox.send(Inbox::Worker { worker: self.worker, news, place });
+    }
+
+    fn end_slot(&mut self, now_us: u64, engine: &mut Engine<Mbuf>) {
+        let (busy, shards) = (&mut self.busy, &self.shards);
+        engine.take_traffic(|place| {
+            if let Some(&shard) = shards.get(usize::from(place.0)) {
+                // A full ring: nobody has looked for several slots, and who looks next is told of the newest.
+                let _ = busy.push(shard);
+            }
+        });
+        for (place, gauge) in (0..).map(PeerIndex).zip(&self.signs.silent_ms) {
+            gauge.set(self.replication.silent_ms(place, now_us).unwrap_or(u64::MAX));
+        }
+        self.signs.slots.set(self.signs.slots.get() + 1);
+    }
+}

@@ -1,0 +1,172 @@
+//! The metrics of a node's part in its cluster.
+
+use std::fmt::Error;
+
+use weir_engine::{Direction, DropReason};
+
+use crate::api::MemberStatus;
+use crate::metrics::{Family, Labels, NO_LABEL, Numbered};
+use crate::node::Node;
+
+const ROLES: [&str; 6] = ["syncing", "out-of-sync", "synced", "acting", "primary", "leaving"];
+
+/// Nothing on a node of its own.
+pub(crate) fn member(
+    family: &mut Family<'_, '_>,
+    node: &Node,
+    workers: &[Numbered<'_>],
+) -> Result<(), Error> {
+    let Some(board) = node.member.get() else { return Ok(()) };
+    let status = board.status();
+    roles(family, &status, workers)?;
+    replication(family, &status)?;
+    copies(family, &status, workers)?;
+    routes(family, &status, workers)?;
+    store(family, &status)
+}
+
+fn roles(
+    family: &mut Family<'_, '_>,
+    status: &MemberStatus,
+    workers: &[Numbered<'_>],
+) -> Result<(), Error> {
+    let numbers = || workers.iter().map(|(label, worker)| (label.as_str(), worker.worker));
+    let of = |worker: usize| status.shards.iter().filter(move |shard| shard.worker == worker);
+    let shards = numbers().flat_map(|(label, worker)| {
+        ROLES.map(|role| {
+            let count = of(worker).filter(|shard| shard.role == role).count();
+            (Labels([("worker", label), ("role", role), NO_LABEL]), count as f64)
+        })
+    });
+    family.gauge("weir_shards", "Shards by the worker's role for them.", shards)?;
+    let unprotected = numbers().map(|(label, worker)| {
+        let served = of(worker).filter(|shard| ["primary", "acting"].contains(&&*shard.role));
+        let count = served.filter(|shard| shard.others_synced == 0).count();
+        (Labels([("worker", label), NO_LABEL, NO_LABEL]), count as f64)
+    });
+    let help = "Shards served here that nobody else has a full copy of.";
+    family.gauge("weir_shards_unprotected", help, unprotected)?;
+    let misdirected = numbers().map(|(label, worker)| {
+        let count = of(worker).filter(|shard| shard.is_misdirected).count();
+        (Labels([("worker", label), NO_LABEL, NO_LABEL]), count as f64)
+    });
+    let help = "Shards whose packets come to a replica while the primary is heard.";
+    family.gauge("weir_misdirected", help, misdirected)?;
+    let failovers = status
+        .failovers_total
+        .iter()
+        .map(|(cause, count)| (Labels([("cause", cause.as_str()), NO_LABEL, NO_LABEL]), *count));
+    family.counter("weir_failovers", "Shards that a worker here took over.", failovers)
+}
+
+fn replication(family: &mut Family<'_, '_>, status: &MemberStatus) -> Result<(), Error> {
+    let numbers: Vec<String> = status.peers.iter().map(|peer| peer.worker.to_string()).collect();
+    let peers = || status.peers.iter().zip(&numbers);
+    let labels = |number, peer| Labels([("worker", number), ("peer", peer), NO_LABEL]);
+    let gauge = |value: fn(&crate::api::PeerStatus) -> f64| {
+        peers()
+            .map(move |(peer, number)| (labels(number.as_str(), peer.peer.as_str()), value(peer)))
+    };
+    let silent = gauge(|peer| peer.silent_ms as f64 / 1e3);
+    family.gauge("weir_replication_silent_seconds", "Since the peer was heard.", silent)?;
+    let lag = gauge(|peer| peer.lag_ms as f64 / 1e3);
+    let help = "Age of the oldest change that the peer has not acknowledged.";
+    family.gauge("weir_replication_lag_seconds", help, lag)?;
+    let records = gauge(|peer| peer.lag_records as f64);
+    let help = "Changes that the peer has not acknowledged.";
+    family.gauge("weir_replication_lag_records", help, records)?;
+    let counter = |value: fn(&crate::api::PeerStatus) -> u64| {
+        peers()
+            .map(move |(peer, number)| (labels(number.as_str(), peer.peer.as_str()), value(peer)))
+    };
+    let resyncs = counter(|peer| peer.resyncs_total);
+    let help = "Streams to the peer that began anew.";
+    family.counter("weir_replication_resyncs", help, resyncs)?;
+    let gaps = counter(|peer| peer.gaps_total);
+    let help = "Datagrams of the peer that were missing when the next came.";
+    family.counter("weir_replication_gaps", help, gaps)?;
+    let bytes = counter(|peer| peer.sent_bytes_total);
+    let help = "Bytes of datagrams sent to the peer.";
+    family.counter("weir_replication_sent_bytes", help, bytes)
+}
+
+fn copies(
+    family: &mut Family<'_, '_>,
+    status: &MemberStatus,
+    workers: &[Numbered<'_>],
+) -> Result<(), Error> {
+    let numbers: Vec<String> =
+        status.replication.iter().map(|copies| copies.worker.to_string()).collect();
+    let of = || status.replication.iter().zip(&numbers);
+    let copies = of().flat_map(|(copies, number)| {
+        let states = ["waiting", "copying", "synced"].into_iter().zip(copies.copies);
+        states.map(move |(state, count)| {
+            (Labels([("worker", number.as_str()), ("state", state), NO_LABEL]), count as f64)
+        })
+    });
+    family.gauge("weir_copies", "Lanes of shards that are copied to other workers.", copies)?;
+    let full = of().map(|(copies, number)| {
+        (Labels([("worker", number.as_str()), NO_LABEL, NO_LABEL]), copies.lanes_full as f64)
+    });
+    let help = "Lanes whose copy here lacks flows for want of room.";
+    family.gauge("weir_copy_full", help, full)?;
+    let refusals = of().flat_map(|(copies, number)| {
+        copies.refusals_total.iter().map(move |(reason, count)| {
+            (Labels([("worker", number.as_str()), ("reason", reason.as_str()), NO_LABEL]), *count)
+        })
+    });
+    let help = "Datagrams of replication that were not used.";
+    family.counter("weir_replication_refusals", help, refusals)?;
+    let backlog = workers.iter().map(|(label, worker)| {
+        (Labels([("worker", label), NO_LABEL, NO_LABEL]), worker.board.backlog.get() as f64)
+    });
+    let help = "Copied flows that wait for their index entries.";
+    family.gauge("weir_backlog", help, backlog)?;
+    let redirects = workers.iter().flat_map(|(label, worker)| {
+        let engine = &worker.board.engine;
+        let of = |dir| Labels([("worker", label.as_str()), ("dir", dir), NO_LABEL]);
+        [
+            (of("out"), engine.redirected(Direction::Transmit)),
+            (of("in"), engine.redirected(Direction::Receive)),
+            (of("limited"), engine.dropped(DropReason::RedirectLimit)),
+        ]
+    });
+    family.counter("weir_redirects", "Packets handed to the worker that knows them.", redirects)
+}
+
+fn routes(
+    family: &mut Family<'_, '_>,
+    status: &MemberStatus,
+    workers: &[Numbered<'_>],
+) -> Result<(), Error> {
+    let routes = workers.iter().flat_map(|(label, worker)| {
+        let of = || status.routes.iter().filter(|route| route.worker == worker.worker);
+        let set = of().filter(|route| route.is_set).count();
+        [("wanted", of().count()), ("set", set)].map(|(state, count)| {
+            (Labels([("worker", label.as_str()), ("state", state), NO_LABEL]), count as f64)
+        })
+    });
+    family.gauge("weir_routes", "Routes for the switches.", routes)?;
+    let none = || Labels([NO_LABEL, NO_LABEL, NO_LABEL]);
+    let trips = [(none(), status.watchdog_trips_total)];
+    let help = "Workers that the guard took for dead.";
+    family.counter("weir_watchdog_trips", help, trips)?;
+    let restarts = [(none(), status.guard_restarts_total)];
+    family.counter("weir_guard_restarts", "Guards that were started anew.", restarts)
+}
+
+fn store(family: &mut Family<'_, '_>, status: &MemberStatus) -> Result<(), Error> {
+    let none = || Labels([NO_LABEL, NO_LABEL, NO_LABEL]);
+    let flag = |is: bool| f64::from(u8::from(is));
+    let up = [(none(), flag(status.etcd_error.is_none()))];
+    family.gauge("weir_etcd_up", "1 while etcd answers.", up)?;
+    let errors = [(none(), status.etcd_errors_total)];
+    family.counter("weir_etcd_errors", "Requests to etcd that failed.", errors)?;
+    let registered = [(none(), flag(status.is_registered))];
+    family.gauge("weir_registered", "1 while the cluster knows this node.", registered)?;
+    let epoch = [(none(), status.map_epoch_max as f64)];
+    family.gauge("weir_map_epoch_max", "Highest epoch of the shards served here.", epoch)?;
+    let rejected = [(none(), status.map_rejected_total)];
+    let help = "Entries of the map that were older than what was seen.";
+    family.counter("weir_map_rejected", help, rejected)
+}
