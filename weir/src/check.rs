@@ -151,6 +151,13 @@ fn print_workers(desired: &Desired, members: &[(String, Member)]) {
             let config = desired.config_of(member, shards.map(|shard| (shard.id, index)));
             let memory = TableMemory::of(&config, index);
             println!("{name}: worker {index}: about {share} shards, copies included; {memory}");
+            let room = desired.shard_room(worker);
+            if share > room as u64 {
+                println!(
+                    "warning: {name}: worker[{index}].shards_max: room for {room} shards, fewer than its share (raise \
+                     it, or add workers)"
+                );
+            }
         }
     }
 }

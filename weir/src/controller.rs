@@ -6,7 +6,8 @@ use clap::Subcommand;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weir_cluster::LeaderRecord;
-use weir_controller::run::{NoReports, Runner};
+use weir_controller::ask::HttpReports;
+use weir_controller::run::Runner;
 use weir_controller::state::Options;
 
 use crate::etcd::{EtcdArgs, machine, random, unix_ms};
@@ -84,7 +85,7 @@ fn lead_or_wait(args: &Args) -> anyhow::Result<()> {
     options.lease_rule_ms = args.lease_rule_sec.map(|seconds| seconds.saturating_mul(1_000));
     let record = LeaderRecord { boot_id: format!("{:032x}", random()?), name };
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
-    let runner = Runner::start(&cluster, &record, options, NoReports);
+    let runner = Runner::start(&cluster, &record, options, HttpReports);
     say("running")?;
     signals.forever().next();
     cluster.handle().block_on(runner.stop())?;

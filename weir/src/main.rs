@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod apply;
 mod capture;
 mod check;
 mod cluster;
@@ -13,6 +14,7 @@ mod endpoint;
 mod etcd;
 mod events;
 mod fence;
+mod guard;
 mod metrics;
 mod node_socket;
 #[cfg(target_arch = "x86_64")]
@@ -59,6 +61,7 @@ enum Command {
     Metrics(metrics::Args),
     Traffic(traffic::Args),
     Cpe(cpe::Args),
+    Apply(apply::Args),
     Controller(controller::Args),
     Cluster(cluster::Args),
     Drain(drain::Args),
@@ -66,6 +69,8 @@ enum Command {
     Fence(fence::Args),
     Rebalance(rebalance::Args),
     Events(events::Args),
+    #[command(hide = true)]
+    Guard(guard::Args),
 }
 
 fn main() -> ExitCode {
@@ -85,6 +90,7 @@ fn run_command() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Run(args) => return run::run(&args),
         Command::Check(args) => return check::run(&args),
+        Command::Guard(args) => return guard::run(&args),
         Command::Status(args) => return status::run(&args),
         Command::Shards(args) => shards::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
@@ -95,6 +101,7 @@ fn run_command() -> ExitCode {
         Command::Metrics(args) => metrics::run(&args),
         Command::Traffic(args) => traffic::run(args),
         Command::Cpe(args) => cpe::run(args),
+        Command::Apply(args) => return apply::run(&args),
         Command::Controller(args) => controller::run(&args),
         Command::Cluster(args) => return cluster::run(&args),
         Command::Drain(args) => drain::run(&args),
@@ -171,6 +178,8 @@ mod tests {
             "status",
             "status --json --socket /run/weir/n1.sock",
             "shards --json",
+            "shards --cluster north --etcd http://10.0.0.1:2379",
+            "shards --watch --json --config /etc/weir/weir.toml",
             "subscriber show 10.200.0.1",
             "subscriber flush 10.200.0.1",
             "sessions --subscriber 10.200.0.1 --public 203.0.113.1:4000 --remote 1.1.1.1:53 --limit 5",
@@ -178,6 +187,8 @@ mod tests {
             "where 203.0.113.1:4000 --at 2026-03-01T12:00:00Z --log a.log --log b.log",
             "capture --worker 0 --side access --inner --filter udp -c 5 -w out.pcapng",
             "metrics",
+            "apply cluster.toml --dry-run",
+            "apply cluster.toml --wait --force --config /etc/weir/weir.toml",
             "controller --cluster north --etcd http://10.0.0.1:2379,http://10.0.0.2:2379",
             "controller freeze --why maintenance",
             "controller unfreeze --cluster north",
@@ -203,6 +214,8 @@ mod tests {
             "drain",
             "fence a/b",
             "controller retire",
+            "apply",
+            "apply cluster.toml --dry-run --force",
             "cluster",
         ] {
             let words =

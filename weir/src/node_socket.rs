@@ -13,6 +13,11 @@ pub(crate) struct NodeSocket {
 }
 
 impl NodeSocket {
+    /// Whether the command line names one.
+    pub(crate) fn is_given(&self) -> bool {
+        self.socket.is_some()
+    }
+
     /// # Errors
     /// When none is named and there is not exactly one.
     pub(crate) fn client(&self) -> Result<Client, ClientError> {

@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use weir_config::File;
+
 /// Run a node in the foreground until SIGTERM or SIGINT.
 ///
 /// Logs to stderr, one line per event; prints `ready` on stdout when all ports are up and all
-/// gateways answer ARP. SIGHUP reopens the block log after a rotation.
+/// gateways answer ARP. SIGHUP reopens the block log after a rotation. A node of a cluster takes what
+/// all nodes share from etcd, and hands its shards over before it ends.
 ///
 ///   weir run --config /etc/weir/weir.toml
 #[derive(Debug, clap::Args)]
@@ -27,14 +30,24 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             return ExitCode::from(10);
         }
     };
-    let (config, warnings) = match weir_config::parse(&text, &name) {
+    let (file, warnings) = match weir_config::parse_file(&text, &name) {
         Ok(parsed) => parsed,
         Err(errors) => {
             errors.iter().for_each(|error| eprintln!("weir: {error}"));
             return ExitCode::from(11);
         }
     };
-    match weir_node::run(&config, &warnings) {
+    let ended = match file {
+        File::Single(config) => weir_node::run(&config, &warnings),
+        File::Member(member) => weir_node::run_member(&member, &warnings),
+        File::Cluster(_) => {
+            eprintln!(
+                "weir: {name}: this is what all nodes share: `weir apply {name}`, and run a node's own file"
+            );
+            return ExitCode::from(11);
+        }
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         // The node has logged it.
         Err(failure) => ExitCode::from(failure.exit_code()),

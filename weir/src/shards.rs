@@ -1,26 +1,53 @@
-//! `weir shards`: who is served from which addresses, and how full it is.
+//! `weir shards`: who is served from which addresses and how full it is; in a cluster, by whom.
+
+mod map;
 
 use std::io::{self, Write};
 
+use anyhow::bail;
 use weir_node::api::ShardStatus;
 
+use crate::etcd::EtcdArgs;
 use crate::node_socket::NodeSocket;
 use crate::table::{Align, Table};
 
-/// List the shards: tunnel endpoint, public prefixes, homes, ports.
+/// List the shards of a node, or all shards of a cluster.
+///
+/// Of the node on this machine: tunnel endpoint, public prefixes, homes, ports.
+/// Of a cluster, as etcd has it (with --cluster, --etcd, --config or --watch): which worker is
+/// primary, which have copies, and how each shard is. --watch then says what changes, line by line.
 ///
 ///   weir shards
+///   weir shards --config /etc/weir/weir.toml
+///   weir shards --cluster north --watch
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
     #[command(flatten)]
     node: NodeSocket,
-    /// As JSON.
+    /// As JSON; with --watch one object a line.
     #[arg(long)]
     json: bool,
+    /// Go on, and print what changes in the cluster.
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    etcd: EtcdArgs,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let is_cluster = args.watch || args.etcd.is_given();
+    match (is_cluster, args.watch) {
+        (true, _) if args.node.is_given() => {
+            bail!("--socket asks one node, the other arguments a cluster: leave one out")
+        }
+        (true, true) => map::watch(&args.etcd, args.json),
+        (true, false) => map::list(&args.etcd, args.json),
+        (false, _) => of_node(args),
+    }
+}
+
+fn of_node(args: &Args) -> anyhow::Result<()> {
     let shards: Vec<ShardStatus> = args.node.client()?.get("/shards")?;
     let mut out = io::stdout().lock();
     if args.json {
