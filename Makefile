@@ -3,10 +3,12 @@
 CARGO ?= cargo
 SHELL := /bin/bash
 
-.PHONY: demo test bench gate deps fmt lint build help
+.PHONY: demo demo-single failover test bench gate deps fmt lint build help
 
 help:
-	@echo 'make demo    homes, a weir worker and an internet in network namespaces (KEEP=1 leaves them running)'
+	@echo 'make demo    a cluster under load loses its nodes, and a table tells what homes saw (KEEP=1 leaves it running)'
+	@echo 'make demo-single   homes, one weir node and an internet with real servers (KEEP=1 leaves them running)'
+	@echo 'make failover      some faults many times: RUNS=5 EVENTS="kill silence" FRR=1'
 	@echo 'make test    every test: unit, property, differential, fuzz, end to end in namespaces'
 	@echo 'make gate    instructions per packet, counted by valgrind, and their limits'
 	@echo 'make bench   packets per second beside raw DPDK forwarding and Linux NAT (SHORT=1: under five minutes; ONLY=name,...)'
@@ -24,6 +26,12 @@ build: deps
 
 demo: build
 	@target/release/demo
+
+demo-single: build
+	@target/release/demo_single
+
+failover: build
+	@target/release/demo $(EVENTS) --runs $(or $(RUNS),3) --no-control $(if $(FRR),--frr)
 
 test: deps
 	$(CARGO) build --locked -p weir

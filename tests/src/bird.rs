@@ -48,7 +48,9 @@ impl Bird {
         let file = |end: &str| lab.directory().join(format!("{name}.{end}"));
         let (config_path, socket) = (file("conf"), file("ctl"));
         fs::write(&config_path, config)?;
-        let mut command = namespace.command("bird");
+        // A router has a processor for its BFD; here a busy neighbour would look like a dead one.
+        let mut command = namespace.command("nice");
+        command.args(["-n", "-15", "bird"]);
         command.arg("-f").arg("-c").arg(&config_path).arg("-s").arg(&socket);
         command.arg("-P").arg(file("pid"));
         let process = lab.start(name, &mut command)?;

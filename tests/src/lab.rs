@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
@@ -76,12 +76,12 @@ impl Lab {
 
     /// Starts a daemon; its log is `<name>.log` in the directory of the lab.
     pub fn start(&self, name: &str, command: &mut Command) -> Result<Process> {
-        let log = self.directory().join(format!("{name}.log"));
-        let mut processes = lock(&self.contents.processes);
-        self.contents.still_open()?;
-        let process = Process::spawn(name, command, log)?;
-        processes.push(process.clone());
-        Ok(process)
+        self.contents.start(name, command)
+    }
+
+    /// What starts daemons in this lab from another thread.
+    pub fn starter(&self) -> Starter {
+        Starter { contents: Arc::downgrade(&self.contents) }
     }
 
     /// The last lines of every daemon's log: what a failed test shows.
@@ -107,6 +107,19 @@ impl Lab {
     }
 }
 
+/// Starts daemons in a lab as long as there is one.
+#[derive(Clone, Debug)]
+pub struct Starter {
+    contents: Weak<Contents>,
+}
+
+impl Starter {
+    /// As [`Lab::start`].
+    pub fn start(&self, name: &str, command: &mut Command) -> Result<Process> {
+        self.contents.upgrade().context("the laboratory is gone")?.start(name, command)
+    }
+}
+
 impl Drop for Lab {
     fn drop(&mut self) {
         self.contents.remove();
@@ -114,6 +127,15 @@ impl Drop for Lab {
 }
 
 impl Contents {
+    fn start(&self, name: &str, command: &mut Command) -> Result<Process> {
+        let log = self.directory.join(format!("{name}.log"));
+        let mut processes = lock(&self.processes);
+        self.still_open()?;
+        let process = Process::spawn(name, command, log)?;
+        processes.push(process.clone());
+        Ok(process)
+    }
+
     fn still_open(&self) -> Result<()> {
         ensure!(!self.is_removed.load(Ordering::Relaxed), "the laboratory is being removed");
         Ok(())

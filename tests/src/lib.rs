@@ -15,14 +15,17 @@
 
 pub mod bird;
 pub mod clients;
+pub mod cluster;
 pub mod condition;
 pub mod echo;
 pub mod exchange;
+pub mod failover;
 pub mod frr;
 pub mod home;
 pub mod injector;
 mod interrupt;
 pub mod lab;
+pub mod load;
 pub mod malformed;
 pub mod namespace;
 pub mod one_node;

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -90,6 +91,27 @@ impl Namespace {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         }
+    }
+
+    /// Starts a thread that lives in this namespace, and the threads that it starts.
+    pub fn spawn(
+        &self,
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<thread::JoinHandle<()>> {
+        let file = File::open(self.path()).with_context(|| format!("namespace {}", self.name))?;
+        let (entered, result) = mpsc::channel();
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let inside = setns(file, CloneFlags::CLONE_NEWNET);
+            let is_inside = inside.is_ok();
+            // The starter waits for it.
+            let _ = entered.send(inside);
+            if is_inside {
+                body();
+            }
+        })?;
+        result.recv()??;
+        Ok(thread)
     }
 
     /// Process ids of all that run here.

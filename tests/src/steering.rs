@@ -6,12 +6,13 @@
 //!   node2: likewise, .2
 //! ```
 
+use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use weir_steer::{KernelRoute, dump};
 
 use crate::bird::{Bird, packaged, with_settings};
@@ -24,6 +25,8 @@ use crate::{frr, veth};
 const DEADLINE: Duration = Duration::from_secs(30);
 /// The kernel's main table.
 const MAIN_TABLE: u32 = 254;
+/// Interval of BFD in the packaged configurations.
+pub(crate) const PACKAGED_BFD: Duration = Duration::from_millis(50);
 const ROUTE_POLL: Duration = Duration::from_micros(500);
 
 /// What the switches run.
@@ -129,8 +132,9 @@ impl Steering {
             }
         }
         let [access, internet] = switches;
-        let access = Switch::start(&lab, access, kind, Network::Access)?;
-        let internet = Switch::start(&lab, internet, kind, Network::Internet)?;
+        let [access, internet] = [(access, Network::Access), (internet, Network::Internet)]
+            .map(|(switch, side)| Switch::start(&lab, switch, kind, side, 2, PACKAGED_BFD));
+        let (access, internet) = (access?, internet?);
         let [one, two] = nodes;
         let nodes = [
             Node::start(&lab, one, 1, program, watch)?,
@@ -144,34 +148,24 @@ impl Steering {
 }
 
 impl Switch {
-    fn start(lab: &Lab, namespace: Namespace, kind: SwitchKind, network: Network) -> Result<Self> {
+    /// Starts its daemon, a neighbour of the nodes 1 to `nodes`, at least two.
+    pub(crate) fn start(
+        lab: &Lab,
+        namespace: Namespace,
+        kind: SwitchKind,
+        network: Network,
+        nodes: u8,
+        bfd: Duration,
+    ) -> Result<Self> {
         let name = namespace.name().rsplit('-').next().unwrap_or("switch").to_owned();
         let name = format!("switch-{name}");
         let bird = match kind {
             SwitchKind::Bird => {
-                let config = with_settings(
-                    &packaged("switch/bird.conf")?,
-                    &match network {
-                        Network::Access => vec![],
-                        Network::Internet => vec![
-                            ("SWITCH_ADDRESS", "10.10.0.254"),
-                            ("NODE_1", "10.10.0.1"),
-                            ("NODE_2", "10.10.0.2"),
-                            ("WORKERS", "10.10.0.0/24"),
-                            ("ROUTES", "[ 203.0.113.0/24+ ]"),
-                        ],
-                    },
-                )?;
+                let config = bird_config(network, nodes, bfd)?;
                 Some(Bird::start(lab, &namespace, &name, &config)?)
             }
             SwitchKind::Frr => {
-                let mut config = packaged("switch/frr.conf")?;
-                if network == Network::Internet {
-                    config = config
-                        .replace("10.100.0.0/16 ge 32", "203.0.113.0/24 le 32")
-                        .replace("10.9.0.", "10.10.0.");
-                }
-                frr::start(lab, &namespace, &name, &config)?;
+                frr::start(lab, &namespace, &name, &frr_config(network, nodes, bfd)?)?;
                 None
             }
         };
@@ -215,6 +209,53 @@ impl Switch {
         });
         seen.with_context(|| format!("but {last:?}"))
     }
+}
+
+/// The packaged configuration names the nodes 1 and 2; further ones are written as an operator would.
+fn bird_config(network: Network, nodes: u8, bfd: Duration) -> Result<String> {
+    let settings = match network {
+        Network::Access => vec![],
+        Network::Internet => vec![
+            ("SWITCH_ADDRESS", "10.10.0.254"),
+            ("NODE_1", "10.10.0.1"),
+            ("NODE_2", "10.10.0.2"),
+            ("WORKERS", "10.10.0.0/24"),
+            ("ROUTES", "[ 203.0.113.0/24+ ]"),
+        ],
+    };
+    let mut config = with_settings(&packaged("switch/bird.conf")?, &settings)?;
+    for node in 3..=nodes {
+        let address = network.address(node);
+        writeln!(
+            config,
+            "protocol bgp node_{node} from weir_node {{ neighbor {address} as NODE_AS; }}"
+        )?;
+    }
+    with_bfd(&config, "interval 50 ms;", &format!("interval {} ms;", bfd.as_millis()))
+}
+
+fn frr_config(network: Network, nodes: u8, bfd: Duration) -> Result<String> {
+    let mut config = packaged("switch/frr.conf")?;
+    for node in 3..=nodes {
+        let address = Network::Access.address(node);
+        writeln!(config, "router bgp 65000\n neighbor {address} peer-group weir\n!")?;
+        writeln!(
+            config,
+            "bfd\n peer {address}\n  transmit-interval 50\n  receive-interval 50\n  detect-multiplier 3\n exit"
+        )?;
+    }
+    if network == Network::Internet {
+        config = config
+            .replace("10.100.0.0/16 ge 32", "203.0.113.0/24 le 32")
+            .replace("10.9.0.", "10.10.0.");
+    }
+    with_bfd(&config, "-interval 50\n", &format!("-interval {}\n", bfd.as_millis()))
+}
+
+/// The configuration with another interval of BFD.
+pub(crate) fn with_bfd(config: &str, packaged: &str, wanted: &str) -> Result<String> {
+    ensure!(config.contains(packaged), "no \"{packaged}\" in the configuration");
+    Ok(config.replace(packaged, wanted))
 }
 
 impl Node {

@@ -1,35 +1,56 @@
-//! The demonstration: three homes behind GRE tunnels reach an internet through weir, all on this
-//! machine, and a table tells what worked.
+//! The demonstration: a cluster of nodes under a thousand connections loses one node after the other, and a table tells
+//! what the homes saw of it.
 //!
-//! `demo` builds, checks and removes everything; with `KEEP=1` it leaves it running and prints
-//! commands to play with; `demo --clean` removes what was kept.
+//! Ends with an error when a promise was missed. With `KEEP=1` everything is left running, watched, until Ctrl-C.
 
-mod checks;
-mod table;
+mod keep;
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
-use weir_lab::{OneNode, Options, lab, services};
+use anyhow::{Context, Result};
+use clap::Parser;
+use weir_lab::cluster::{ClusterLab, ClusterOptions};
+use weir_lab::failover::{
+    CONTROL, EVENTS, Event, Observation, Observer, Pace, Promise, render, summary,
+};
+use weir_lab::steering::SwitchKind;
 
-use crate::checks::{CHECKS, Demo};
-use crate::table::{Outcome, Row};
+/// Lets one node after the other fail, under load, and tells what homes saw of it.
+#[derive(Debug, Parser)]
+struct Args {
+    /// The events; without any, all. A wrong name prints those that there are.
+    events: Vec<String>,
+    /// How often each event happens.
+    #[arg(long, default_value_t = 1)]
+    runs: usize,
+    /// Switches of FRR instead of BIRD.
+    #[arg(long)]
+    frr: bool,
+    /// Interval of BFD in milliseconds; three of them are a silence.
+    #[arg(long, default_value_t = 50)]
+    bfd: u64,
+    /// Leave out the negative control: the same kill in a cluster without copies, which must break connections.
+    #[arg(long)]
+    no_control: bool,
+    /// Less load and no waiting for connections that are idle for 30 s.
+    #[arg(long)]
+    short: bool,
+    /// Where the timeline goes.
+    #[arg(long, value_name = "FILE", default_value = "target/failover.svg")]
+    timeline: PathBuf,
+    /// Show the logs of all daemons when a promise was missed.
+    #[arg(long)]
+    logs: bool,
+}
 
-/// Bytes of the file to download.
-const FILE_LEN: usize = 100_000_000;
+type Rows = Vec<(Promise, Observation)>;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => run(),
-        ["--clean"] => {
-            lab::remove_kept();
-            Ok(true)
-        }
-        _ => Err(anyhow::anyhow!("usage: [KEEP=1] demo | demo --clean")),
-    };
-    match outcome {
+    match run(&Args::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -39,79 +60,93 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether everything passed.
-fn run() -> Result<bool> {
-    let keep = std::env::var("KEEP").is_ok_and(|value| !matches!(value.as_str(), "" | "0"));
-    let start = Instant::now();
-    let progress = |text: &str| println!("[{:5.1} s] {text}", start.elapsed().as_secs_f32());
-    let net = OneNode::start_with_progress(&Options::default(), progress)?;
-    progress("starting the internet: nginx, dnsmasq, iperf3, coturn");
-    let demo = Demo { file: services::start_http(&net.lab, &net.internet, FILE_LEN)?, net };
-    services::start_dns(&demo.net.lab, &demo.net.internet)?;
-    services::start_iperf3(&demo.net.lab, &demo.net.internet)?;
-    services::start_stun(&demo.net.lab, &demo.net.internet)?;
-    let mut rows = Vec::new();
-    for (name, check) in CHECKS {
-        progress(name);
-        let result = check(&demo);
-        if !demo.net.lab.is_open() {
-            bail!("interrupted");
+/// Whether every promise was kept.
+fn run(args: &Args) -> Result<bool> {
+    let begun = Instant::now();
+    let progress = |text: &str| println!("[{:5.1} s] {text}", begun.elapsed().as_secs_f32());
+    let events: Vec<Event> = if args.events.is_empty() {
+        EVENTS.to_vec()
+    } else {
+        args.events.iter().map(|name| Event::named(name)).collect::<Result<_>>()?
+    };
+    let mut rows = cluster(args, &events, &progress)?;
+    if !args.no_control {
+        progress("negative control: a cluster without copies");
+        rows.extend(control(args, &progress)?);
+        print!("\n{}", render(&rows[rows.len() - 1..]));
+    }
+    let missed: BTreeSet<&str> = rows
+        .iter()
+        .filter(|(promise, seen)| !promise.missed(seen).is_empty())
+        .map(|(_, seen)| seen.name.as_str())
+        .collect();
+    match missed.is_empty() {
+        true => println!("\nEvery promise was kept."),
+        false => println!("\nMissed: {}", missed.into_iter().collect::<Vec<_>>().join("; ")),
+    }
+    Ok(rows.iter().all(|(promise, seen)| promise.missed(seen).is_empty()))
+}
+
+fn options(args: &Args) -> ClusterOptions {
+    ClusterOptions {
+        switches: if args.frr { SwitchKind::Frr } else { SwitchKind::Bird },
+        bfd: Duration::from_millis(args.bfd),
+        ..ClusterOptions::default()
+    }
+}
+
+fn pace(args: &Args) -> Pace {
+    if args.short { Pace::short() } else { Pace::full() }
+}
+
+fn cluster(args: &Args, events: &[Event], progress: &impl Fn(&str)) -> Result<Rows> {
+    let adds = events.iter().filter(|event| event.name == "add").count() * args.runs;
+    let options = ClusterOptions { spare_nodes: u8::try_from(adds)?, ..options(args) };
+    let mut lab = ClusterLab::start(options, progress)?;
+    progress("opening connections");
+    let mut observer = Observer::start(&lab, pace(args))?;
+    progress(&format!("{} connections are open", observer.open_connections()));
+    let mut rows = Rows::new();
+    for _ in 0..args.runs {
+        for event in events {
+            let seen = event.run(&mut lab, &mut observer, progress);
+            if !lab.lab.is_open() {
+                anyhow::bail!("interrupted");
+            }
+            let seen = seen.with_context(|| lab.lab.logs())?;
+            for (promise, observation) in &seen {
+                for missed in promise.missed(observation) {
+                    progress(&format!("  MISSED: {missed}"));
+                }
+            }
+            rows.extend(seen);
         }
-        let outcome = match result {
-            Ok(detail) => Outcome::Pass(detail),
-            Err(error) => Outcome::Fail(format!("{error:#}")),
-        };
-        rows.push(Row { name, outcome });
     }
     progress("done");
-    print!("\n{}", table::render(&rows));
-    show_node(&demo)?;
-    let passed = rows.iter().all(|row| matches!(row.outcome, Outcome::Pass(_)));
-    if !passed {
-        println!("\nweir's log:\n{}", demo.net.weir.process().log_tail());
+    print!("\n{}", render(&rows));
+    if args.runs > 1 {
+        print!("\n{}", summary(&rows));
     }
-    if keep {
-        play(demo)?;
+    if let Some(folder) = args.timeline.parent() {
+        fs::create_dir_all(folder)?;
     }
-    Ok(passed)
+    let svg = observer.timeline().svg().map_err(anyhow::Error::msg)?;
+    fs::write(&args.timeline, svg).with_context(|| args.timeline.display().to_string())?;
+    println!("timeline: {}", args.timeline.display());
+    let status = lab.control()?.weir(&["cluster", "status"])?;
+    println!("\n$ weir cluster status\n{}{}", status.stdout, status.stderr);
+    let is_missed = rows.iter().any(|(promise, seen)| !promise.missed(seen).is_empty());
+    if is_missed && args.logs {
+        println!("{}", lab.lab.logs());
+    }
+    if std::env::var("KEEP").is_ok_and(|value| !matches!(value.as_str(), "" | "0")) {
+        keep::watch(&lab, &mut observer)?;
+    }
+    Ok(rows)
 }
 
-/// What an operator sees of it, live.
-fn show_node(demo: &Demo) -> Result<()> {
-    let weir = &demo.net.weir;
-    for words in [&["status"][..], &["sessions", "--limit", "12"]] {
-        let said = weir.cli(words)?;
-        println!("\n$ weir {}\n{}{}", words.join(" "), said.stdout, said.stderr);
-    }
-    if weir.process().ended().is_some() {
-        bail!("weir has ended");
-    }
-    Ok(())
-}
-
-/// Leaves everything running and says what one can do with it.
-fn play(demo: Demo) -> Result<()> {
-    let in_home = |number: usize, words: &str| {
-        format!("ip netns exec {} {words}", demo.net.homes[number].namespace.name())
-    };
-    let weir = |words: &str| demo.net.weir.command_line(words);
-    let outer = demo.net.homes[0].outer;
-    let clean = format!("{} --clean", std::env::current_exe()?.display());
-    println!("\nIt is left running. As root:");
-    for (what, command) in [
-        ("a shell in home 1", in_home(0, "bash")),
-        ("a download", in_home(0, &format!("curl -o /dev/null {}", demo.file.url))),
-        ("throughput", in_home(1, "iperf3 -c 198.51.100.1")),
-        ("the way", in_home(2, "traceroute -n 198.51.100.1")),
-        ("state", weir("status")),
-        ("sessions of home 1", weir(&format!("sessions --subscriber {outer}"))),
-        ("drops, live", weir("drops --watch")),
-        ("packets", weir("capture --side access --inner -w /tmp/weir.pcapng")),
-        ("its log", format!("tail -f {}", demo.net.weir.process().log_path().display())),
-        ("remove it all", clean),
-    ] {
-        println!("  {what:<20} {command}");
-    }
-    demo.net.lab.keep()?;
-    Ok(())
+fn control(args: &Args, progress: &impl Fn(&str)) -> Result<Rows> {
+    let mut lab = ClusterLab::start(ClusterOptions { replicas: 0, ..options(args) }, progress)?;
+    let mut observer = Observer::start(&lab, Pace::short())?;
+    CONTROL.run(&mut lab, &mut observer, progress)
 }

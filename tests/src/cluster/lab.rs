@@ -1,0 +1,199 @@
+//! The whole cluster, from nothing to every shard with its copies.
+
+use std::net::SocketAddrV4;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::files::{ClusterFiles, HOMES, SHARDS};
+use super::homes::ClusterHomes;
+use super::map::MapReader;
+use super::network::ClusterNetwork;
+use super::node::ClusterNode;
+use super::store::ControlPlane;
+use crate::condition::wait_for;
+use crate::lab::Lab;
+use crate::load::{Clock, Connections, Mixture, ProbePlan, Probes};
+use crate::services::SERVER;
+use crate::steering::{Network, Switch, SwitchKind};
+
+/// Time until every shard has all its copies.
+const WHOLE_DEADLINE: Duration = Duration::from_secs(120);
+const TCP: SocketAddrV4 = SocketAddrV4::new(SERVER, 7100);
+const UDP: SocketAddrV4 = SocketAddrV4::new(SERVER, 7200);
+
+/// One at a time in a process: its times mean something only alone.
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
+
+/// What to build.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterOptions {
+    /// Nodes that run from the start.
+    pub nodes: u8,
+    /// Nodes that are cabled but not started.
+    pub spare_nodes: u8,
+    /// Copies of each shard beside the primary's.
+    pub replicas: u8,
+    /// What the switches run.
+    pub switches: SwitchKind,
+    /// Interval of BFD; three of them are a silence.
+    pub bfd: Duration,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        Self {
+            nodes: 3,
+            spare_nodes: 0,
+            replicas: 1,
+            switches: SwitchKind::Bird,
+            bfd: Duration::from_millis(50),
+        }
+    }
+}
+
+/// A running cluster. Fields drop in this order, the lab last.
+#[derive(Debug)]
+pub struct ClusterLab {
+    /// The nodes that were started, by number.
+    pub nodes: Vec<ClusterNode>,
+    /// None: one node, alone, with static routes to it.
+    pub control: Option<ControlPlane>,
+    /// Reads the map, where there is one.
+    pub map: Option<MapReader>,
+    /// The switches' daemons: access, internet.
+    pub switches: Vec<Switch>,
+    /// The homes.
+    pub homes: ClusterHomes,
+    /// All links.
+    pub network: ClusterNetwork,
+    /// Its options; of a node alone those that still mean something.
+    pub options: ClusterOptions,
+    /// Everything above lives in it.
+    pub lab: Lab,
+    _exclusive: MutexGuard<'static, ()>,
+}
+
+impl ClusterLab {
+    /// One node with all shards, the only way for everything: what a failure costs without a cluster.
+    pub fn start_alone() -> Result<Self> {
+        let exclusive = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
+        let lab = Lab::open()?;
+        let network = ClusterNetwork::build(&lab, 1)?;
+        for (side, prefix) in
+            [(Network::Access, "10.100.0.0/28"), (Network::Internet, "203.0.113.0/25")]
+        {
+            let worker = side.worker(1, 0);
+            network.switch(side).ip(&format!("route add {prefix} via {worker}"))?;
+        }
+        let file = ClusterFiles::alone(1, lab.directory());
+        let node = ClusterNode::start(&lab, &network.nodes[0], 1, &file, None)?;
+        node.wait_ready(0)?;
+        let homes = start_homes(&lab, &network)?;
+        Ok(Self {
+            nodes: vec![node],
+            control: None,
+            map: None,
+            switches: Vec::new(),
+            homes,
+            network,
+            options: ClusterOptions { nodes: 1, replicas: 0, ..ClusterOptions::default() },
+            lab,
+            _exclusive: exclusive,
+        })
+    }
+
+    /// A cluster; returns when every shard has its copies. `progress` is told what comes next.
+    pub fn start(options: ClusterOptions, progress: impl Fn(&str)) -> Result<Self> {
+        let exclusive = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
+        let lab = Lab::open()?;
+        progress("building namespaces: homes, two switches, nodes, server, management");
+        let cabled = options.nodes + options.spare_nodes;
+        let network = ClusterNetwork::build(&lab, cabled)?;
+        progress("starting the switches");
+        let switches = [(&network.access, Network::Access), (&network.internet, Network::Internet)]
+            .map(|(it, side)| {
+                Switch::start(&lab, it.clone(), options.switches, side, cabled.max(2), options.bfd)
+            })
+            .into_iter()
+            .collect::<Result<_>>()?;
+        progress("starting etcd and two controllers");
+        let files = ClusterFiles { replicas: options.replicas };
+        let control = ControlPlane::start(&lab, &network, files)?;
+        let map = MapReader::open(&network.management, options.replicas)?;
+        let homes = start_homes(&lab, &network)?;
+        let mut cluster = Self {
+            nodes: Vec::new(),
+            control: Some(control),
+            map: Some(map),
+            switches,
+            homes,
+            network,
+            options,
+            lab,
+            _exclusive: exclusive,
+        };
+        progress("starting the nodes");
+        for _ in 0..options.nodes {
+            cluster.add_node()?;
+        }
+        for node in &cluster.nodes {
+            node.wait_ready(0)?;
+            node.wait_sessions()?;
+        }
+        progress("waiting for the copies of all shards");
+        cluster.wait_whole().with_context(|| cluster.lab.logs())?;
+        Ok(cluster)
+    }
+
+    /// Starts the next node that is cabled; does not wait for it.
+    pub fn add_node(&mut self) -> Result<()> {
+        let number = self.nodes.len() as u8 + 1;
+        let namespace = self.network.nodes.get(self.nodes.len()).context("no node left")?;
+        let file = ClusterFiles::node(number, self.lab.directory());
+        let bfd = Some(self.options.bfd);
+        self.nodes.push(ClusterNode::start(&self.lab, namespace, number, &file, bfd)?);
+        Ok(())
+    }
+
+    /// The node of a number.
+    pub fn node(&self, number: u8) -> Result<&ClusterNode> {
+        self.nodes.get(usize::from(number) - 1).with_context(|| format!("no node {number}"))
+    }
+
+    /// The control plane of a cluster.
+    pub fn control(&self) -> Result<&ControlPlane> {
+        self.control.as_ref().context("a node alone has no controllers")
+    }
+
+    /// Waits until every shard has all its copies.
+    pub fn wait_whole(&self) -> Result<()> {
+        let Some(reader) = &self.map else { return Ok(()) };
+        let mut last = None;
+        let whole = wait_for("map with all copies", WHOLE_DEADLINE, || {
+            let map = reader.read();
+            let is_whole = map.as_ref().is_ok_and(|map| map.is_whole(usize::from(SHARDS)));
+            last = Some(map);
+            is_whole.then_some(())
+        });
+        whole.with_context(|| format!("{last:#?}"))
+    }
+
+    /// Opens connections from all homes.
+    pub fn connect(&self, clock: Clock, mixture: Mixture) -> Result<Connections> {
+        let (homes, server) = (&self.network.homes, &self.network.server);
+        Connections::start(clock, mixture, (homes, &self.homes.inside), (server, TCP))
+    }
+
+    /// Probes from the first home of each shard.
+    pub fn probe(&self, clock: Clock, interval: Duration) -> Result<Probes> {
+        let homes = self.homes.inside.iter().take(usize::from(SHARDS)).copied().collect();
+        let plan = ProbePlan { homes, server: UDP, interval };
+        Probes::start(clock, &plan, &self.network.homes, &self.network.server)
+    }
+}
+
+fn start_homes(lab: &Lab, network: &ClusterNetwork) -> Result<ClusterHomes> {
+    ClusterHomes::start(lab, &network.homes, HOMES, ClusterFiles::endpoint)
+}

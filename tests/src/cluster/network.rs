@@ -1,0 +1,157 @@
+//! The links of a cluster, and what can happen to them.
+
+use anyhow::Result;
+
+use crate::lab::Lab;
+use crate::namespace::{Namespace, setup};
+use crate::services::SERVER;
+use crate::steering::Network;
+use crate::veth;
+
+/// Every namespace of a cluster. On a switch and in the management network the links to node n are called as
+/// [`kernel_link`] and [`worker_link`] say.
+#[derive(Debug)]
+pub struct ClusterNetwork {
+    /// All homes; their link is `wan0`.
+    pub homes: Namespace,
+    /// The bridge `br0` of the homes' side.
+    pub access: Namespace,
+    /// The bridge `br0` of the internet's side.
+    pub internet: Namespace,
+    /// The server; its link is `core0`.
+    pub server: Namespace,
+    /// The bridge `br0` that etcd and the controllers are at.
+    pub management: Namespace,
+    /// Node n at position n - 1: `acc0` and `net0` are the kernel's, `acc1` and `net1` the worker's, `mgmt0` is the
+    /// management's.
+    pub nodes: Vec<Namespace>,
+}
+
+/// The way to the kernel of node `number`, on any bridge.
+pub(super) fn kernel_link(number: u8) -> String {
+    format!("node{number}")
+}
+
+/// The way to the worker of node `number`, on a switch.
+pub(super) fn worker_link(number: u8) -> String {
+    format!("work{number}")
+}
+
+/// Names of a node's kernel link and worker link.
+fn ports(side: Network) -> [&'static str; 2] {
+    match side {
+        Network::Access => ["acc0", "acc1"],
+        Network::Internet => ["net0", "net1"],
+    }
+}
+
+const SIDES: [Network; 2] = [Network::Access, Network::Internet];
+
+impl ClusterNetwork {
+    /// Makes it all for `nodes` nodes.
+    pub fn build(lab: &Lab, nodes: u8) -> Result<Self> {
+        let namespaces = (1..=nodes).map(|number| lab.namespace(&format!("node{number}")));
+        let network = Self {
+            homes: lab.namespace("homes")?,
+            access: lab.namespace("access")?,
+            internet: lab.namespace("internet")?,
+            server: lab.namespace("server")?,
+            management: lab.namespace("mgmt")?,
+            nodes: namespaces.collect::<Result<_>>()?,
+        };
+        for side in SIDES {
+            bridge(network.switch(side), &side.address(254).to_string())?;
+        }
+        bridge(&network.management, "10.8.0.254")?;
+        for number in 1..=nodes {
+            network.connect(number)?;
+        }
+        network.homes_side()?;
+        network.server_side()?;
+        Ok(network)
+    }
+
+    /// The switch of a side.
+    pub fn switch(&self, side: Network) -> &Namespace {
+        match side {
+            Network::Access => &self.access,
+            Network::Internet => &self.internet,
+        }
+    }
+
+    fn node(&self, number: u8) -> &Namespace {
+        &self.nodes[usize::from(number) - 1]
+    }
+
+    fn connect(&self, number: u8) -> Result<()> {
+        let (node, far) = (self.node(number), kernel_link(number));
+        for side in SIDES {
+            let (switch, [kernel, worker]) = (self.switch(side), ports(side));
+            veth::connect((node, kernel), (switch, &far))?;
+            veth::connect((node, worker), (switch, &worker_link(number)))?;
+            switch.ip(&format!("link set {far} master br0"))?;
+            switch.ip(&format!("link set {} master br0", worker_link(number)))?;
+            node.ip(&format!("addr add {}/24 dev {kernel}", side.address(number)))?;
+            // The kernel has no business on the worker's link: no ARP answers from there.
+            node.sysctl(&format!("ipv4/conf/{worker}/arp_ignore"), 8)?;
+        }
+        veth::connect((node, "mgmt0"), (&self.management, &far))?;
+        self.management.ip(&format!("link set {far} master br0"))?;
+        node.ip(&format!("addr add 10.8.0.{number}/24 dev mgmt0"))
+    }
+
+    fn homes_side(&self) -> Result<()> {
+        let (homes, access) = (&self.homes, &self.access);
+        veth::connect((homes, "wan0"), (access, "homes0"))?;
+        access.ip("addr add 10.200.255.254/32 dev homes0")?;
+        access.ip("route add 10.200.0.0/24 dev homes0")?;
+        homes.ip("route add 10.100.0.0/16 via 10.200.255.254 dev wan0 onlink")
+    }
+
+    fn server_side(&self) -> Result<()> {
+        let (switch, server) = (&self.internet, &self.server);
+        veth::connect((switch, "server0"), (server, "core0"))?;
+        switch.ip("addr add 10.3.0.1/24 dev server0")?;
+        switch.ip("route add 198.51.100.0/24 via 10.3.0.2")?;
+        server.ip("addr add 10.3.0.2/24 dev core0")?;
+        server.ip(&format!("addr add {SERVER}/32 dev lo"))?;
+        server.ip(&format!("route add default via 10.3.0.1 src {SERVER}"))
+    }
+
+    /// Drops every frame from and to node `number`, on every link, while all links stay up; or no longer.
+    pub fn silence(&self, number: u8, is_silent: bool) -> Result<()> {
+        for side in SIDES {
+            for link in [kernel_link(number), worker_link(number)] {
+                forward(self.switch(side), &link, !is_silent)?;
+            }
+        }
+        self.cut_management(number, is_silent)
+    }
+
+    /// Cuts node `number` off from etcd and the controllers; or no longer.
+    pub fn cut_management(&self, number: u8, is_cut: bool) -> Result<()> {
+        forward(&self.management, &kernel_link(number), !is_cut)
+    }
+
+    /// Takes the link of node `number`'s worker on one side down; or up.
+    pub fn cut_worker(&self, number: u8, side: Network, is_cut: bool) -> Result<()> {
+        let state = if is_cut { "down" } else { "up" };
+        self.switch(side).ip(&format!("link set {} {state}", worker_link(number)))
+    }
+}
+
+fn bridge(namespace: &Namespace, address: &str) -> Result<()> {
+    namespace.ip("link add br0 type bridge")?;
+    // A frame for everybody that nobody asked for would only cost time.
+    namespace.ip("link set br0 type bridge mcast_snooping 0")?;
+    namespace.ip(&format!("addr add {address}/24 dev br0"))?;
+    namespace.ip("link set br0 up")?;
+    namespace.sysctl("ipv4/ip_forward", 1)
+}
+
+/// Whether a bridge forwards on one of its links.
+fn forward(bridge: &Namespace, link: &str, does_forward: bool) -> Result<()> {
+    let state = if does_forward { "forwarding" } else { "disabled" };
+    let name = bridge.name();
+    setup("ip", &["netns", "exec", name, "bridge", "link", "set", "dev", link, "state", state])
+}

@@ -1,0 +1,22 @@
+//! Faults, one after the other, on a cluster under load: what homes saw of each, and whether that is what is promised.
+//!
+//! ```text
+//!   event --> before | fault | until every shard has its copies, and a while longer | all connections are called
+//!             '------------------------- window: probes, connections, map ---------------------------------'
+//!                                          --> observation --> promise kept? --> table, timeline
+//! ```
+
+mod event;
+mod observation;
+mod observer;
+mod plot;
+mod promise;
+mod table;
+mod timeline;
+
+pub use event::{CONTROL, EVENTS, Event, Moment};
+pub use observation::{Observation, Side};
+pub use observer::{Observer, Pace};
+pub use promise::Promise;
+pub use table::{render, summary};
+pub use timeline::{MapSample, Timeline};

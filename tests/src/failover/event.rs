@@ -1,0 +1,269 @@
+//! What is done to a cluster, and what homes may see of it.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
+
+use super::observation::Observation;
+use super::observer::Observer;
+use super::promise::Promise;
+use crate::cluster::ClusterLab;
+use crate::steering::Network;
+
+/// Longer than the lease of a node in etcd: only then a node that says nothing is missed there.
+const LEASE: Duration = Duration::from_secs(15);
+const SHORT: Duration = Duration::from_secs(6);
+/// How long a node goes without etcd, and everybody without etcd.
+const WITHOUT_STORE: Duration = Duration::from_secs(60);
+const STORE_DOWN: Duration = Duration::from_secs(20);
+/// Times that a link goes down, and the time between two changes.
+const FLAPS: usize = 5;
+const FLAP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Something that happens to a cluster, in one moment or several.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// One after the other, each watched by itself.
+    pub moments: &'static [Moment],
+}
+
+/// One thing that is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// What is done; `{}` is the node it is done to.
+    pub what: &'static str,
+    /// What homes may see of it.
+    pub promise: Promise,
+    /// How long the consequences take at least.
+    settle: Duration,
+    /// Whether a node is chosen now: the one with the most primaries. If not, it is that of the moment before.
+    is_first: bool,
+    act: fn(&mut ClusterLab, u8) -> Result<()>,
+}
+
+const fn moment(
+    what: &'static str,
+    promise: Promise,
+    settle: Duration,
+    act: fn(&mut ClusterLab, u8) -> Result<()>,
+) -> Moment {
+    Moment { what, promise, settle, is_first: true, act }
+}
+
+const fn then(
+    what: &'static str,
+    promise: Promise,
+    settle: Duration,
+    act: fn(&mut ClusterLab, u8) -> Result<()>,
+) -> Moment {
+    Moment { what, promise, settle, is_first: false, act }
+}
+
+use Promise::{NothingBroken, NothingLost};
+
+/// Every event, in an order in which each leaves the cluster whole for the next.
+pub const EVENTS: &[Event] = &[
+    Event { name: "nothing", moments: &[moment("nothing", NothingLost, SHORT, nothing)] },
+    Event {
+        name: "drain",
+        moments: &[
+            moment("drain {}", NothingLost, SHORT, drain),
+            then("undrain {}, rebalance", NothingLost, SHORT, undrain),
+        ],
+    },
+    Event { name: "kill", moments: &[moment("kill -9 {}", NothingBroken, LEASE, kill)] },
+    Event {
+        name: "silence",
+        moments: &[
+            moment("{} drops all frames", NothingBroken, LEASE, silence),
+            then("{} is heard again", NothingBroken, LEASE, heard),
+        ],
+    },
+    Event { name: "stop", moments: &[moment("SIGSTOP {}", NothingBroken, LEASE, stop)] },
+    Event {
+        name: "cut",
+        moments: &[
+            moment("access link of {} down", NothingBroken, LEASE, cut),
+            then("access link of {} up", NothingBroken, LEASE, uncut),
+        ],
+    },
+    Event { name: "flap", moments: &[moment("link of {} flaps", NothingBroken, LEASE, flap)] },
+    Event {
+        name: "etcd-cut",
+        moments: &[moment("{} without etcd for 60 s", NothingLost, SHORT, without_store)],
+    },
+    Event {
+        name: "etcd-kill",
+        moments: &[moment("etcd killed for 20 s", NothingLost, LEASE, store_killed)],
+    },
+    Event {
+        name: "term",
+        moments: &[moment("SIGTERM {}, restart", NothingLost, LEASE, terminate)],
+    },
+    Event {
+        name: "second",
+        moments: &[
+            moment("kill -9 {}, for good", NothingBroken, LEASE, kill_for_good),
+            moment("kill -9 {}, the second", NothingBroken, LEASE, kill),
+        ],
+    },
+    Event { name: "add", moments: &[moment("one more node", NothingLost, LEASE, add)] },
+];
+
+/// The negative control, for a node or cluster without copies.
+pub const CONTROL: Event = Event {
+    name: "control",
+    moments: &[moment("kill -9 {}, no copies", Promise::Broken, LEASE, kill)],
+};
+
+impl Event {
+    /// The event of a name.
+    ///
+    /// # Errors
+    /// With the names that there are.
+    pub fn named(name: &str) -> Result<Self> {
+        let names = || EVENTS.iter().map(|event| event.name).collect::<Vec<_>>().join(", ");
+        let found = EVENTS.iter().find(|event| event.name == name);
+        found.copied().with_context(|| format!("no event \"{name}\"; there are: {}", names()))
+    }
+
+    /// Lets it happen; what was seen of each moment, with what was promised.
+    ///
+    /// # Errors
+    /// When something could not be done.
+    pub fn run(
+        &self,
+        lab: &mut ClusterLab,
+        observer: &mut Observer,
+        progress: impl Fn(&str),
+    ) -> Result<Vec<(Promise, Observation)>> {
+        let mut seen = Vec::new();
+        let mut victim = 1;
+        for moment in self.moments {
+            if moment.is_first {
+                victim = busiest(lab)?;
+            }
+            let what = moment.what.replace("{}", &format!("node{victim}"));
+            progress(&what);
+            let until_whole = moment.promise != Promise::Broken;
+            let observation = observer
+                .observe(&what, moment.settle, until_whole, || (moment.act)(lab, victim))
+                .with_context(|| what.clone())?;
+            seen.push((moment.promise, Observation { kind: moment.what, ..observation }));
+        }
+        Ok(seen)
+    }
+}
+
+/// Number of the node that is primary of the most shards.
+fn busiest(lab: &ClusterLab) -> Result<u8> {
+    let Some(reader) = &lab.map else { return Ok(1) };
+    let map = reader.read()?;
+    let nodes = lab.nodes.iter().max_by_key(|node| map.primaries(&node.name()));
+    Ok(nodes.context("no nodes")?.number)
+}
+
+fn nothing(_: &mut ClusterLab, _: u8) -> Result<()> {
+    Ok(())
+}
+
+fn operate(lab: &ClusterLab, args: &[&str]) -> Result<()> {
+    lab.control()?.weir(args)?.success()?;
+    Ok(())
+}
+
+fn drain(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    operate(lab, &["drain", &format!("node{victim}"), "--wait"])
+}
+
+fn undrain(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    operate(lab, &["undrain", &format!("node{victim}")])?;
+    operate(lab, &["rebalance"])
+}
+
+/// The supervisor starts it again at once.
+fn kill(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.node(victim)?.weir.signal(Signal::SIGKILL)
+}
+
+fn kill_for_good(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.node(victim)?.weir.end(Signal::SIGKILL)
+}
+
+fn silence(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.silence(victim, true)
+}
+
+fn heard(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.silence(victim, false)
+}
+
+/// Its guard finds it silent and ends it; the supervisor starts it again.
+fn stop(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.node(victim)?.weir.signal(Signal::SIGSTOP)
+}
+
+fn cut(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.cut_worker(victim, Network::Access, true)
+}
+
+fn uncut(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.cut_worker(victim, Network::Access, false)
+}
+
+fn flap(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    for _ in 0..FLAPS {
+        cut(lab, victim)?;
+        thread::sleep(FLAP_INTERVAL);
+        uncut(lab, victim)?;
+        thread::sleep(FLAP_INTERVAL);
+    }
+    Ok(())
+}
+
+fn without_store(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.cut_management(victim, true)?;
+    thread::sleep(WITHOUT_STORE);
+    lab.network.cut_management(victim, false)
+}
+
+fn store_killed(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    let control = lab.control()?;
+    control.kill_store()?;
+    thread::sleep(STORE_DOWN);
+    control.restart_store()
+}
+
+fn terminate(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    let weir = &lab.node(victim)?.weir;
+    weir.end(Signal::SIGTERM)?;
+    weir.resume()
+}
+
+fn add(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    lab.add_node()?;
+    let node = lab.nodes.last().context("no nodes")?;
+    node.wait_ready(0)?;
+    node.wait_sessions()?;
+    operate(lab, &["rebalance"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_event_has_a_name_of_its_own_and_chooses_its_node() {
+        for (position, event) in EVENTS.iter().enumerate() {
+            assert!(!EVENTS[..position].iter().any(|other| other.name == event.name));
+            assert!(event.moments[0].is_first);
+            assert_eq!(Event::named(event.name).unwrap().name, event.name);
+        }
+        let unknown = Event::named("fire").unwrap_err().to_string();
+        assert!(unknown.contains("drain, kill"), "{unknown}");
+    }
+}

@@ -1,0 +1,241 @@
+//! Watches homes and map around a fault.
+//!
+//! Windows follow each other without a gap, so what happens between two faults is seen too.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::observation::{Observation, Side};
+use super::timeline::{MapSample, SLICE, Timeline};
+use crate::cluster::{ClusterLab, Map, MapReader, SHARDS};
+use crate::condition::wait_for;
+use crate::load::{Clock, Connections, Micros, Mixture, Probes, Window};
+
+/// Time between two looks at the map.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+/// Time that packets have to arrive before they count as lost.
+const LATE: Duration = Duration::from_millis(1_500);
+/// Time until every shard has its copies again.
+const WHOLE_DEADLINE: Duration = Duration::from_secs(120);
+
+/// The load, and how long it is watched.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// The connections.
+    pub mixture: Mixture,
+    /// Time between two probes of a flow and direction.
+    pub probe_interval: Duration,
+    /// Time watched before each fault.
+    pub before: Duration,
+    /// How long idle connections are idle at least before they are called.
+    pub idle: Duration,
+}
+
+impl Pace {
+    /// A thousand connections, a hundred of them idle for 30 s; a probe each millisecond.
+    pub fn full() -> Self {
+        let mixture =
+            Mixture { trickles: 480, streams: 8, dialogues: 412, idle: 100, short_per_sec: 10 };
+        Self {
+            mixture,
+            probe_interval: Duration::from_millis(1),
+            before: Duration::from_secs(2),
+            idle: Duration::from_secs(30),
+        }
+    }
+
+    /// Less of everything, for tests on a machine that does something else, too.
+    pub fn short() -> Self {
+        let mixture =
+            Mixture { trickles: 60, streams: 4, dialogues: 100, idle: 36, short_per_sec: 5 };
+        Self {
+            mixture,
+            probe_interval: Duration::from_millis(5),
+            before: Duration::from_secs(1),
+            idle: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Load on a cluster, and what is known of it.
+#[derive(Debug)]
+pub struct Observer {
+    clock: Clock,
+    pace: Pace,
+    connections: Connections,
+    probes: Probes,
+    watch: Option<Watch>,
+    timeline: Timeline,
+    /// End of the last window.
+    covered: Micros,
+}
+
+impl Observer {
+    /// Starts the load; returns when all of it works.
+    pub fn start(lab: &ClusterLab, pace: Pace) -> Result<Self> {
+        let clock = Clock::start();
+        let reader = lab
+            .map
+            .is_some()
+            .then(|| MapReader::open(&lab.network.management, lab.options.replicas));
+        let watch = reader.transpose()?.map(|reader| Watch::start(clock, reader)).transpose()?;
+        let connections = lab.connect(clock, pace.mixture)?;
+        let probes = lab.probe(clock, pace.probe_interval)?;
+        let covered = clock.now();
+        let timeline = Timeline::default();
+        Ok(Self { clock, pace, connections, probes, watch, timeline, covered })
+    }
+
+    /// Connections that are open now.
+    pub fn open_connections(&self) -> usize {
+        self.connections.ledger().open(None)
+    }
+
+    /// Watches `act`, and what follows for `settle` at least, and until every shard has its copies if `until_whole`.
+    ///
+    /// # Errors
+    /// When `act` fails. What homes see of it is no error.
+    pub fn observe(
+        &mut self,
+        name: &str,
+        settle: Duration,
+        until_whole: bool,
+        act: impl FnOnce() -> Result<()>,
+    ) -> Result<Observation> {
+        thread::sleep(self.pace.before);
+        let fault = self.clock.now();
+        self.timeline.marks.push((fault, name.to_owned()));
+        act()?;
+        self.settle(fault, settle, until_whole);
+        let idle_for = self.wait_idle();
+        let is_answered = self.connections.call().is_ok();
+        let window = Window { start: self.covered, end: self.clock.now() };
+        thread::sleep(LATE);
+        let flows = self.probes.report(window);
+        self.timeline.add_slices(window, self.probes.bins(window, SLICE));
+        if let Some(watch) = &self.watch {
+            self.timeline.samples.append(&mut watch.samples());
+        }
+        let whole_after = match &self.watch {
+            Some(_) => self.timeline.whole_after(window, fault),
+            None => Some(0),
+        };
+        let observation = Observation {
+            name: name.to_owned(),
+            kind: "",
+            up: Side::of(&flows, |flow| flow.up),
+            down: Side::of(&flows, |flow| flow.down),
+            moved_endpoints: flows.iter().map(|flow| flow.moved).sum(),
+            connections: self.connections.ledger().report(window, fault),
+            idle_for,
+            is_answered,
+            moves: self.timeline.moves(window),
+            whole_after,
+        };
+        self.probes.forget_before(window.end);
+        self.connections.ledger().forget_before(window.end);
+        self.covered = window.end;
+        Ok(observation)
+    }
+
+    /// Waits as long as it has to; that the copies never come is for the observation to tell.
+    fn settle(&self, fault: Micros, settle: Duration, until_whole: bool) {
+        let left = (fault + settle.as_micros() as Micros).saturating_sub(self.clock.now());
+        thread::sleep(Duration::from_micros(left));
+        if let (Some(watch), true) = (&self.watch, until_whole) {
+            let _ = wait_for("all copies", WHOLE_DEADLINE, || watch.is_whole().then_some(()));
+        }
+    }
+
+    /// Waits until the idle connections have been idle for long enough; for how long they are.
+    fn wait_idle(&self) -> Micros {
+        let idle = || self.connections.ledger().idle_for(self.clock.now());
+        let wanted = self.pace.idle.as_micros() as Micros;
+        while self.pace.mixture.idle > 0 && idle() < wanted {
+            thread::sleep(SAMPLE_INTERVAL);
+        }
+        idle()
+    }
+
+    /// All that was seen.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+}
+
+/// Looks at the map all the time.
+#[derive(Debug)]
+struct Watch {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    is_stopping: AtomicBool,
+    samples: Mutex<Vec<MapSample>>,
+    is_whole: AtomicBool,
+}
+
+impl Watch {
+    fn start(clock: Clock, reader: MapReader) -> Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("map".into()).spawn(move || {
+            let mut last: Option<Map> = None;
+            while !of_thread.is_stopping.load(Ordering::Relaxed) {
+                thread::sleep(SAMPLE_INTERVAL);
+                // Nothing is known while etcd is down.
+                let Ok(map) = reader.read() else { continue };
+                let sample = sample(clock.now(), &map, last.as_ref());
+                of_thread.is_whole.store(sample.is_whole, Ordering::Relaxed);
+                lock(&of_thread.samples).push(sample);
+                last = Some(map);
+            }
+        })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    fn is_whole(&self) -> bool {
+        self.shared.is_whole.load(Ordering::Relaxed)
+    }
+
+    /// The samples since the last call.
+    fn samples(&self) -> Vec<MapSample> {
+        std::mem::take(&mut lock(&self.shared.samples))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.shared.is_stopping.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It ended with a panic: that was printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn sample(at: Micros, map: &Map, last: Option<&Map>) -> MapSample {
+    let mut primaries: BTreeMap<String, usize> =
+        map.nodes.iter().map(|node| (node.clone(), 0)).collect();
+    for shard in map.shards.values() {
+        *primaries.entry(shard.primary.clone()).or_default() += 1;
+    }
+    MapSample {
+        at,
+        primaries,
+        whole: map.shards.values().filter(|shard| shard.is_whole).count(),
+        is_whole: map.is_whole(usize::from(SHARDS)),
+        moves: last.map_or(0, |last| map.moved_since(last)),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

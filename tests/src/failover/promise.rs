@@ -1,0 +1,112 @@
+//! What homes may see of an event, and whether they did. Pure.
+
+use super::observation::Observation;
+
+/// What is promised of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// No packet is lost, no connection breaks, however young.
+    NothingLost,
+    /// No connection breaks that was established a tenth of a second before. Packets on their way are lost.
+    NothingBroken,
+    /// The opposite, of a cluster without copies: a measurement that cannot fail shows nothing.
+    Broken,
+}
+
+impl Promise {
+    /// What was promised and not kept, one line each; empty if all was.
+    pub fn missed(self, seen: &Observation) -> Vec<String> {
+        let mut missed = Vec::new();
+        let mut refuse = |count: u64, what: &str| {
+            if count > 0 {
+                missed.push(format!("{count} {what}"));
+            }
+        };
+        let connections = &seen.connections;
+        if self == Promise::Broken {
+            if connections.broken == 0 {
+                missed.push(
+                    "no connection broke, though there was no copy: nothing is measured".into(),
+                );
+            }
+            return missed;
+        }
+        refuse(connections.broken as u64, "connections broken");
+        refuse(connections.broken_before as u64, "connections broken before anything happened");
+        refuse(seen.moved_endpoints, "public endpoints changed");
+        refuse(seen.up.doubled + seen.down.doubled, "packets doubled");
+        if self == Promise::NothingLost {
+            refuse(seen.up.lost, "packets lost from the homes");
+            refuse(seen.down.lost, "packets lost to the homes");
+            refuse(connections.younger_broken as u64, "young connections broken");
+            refuse(connections.unopened as u64, "connections could not be opened");
+        }
+        if connections.established == 0 || seen.up.sent == 0 || seen.down.sent == 0 {
+            missed.push("there was no traffic: nothing is measured".into());
+        }
+        if !seen.is_answered {
+            missed.push("not all connections answered in time".into());
+        }
+        if seen.whole_after.is_none() {
+            missed.push("not every shard has its copies again".into());
+        }
+        missed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failover::Side;
+    use crate::load::ConnectionReport;
+
+    fn good() -> Observation {
+        Observation {
+            up: Side { sent: 100, ..Side::default() },
+            down: Side { sent: 100, ..Side::default() },
+            connections: ConnectionReport { established: 10, ..ConnectionReport::default() },
+            is_answered: true,
+            whole_after: Some(0),
+            ..Observation::default()
+        }
+    }
+
+    fn with(change: impl Fn(&mut Observation)) -> Observation {
+        let mut seen = good();
+        change(&mut seen);
+        seen
+    }
+
+    #[test]
+    fn each_thing_that_must_not_happen_is_named() {
+        assert!(Promise::NothingLost.missed(&good()).is_empty());
+        type Case = (fn(&mut Observation), &'static str, bool);
+        let cases: [Case; 12] = [
+            (|it| it.connections.broken = 2, "2 connections broken", true),
+            (|it| it.connections.broken_before = 1, "before anything", true),
+            (|it| it.moved_endpoints = 1, "endpoints changed", true),
+            (|it| it.down.doubled = 1, "doubled", true),
+            (|it| it.up.lost = 1, "from the homes", false),
+            (|it| it.down.lost = 1, "to the homes", false),
+            (|it| it.connections.younger_broken = 1, "young", false),
+            (|it| it.connections.unopened = 1, "opened", false),
+            (|it| it.connections.established = 0, "no traffic", true),
+            (|it| it.down.sent = 0, "no traffic", true),
+            (|it| it.is_answered = false, "answered", true),
+            (|it| it.whole_after = None, "copies", true),
+        ];
+        for (change, words, breaks_both) in cases {
+            let seen = with(change);
+            let missed = Promise::NothingLost.missed(&seen);
+            assert!(missed.len() == 1 && missed[0].contains(words), "{missed:?}, {words}");
+            assert_eq!(Promise::NothingBroken.missed(&seen).len(), usize::from(breaks_both));
+        }
+    }
+
+    #[test]
+    fn the_negative_control_must_break_something() {
+        assert_eq!(Promise::Broken.missed(&good()).len(), 1);
+        let seen = with(|it| it.connections.broken = 1);
+        assert!(Promise::Broken.missed(&seen).is_empty());
+    }
+}

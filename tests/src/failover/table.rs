@@ -1,0 +1,190 @@
+//! The table of faults: one line each, and the medians of many runs. Pure.
+
+use std::fmt::Write;
+
+use super::observation::{Observation, median};
+use super::promise::Promise;
+use crate::load::Micros;
+
+const HEAD: [&str; 8] = [
+    "event",
+    "gap up, ms",
+    "gap down, ms",
+    "lost up, down",
+    "broken",
+    "young",
+    "moves",
+    "copies after",
+];
+
+/// A line for each observation; what was promised and missed stands below.
+pub fn render(rows: &[(Promise, Observation)]) -> String {
+    let mut missed = String::new();
+    let mut lines: Vec<[String; 8]> = Vec::new();
+    let mut verdicts = vec![String::new()];
+    for (promise, seen) in rows {
+        let reasons = promise.missed(seen);
+        verdicts.push(verdict(*promise, reasons.is_empty()).to_owned());
+        for reason in reasons {
+            let _ = writeln!(missed, "{}: {reason}", seen.name);
+        }
+        for (cause, count) in &seen.connections.causes {
+            let _ = writeln!(missed, "{}: {count} connections: {cause}", seen.name);
+        }
+        lines.push(line(seen));
+    }
+    let mut text = aligned(&HEAD.map(str::to_owned), &lines, &verdicts);
+    text.push_str(
+        "gap: longest silence of a home's flow, median / most of all homes; broken: of those open at the fault; \
+         young: broken or unopened of those younger than 0.1 s\n",
+    );
+    if !missed.is_empty() {
+        let _ = write!(text, "\n{missed}");
+    }
+    text
+}
+
+fn line(seen: &Observation) -> [String; 8] {
+    let connections = &seen.connections;
+    [
+        seen.name.clone(),
+        format!("{} / {}", millis(seen.up.gap_median), millis(seen.up.gap_max)),
+        format!("{} / {}", millis(seen.down.gap_median), millis(seen.down.gap_max)),
+        format!("{}, {} of {}", seen.up.lost, seen.down.lost, seen.up.sent + seen.down.sent),
+        format!(
+            "{} of {}",
+            connections.broken + connections.broken_before,
+            connections.established
+        ),
+        format!(
+            "{}, {} of {}",
+            connections.younger_broken, connections.unopened, connections.younger
+        ),
+        seen.moves.to_string(),
+        seen.whole_after.map_or("never".into(), |time| format!("{:.1} s", time as f64 / 1e6)),
+    ]
+}
+
+/// Medians of the runs of each event, in the order in which they first appear.
+pub fn summary(rows: &[(Promise, Observation)]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for (_, seen) in rows {
+        if !names.contains(&seen.kind) {
+            names.push(seen.kind);
+        }
+    }
+    let mut lines = Vec::new();
+    let mut verdicts = vec![String::new()];
+    for name in names {
+        let of: Vec<&(Promise, Observation)> =
+            rows.iter().filter(|(_, seen)| seen.kind == name).collect();
+        let seen = || of.iter().map(|(_, seen)| seen);
+        let spread = |value: fn(&Observation) -> Micros| {
+            let mut values: Vec<Micros> = seen().map(value).collect();
+            values.sort_unstable();
+            let most = values.last().copied().unwrap_or_default();
+            format!("{} / {}", millis(median(&values)), millis(most))
+        };
+        let sum = |value: fn(&Observation) -> u64| seen().map(value).sum::<u64>();
+        let kept = of.iter().filter(|(promise, seen)| promise.missed(seen).is_empty()).count();
+        lines.push([
+            format!("{} ({} runs)", name.replace("{}", "a node"), of.len()),
+            spread(|it| it.up.gap_max),
+            spread(|it| it.down.gap_max),
+            format!("{}, {}", sum(|it| it.up.lost), sum(|it| it.down.lost)),
+            sum(|it| it.connections.broken as u64).to_string(),
+            sum(|it| (it.connections.younger_broken + it.connections.unopened) as u64).to_string(),
+            sum(|it| it.moves as u64).to_string(),
+            spread(|it| it.whole_after.unwrap_or(Micros::MAX)),
+        ]);
+        verdicts.push(format!("{kept} of {} kept", of.len()));
+    }
+    let mut head = HEAD.map(str::to_owned);
+    head[1] = "longest gap up, ms".into();
+    head[2] = "longest gap down, ms".into();
+    head[7] = "copies after, ms".into();
+    aligned(&head, &lines, &verdicts) + "each: median / most of the runs; losses are sums\n"
+}
+
+fn verdict(promise: Promise, is_kept: bool) -> &'static str {
+    match (promise, is_kept) {
+        (Promise::NothingLost, true) => "ok: nothing lost",
+        (Promise::NothingBroken, true) => "ok: nothing broken",
+        (Promise::Broken, true) => "ok: broken, as without copies it must be",
+        (_, false) => "MISSED",
+    }
+}
+
+fn millis(time: Micros) -> String {
+    if time == Micros::MAX { "never".into() } else { format!("{:.0}", time as f64 / 1e3) }
+}
+
+fn aligned(head: &[String; 8], lines: &[[String; 8]], verdicts: &[String]) -> String {
+    let width = |column: usize| {
+        let cells = lines.iter().chain([head]).map(|line| line[column].chars().count());
+        cells.max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let mut text = String::new();
+    for (line, verdict) in [head].into_iter().chain(lines).zip(verdicts) {
+        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
+            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        let cells: Vec<String> = cells.collect();
+        let _ = writeln!(text, "{}", format!("{}  {verdict}", cells.join("  ")).trim_end());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failover::Side;
+    use crate::load::ConnectionReport;
+
+    fn seen(lost: u64, gap_max: Micros) -> (Promise, Observation) {
+        let side = Side { sent: 1_000, lost, gap_median: 1_000, gap_max, ..Side::default() };
+        let connections = ConnectionReport { established: 900, ..ConnectionReport::default() };
+        let observation = Observation {
+            name: "kill -9 node1".into(),
+            kind: "kill -9 {}",
+            up: side,
+            down: side,
+            connections,
+            is_answered: true,
+            whole_after: Some(2_300_000),
+            moves: 3,
+            ..Observation::default()
+        };
+        (Promise::NothingBroken, observation)
+    }
+
+    #[test]
+    fn a_line_says_all_and_what_was_missed_stands_below() {
+        let mut rows = vec![seen(4, 35_000)];
+        let text = render(&rows);
+        let line = text.lines().nth(1).unwrap();
+        for words in
+            ["kill -9 node1", "1 / 35", "4, 4 of 2000", "0 of 900", "2.3 s", "ok: nothing broken"]
+        {
+            assert!(line.contains(words), "{words}: {line}");
+        }
+        rows[0].1.connections.broken = 2;
+        rows[0].1.connections.causes.insert("reset".into(), 2);
+        let text = render(&rows);
+        assert!(text.contains("2 of 900") && text.contains("MISSED"), "{text}");
+        assert!(text.contains("kill -9 node1: 2 connections broken"), "{text}");
+        assert!(text.contains("2 connections: reset"), "{text}");
+    }
+
+    #[test]
+    fn runs_of_an_event_are_one_line_of_medians() {
+        let rows = [seen(4, 35_000), seen(5, 90_000), seen(3, 20_000)];
+        let text = summary(&rows);
+        assert_eq!(text.lines().count(), 3);
+        let line = text.lines().nth(1).unwrap();
+        for words in ["(3 runs)", "35 / 90", "12, 12", "2300 / 2300", "3 of 3 kept"] {
+            assert!(line.contains(words), "{words}: {line}");
+        }
+    }
+}

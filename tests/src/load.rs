@@ -1,0 +1,25 @@
+//! Traffic through weir that notices everything: each lost packet, each silence, each broken connection.
+//!
+//! ```text
+//!   probes        a numbered datagram each way and millisecond, on a flow of each of several homes
+//!   connections   TCP between two kernels' stacks: downloads, dialogues, idle ones that speak when called,
+//!                 and short ones that come and go
+//! ```
+//!
+//! All times are microseconds of one [`Clock`]. Nothing here knows what fails; windows of time are cut out of what was
+//! recorded.
+
+mod client;
+mod clock;
+mod connections;
+mod content;
+mod ledger;
+mod probes;
+mod server;
+mod stream_log;
+
+pub use clock::{Clock, Micros, Window};
+pub use connections::{Connections, Mixture};
+pub use ledger::{ConnectionReport, Ledger, Pattern};
+pub use probes::{FlowReport, ProbePlan, Probes};
+pub use stream_log::{Bin, StreamLog, StreamReport};

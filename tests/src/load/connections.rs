@@ -1,0 +1,210 @@
+//! Many TCP connections at once, each with its pattern, kept up: one that breaks is followed by another.
+//!
+//! Two threads, one in the homes' namespace and one in the server's, each with all its connections as tasks.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tokio::runtime::Builder;
+use tokio::sync::{oneshot, watch};
+use tokio::time::sleep;
+
+use super::client::{Client, SILENCE, Shared, Task};
+use super::clock::Clock;
+use super::ledger::{Ledger, Pattern};
+use super::server;
+use crate::condition::wait_for;
+use crate::namespace::Namespace;
+
+/// Time between the starts of two connections: a worker is not to be tested for bursts of SYNs.
+const START_INTERVAL: Duration = Duration::from_millis(3);
+/// Time before a broken connection is followed by another.
+const AFTER_BREAK: Duration = Duration::from_secs(1);
+/// Time all connections may take to open, and to answer a call.
+const OPEN_DEADLINE: Duration = Duration::from_secs(60);
+const CALL_DEADLINE: Duration = SILENCE.saturating_add(Duration::from_secs(3));
+
+/// How many connections of which kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Mixture {
+    /// Downloads of 8 kbit/s.
+    pub trickles: u32,
+    /// Downloads of 1 Mbit/s.
+    pub streams: u32,
+    /// A question each second.
+    pub dialogues: u32,
+    /// Silent ones.
+    pub idle: u32,
+    /// Short ones begun each second, beside the others.
+    pub short_per_sec: u32,
+}
+
+impl Mixture {
+    /// Connections that stay.
+    pub fn lasting(&self) -> u32 {
+        self.trickles + self.streams + self.dialogues + self.idle
+    }
+
+    /// Pattern, task and interval of connection `position` of those that stay.
+    fn lasting_kind(&self, position: u32) -> (Pattern, Task) {
+        let send = |bytes, millis| Task::Send { bytes, interval: Duration::from_millis(millis) };
+        let mut rest = position;
+        for (count, kind) in [
+            (self.trickles, (Pattern::Download, send(1_000, 1_000))),
+            (self.streams, (Pattern::Download, send(12_500, 100))),
+            (self.dialogues, (Pattern::Dialogue, Task::Answer)),
+        ] {
+            if rest < count {
+                return kind;
+            }
+            rest -= count;
+        }
+        (Pattern::Idle, Task::Answer)
+    }
+}
+
+/// The running connections; they end when dropped.
+#[derive(Debug)]
+pub struct Connections {
+    clock: Clock,
+    ledger: Arc<Mutex<Ledger>>,
+    calls: watch::Sender<u64>,
+    lasting: usize,
+    threads: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
+}
+
+impl Connections {
+    /// Opens them all; returns when they are. `homes` are the addresses of the homes, which take their turns.
+    pub fn start(
+        clock: Clock,
+        mixture: Mixture,
+        homes: (&Namespace, &[Ipv4Addr]),
+        server: (&Namespace, SocketAddrV4),
+    ) -> Result<Self> {
+        ensure!(!homes.1.is_empty(), "no homes");
+        let (calls, called) = watch::channel(0);
+        let ledger: Arc<Mutex<Ledger>> = Arc::default();
+        let shared = Shared { clock, ledger: Arc::clone(&ledger), calls: called, server: server.1 };
+        let mut connections =
+            Self { clock, ledger, calls, lasting: mixture.lasting() as usize, threads: Vec::new() };
+        let (is_listening, listens) = std::sync::mpsc::channel();
+        connections.thread(server.0, "tcp-server", async move {
+            let listener = server::bind(server.1).await;
+            let bound = listener.as_ref().map(|_| ()).map_err(|error| format!("{error:#}"));
+            // The starter waits for it.
+            let _ = is_listening.send(bound);
+            if let Ok(listener) = listener {
+                server::listen(listener).await;
+            }
+        })?;
+        listens.recv()?.map_err(|error| anyhow::anyhow!("{}: {error}", server.1))?;
+        let addresses = homes.1.to_vec();
+        connections
+            .thread(homes.0, "tcp-homes", async move { open(shared, mixture, addresses).await })?;
+        wait_for("all connections", OPEN_DEADLINE, || {
+            let ledger = connections.ledger();
+            (ledger.open(None) >= connections.lasting).then_some(())
+        })
+        .with_context(|| format!("only {} are open", connections.ledger().open(None)))?;
+        Ok(connections)
+    }
+
+    /// What became of them.
+    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many stay open when all is well.
+    pub fn lasting(&self) -> usize {
+        self.lasting
+    }
+
+    /// Calls the idle ones, and waits until every connection has said something since, or broken.
+    pub fn call(&self) -> Result<()> {
+        let called = self.clock.now();
+        self.calls.send_modify(|calls| *calls += 1);
+        let begun = Instant::now();
+        wait_for("answers of all connections", CALL_DEADLINE, || {
+            (self.ledger().silent_since(called) == 0).then_some(())
+        })
+        .with_context(|| {
+            let silent = self.ledger().silent_since(called);
+            format!("{silent} said nothing for {:?}", begun.elapsed())
+        })
+    }
+
+    fn thread(
+        &mut self,
+        namespace: &Namespace,
+        name: &str,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<()> {
+        let (stop, stopped) = oneshot::channel();
+        let thread = namespace.spawn(name, move || {
+            let runtime = Builder::new_current_thread().enable_all().build();
+            // Without a runtime nothing opens, which the starter sees.
+            let Ok(runtime) = runtime else { return };
+            runtime.block_on(async {
+                tokio::select! {
+                    () = work => {}
+                    _ = stopped => {}
+                }
+            });
+        })?;
+        self.threads.push((stop, thread));
+        Ok(())
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        for (stop, thread) in self.threads.drain(..).rev() {
+            drop(stop);
+            // It ended with a panic: that was printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Opens all connections and keeps them up, for ever.
+async fn open(shared: Shared, mixture: Mixture, homes: Vec<Ipv4Addr>) {
+    let numbers = Arc::new(AtomicU32::new(1));
+    for position in 0..mixture.lasting() {
+        let (pattern, task) = mixture.lasting_kind(position);
+        let local = homes[position as usize % homes.len()];
+        let (shared, numbers) = (shared.clone(), Arc::clone(&numbers));
+        tokio::spawn(async move {
+            loop {
+                client(&shared, &numbers, pattern, task, local).live().await;
+                sleep(AFTER_BREAK).await;
+            }
+        });
+        sleep(START_INTERVAL).await;
+    }
+    let Some(interval) = Duration::from_secs(1).checked_div(mixture.short_per_sec) else {
+        return std::future::pending().await;
+    };
+    for local in homes.iter().cycle() {
+        let client = client(&shared, &numbers, Pattern::Short, Task::Answer, *local);
+        tokio::spawn(client.live());
+        sleep(interval).await;
+    }
+}
+
+fn client(
+    shared: &Shared,
+    numbers: &AtomicU32,
+    pattern: Pattern,
+    task: Task,
+    local: Ipv4Addr,
+) -> Client {
+    let number = numbers.fetch_add(1, Ordering::Relaxed);
+    Client { shared: shared.clone(), number, pattern, task, local, interval: INTERVAL }
+}
+
+/// Time between two questions of a dialogue.
+const INTERVAL: Duration = Duration::from_secs(1);

@@ -1,0 +1,245 @@
+//! What became of every connection. Pure.
+//!
+//! A connection is established from the first answer on. It ends closed, as its pattern says, or broken: reset, ended by
+//! the other side, with wrong bytes, or silent for too long.
+
+use std::collections::BTreeMap;
+
+use super::clock::{Micros, Window};
+
+/// Connections younger than this at a fault are told apart: their copies may not have been made yet.
+const YOUNG: Micros = 100_000;
+
+/// What a connection does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pattern {
+    /// The server sends all the time.
+    Download,
+    /// Question and answer, again and again.
+    Dialogue,
+    /// Silent until all are called.
+    Idle,
+    /// Three questions, then it is closed.
+    Short,
+}
+
+#[derive(Clone, Debug)]
+struct Connection {
+    pattern: Pattern,
+    established: Micros,
+    /// When it last received what it expected.
+    last_good: Micros,
+    end: Option<End>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct End {
+    at: Micros,
+    /// None: closed.
+    broken: Option<String>,
+}
+
+/// Every connection that is still of interest, by number.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    connections: BTreeMap<u32, Connection>,
+    /// When the attempt began.
+    unopened: Vec<Micros>,
+}
+
+/// What happened to the connections around a fault.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionReport {
+    /// Connections that had been established for a tenth of a second at the fault.
+    pub established: usize,
+    /// Of these, the idle ones.
+    pub idle: usize,
+    /// Of the established ones, those that broke.
+    pub broken: usize,
+    /// Connections that were younger at the fault, or came after it.
+    pub younger: usize,
+    /// Of these, those that broke.
+    pub younger_broken: usize,
+    /// Attempts after the fault that gave no connection.
+    pub unopened: usize,
+    /// Connections that broke within the window but before the fault.
+    pub broken_before: usize,
+    /// How many broke for which reason.
+    pub causes: BTreeMap<String, usize>,
+}
+
+impl Ledger {
+    /// Connection `number` has its first answer.
+    pub fn established(&mut self, number: u32, pattern: Pattern, now: Micros) {
+        let connection = Connection { pattern, established: now, last_good: now, end: None };
+        self.connections.insert(number, connection);
+    }
+
+    /// It received what it expected.
+    pub fn good(&mut self, number: u32, now: Micros) {
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.last_good = now;
+        }
+    }
+
+    /// It was closed as its pattern says.
+    pub fn closed(&mut self, number: u32, now: Micros) {
+        self.end(number, End { at: now, broken: None });
+    }
+
+    /// It broke.
+    pub fn broke(&mut self, number: u32, now: Micros, cause: &str) {
+        self.end(number, End { at: now, broken: Some(cause.to_owned()) });
+    }
+
+    fn end(&mut self, number: u32, end: End) {
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.end.get_or_insert(end);
+        }
+    }
+
+    /// An attempt that began then gave no connection.
+    pub fn unopened(&mut self, begun: Micros) {
+        self.unopened.push(begun);
+    }
+
+    /// Connections that are open and stay open, of a pattern if one is given.
+    pub fn open(&self, pattern: Option<Pattern>) -> usize {
+        let is_counted = |it: &&Connection| {
+            it.end.is_none() && pattern.map_or(it.pattern != Pattern::Short, |of| it.pattern == of)
+        };
+        self.connections.values().filter(is_counted).count()
+    }
+
+    /// Open connections that stay open and have not received anything since `time`.
+    pub fn silent_since(&self, time: Micros) -> usize {
+        let is_silent = |it: &&Connection| {
+            it.end.is_none() && it.pattern != Pattern::Short && it.last_good < time
+        };
+        self.connections.values().filter(is_silent).count()
+    }
+
+    /// How long the idle connections have been idle, the least of them.
+    pub fn idle_for(&self, now: Micros) -> Micros {
+        let idle = self.connections.values().filter(|it| it.pattern == Pattern::Idle);
+        let last = idle.filter(|it| it.end.is_none()).map(|it| it.last_good).max();
+        last.map_or(0, |last| now.saturating_sub(last))
+    }
+
+    /// What happened within the window, with a fault at a time in it.
+    pub fn report(&self, window: Window, fault: Micros) -> ConnectionReport {
+        let mut report = ConnectionReport::default();
+        for connection in self.connections.values() {
+            let ended = connection.end.as_ref();
+            if ended.is_some_and(|end| end.at < window.start)
+                || connection.established >= window.end
+            {
+                continue;
+            }
+            let broken = ended.filter(|end| window.contains(end.at));
+            let broken = broken.and_then(|end| Some((end.at, end.broken.as_ref()?)));
+            if let Some((_, cause)) = broken {
+                *report.causes.entry(cause.clone()).or_default() += 1;
+            }
+            if ended.is_some_and(|end| end.at < fault) {
+                report.broken_before += usize::from(broken.is_some());
+            } else if connection.established + YOUNG <= fault {
+                report.established += 1;
+                report.idle += usize::from(connection.pattern == Pattern::Idle);
+                report.broken += usize::from(broken.is_some());
+            } else {
+                report.younger += 1;
+                report.younger_broken += usize::from(broken.is_some());
+            }
+        }
+        let after = Window { start: fault, end: window.end };
+        report.unopened = self.unopened.iter().filter(|&&begun| after.contains(begun)).count();
+        report
+    }
+
+    /// Forgets what ended before `time`.
+    pub fn forget_before(&mut self, time: Micros) {
+        self.connections.retain(|_, it| it.end.as_ref().is_none_or(|end| end.at >= time));
+        self.unopened.retain(|&begun| begun >= time);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Micros = 1_000_000;
+    const WINDOW: Window = Window { start: 10 * SECOND, end: 30 * SECOND };
+    const FAULT: Micros = 15 * SECOND;
+
+    #[test]
+    fn only_what_was_established_a_tenth_of_a_second_before_counts_as_established() {
+        let mut ledger = Ledger::default();
+        ledger.established(1, Pattern::Dialogue, SECOND);
+        ledger.established(2, Pattern::Idle, FAULT - YOUNG);
+        ledger.established(3, Pattern::Short, FAULT - YOUNG + 1);
+        ledger.established(4, Pattern::Short, FAULT + SECOND);
+        ledger.established(5, Pattern::Short, WINDOW.end);
+        let report = ledger.report(WINDOW, FAULT);
+        assert_eq!((report.established, report.idle, report.younger), (2, 1, 2));
+        assert_eq!((report.broken, report.younger_broken), (0, 0));
+    }
+
+    #[test]
+    fn who_breaks_is_counted_where_it_belongs_with_its_cause() {
+        let mut ledger = Ledger::default();
+        for number in 0..6 {
+            ledger.established(number, Pattern::Dialogue, SECOND);
+        }
+        ledger.established(6, Pattern::Short, FAULT - 1);
+        ledger.broke(0, 9 * SECOND, "reset");
+        ledger.broke(1, FAULT - 1, "reset");
+        ledger.broke(2, FAULT, "reset");
+        ledger.broke(3, FAULT + SECOND, "no answer");
+        ledger.broke(4, WINDOW.end, "reset");
+        ledger.closed(5, FAULT + SECOND);
+        ledger.broke(6, FAULT + 2, "reset");
+        let report = ledger.report(WINDOW, FAULT);
+        assert_eq!((report.established, report.broken, report.broken_before), (4, 2, 1));
+        assert_eq!((report.younger, report.younger_broken), (1, 1));
+        let causes = [("no answer".to_owned(), 1), ("reset".to_owned(), 3)];
+        assert_eq!(report.causes, causes.into());
+    }
+
+    #[test]
+    fn the_first_end_is_the_end() {
+        let mut ledger = Ledger::default();
+        ledger.established(1, Pattern::Dialogue, SECOND);
+        ledger.closed(1, FAULT + 1);
+        ledger.broke(1, FAULT + 2, "reset");
+        assert_eq!(ledger.report(WINDOW, FAULT).broken, 0);
+        // And a number that nobody knows is nobody's end.
+        ledger.broke(9, FAULT + 2, "reset");
+        assert_eq!(ledger.report(WINDOW, FAULT).causes.len(), 0);
+    }
+
+    #[test]
+    fn who_has_not_answered_a_call_is_silent() {
+        let mut ledger = Ledger::default();
+        ledger.established(1, Pattern::Idle, SECOND);
+        ledger.established(2, Pattern::Download, SECOND);
+        ledger.established(3, Pattern::Short, SECOND);
+        assert_eq!((ledger.silent_since(2 * SECOND), ledger.open(None)), (2, 2));
+        assert_eq!(ledger.idle_for(31 * SECOND), 30 * SECOND);
+        ledger.good(1, 2 * SECOND);
+        assert_eq!(ledger.silent_since(2 * SECOND), 1);
+        ledger.broke(2, 3 * SECOND, "no answer");
+        assert_eq!((ledger.silent_since(2 * SECOND), ledger.open(None)), (0, 1));
+        assert_eq!(ledger.open(Some(Pattern::Idle)), 1);
+    }
+
+    #[test]
+    fn attempts_that_gave_nothing_count_after_the_fault() {
+        let mut ledger = Ledger::default();
+        ledger.unopened(FAULT - 1);
+        ledger.unopened(FAULT);
+        assert_eq!(ledger.report(WINDOW, FAULT).unopened, 1);
+        ledger.forget_before(WINDOW.end);
+        assert_eq!(ledger.report(WINDOW, FAULT).unopened, 0);
+    }
+}

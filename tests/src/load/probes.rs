@@ -1,0 +1,327 @@
+//! Numbered datagrams, one each way and interval, on a flow of each of several homes.
+//!
+//! ```text
+//!   home socket n  --up, numbered-->  weir  -->  the one server socket, which learns the public endpoint of flow n
+//!   home socket n  <--numbered, down--  weir  <--  and sends to where flow n came from last
+//! ```
+//!
+//! Each direction is sent by a clock of its own, so that what is lost in one does not hide what is lost in the other.
+//! Neither socket is connected: an ICMP error must not eat a packet.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use socket2::SockRef;
+
+use super::clock::{Clock, Micros, Window};
+use super::stream_log::{Bin, StreamLog, StreamReport};
+use crate::condition::wait_for;
+use crate::namespace::Namespace;
+
+/// Bytes of a datagram: flow, number, and as many more as a voice packet has.
+const DATAGRAM_LEN: usize = 64;
+/// Receive buffer asked of the kernel: seconds of probes.
+const BUFFER: usize = 8 << 20;
+/// How often a receiver looks whether it shall end.
+const STOP_POLL: Duration = Duration::from_millis(100);
+/// Time until every flow works in both directions.
+const START_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Who probes, and how often.
+#[derive(Clone, Debug)]
+pub struct ProbePlan {
+    /// Addresses of the homes, one flow each.
+    pub homes: Vec<Ipv4Addr>,
+    /// Where the server listens.
+    pub server: SocketAddrV4,
+    /// Time between two datagrams of a flow and direction.
+    pub interval: Duration,
+}
+
+/// Both directions of a flow within a window.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlowReport {
+    /// Home to server.
+    pub up: StreamReport,
+    /// Server to home.
+    pub down: StreamReport,
+    /// How often the public endpoint changed: each time, whatever the home had open was lost.
+    pub moved: u64,
+}
+
+#[derive(Debug, Default)]
+struct Flow {
+    up: Mutex<StreamLog>,
+    down: Mutex<StreamLog>,
+    endpoint: Mutex<Endpoint>,
+}
+
+/// Where a flow comes from, as the server sees it.
+#[derive(Debug, Default)]
+struct Endpoint {
+    now: Option<SocketAddr>,
+    /// Number of the newest packet.
+    newest: u64,
+    changes: Vec<Micros>,
+}
+
+/// What the threads share.
+#[derive(Debug)]
+struct Shared {
+    clock: Clock,
+    interval: Duration,
+    flows: Vec<Flow>,
+    is_stopping: AtomicBool,
+}
+
+/// Running probes; they end when dropped.
+#[derive(Debug)]
+pub struct Probes {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Probes {
+    /// Starts them; returns when every flow works in both directions.
+    pub fn start(
+        clock: Clock,
+        plan: &ProbePlan,
+        homes: &Namespace,
+        server: &Namespace,
+    ) -> Result<Self> {
+        let flows = plan.homes.iter().map(|_| Flow::default()).collect();
+        let is_stopping = AtomicBool::new(false);
+        let shared = Arc::new(Shared { clock, interval: plan.interval, flows, is_stopping });
+        let at_server = server.enter(|| socket(plan.server))?;
+        let at_home = homes
+            .enter(|| plan.homes.iter().map(|&home| socket(SocketAddrV4::new(home, 0))).collect());
+        let at_home: Vec<UdpSocket> = at_home?;
+        let mut threads = Vec::new();
+        let mut start = |name: String, body: Box<dyn FnOnce(&Shared) + Send>| {
+            let shared = Arc::clone(&shared);
+            let thread = thread::Builder::new().name(name).spawn(move || body(&shared))?;
+            threads.push(thread);
+            anyhow::Ok(())
+        };
+        for (flow, socket) in at_home.iter().enumerate() {
+            let socket = socket.try_clone()?;
+            let receive = move |shared: &Shared| receive_at_home(shared, flow, &socket);
+            start(format!("probe-home-{flow}"), Box::new(receive))?;
+        }
+        let socket = at_server.try_clone()?;
+        start("probe-server".into(), Box::new(move |it| receive_at_server(it, &socket)))?;
+        start("probe-down".into(), Box::new(move |it| send_from_server(it, &at_server)))?;
+        let to = plan.server;
+        start("probe-up".into(), Box::new(move |it| send_from_homes(it, &at_home, to)))?;
+        let probes = Self { shared, threads };
+        probes.wait_working()?;
+        Ok(probes)
+    }
+
+    fn wait_working(&self) -> Result<()> {
+        let second = Duration::from_secs(1).as_micros() as Micros;
+        wait_for("probe on every flow", START_DEADLINE, || {
+            let now = self.shared.clock.now();
+            let window = Window { start: now.saturating_sub(second), end: now };
+            let is_working = |stream: StreamReport| stream.sent > stream.lost;
+            let reports = self.report(window);
+            let works = |flow: &FlowReport| is_working(flow.up) && is_working(flow.down);
+            reports.iter().all(works).then_some(())
+        })
+        .with_context(|| {
+            let window = Window { start: 0, end: self.shared.clock.now() };
+            format!("probes: {:?}", self.report(window))
+        })
+    }
+
+    /// What happened on each flow to what was sent within the window.
+    pub fn report(&self, window: Window) -> Vec<FlowReport> {
+        let flows = self.shared.flows.iter();
+        let report = |flow: &Flow| FlowReport {
+            up: lock(&flow.up).report(window),
+            down: lock(&flow.down).report(window),
+            moved: lock(&flow.endpoint).changes.iter().filter(|&&at| window.contains(at)).count()
+                as u64,
+        };
+        flows.map(report).collect()
+    }
+
+    /// What was sent within each slice of the window, up and down, all flows together.
+    pub fn bins(&self, window: Window, width: Micros) -> [Vec<Bin>; 2] {
+        let count = (window.end - window.start).div_ceil(width) as usize;
+        let mut bins = [vec![Bin::default(); count], vec![Bin::default(); count]];
+        for flow in &self.shared.flows {
+            lock(&flow.up).add_to_bins(window, width, &mut bins[0]);
+            lock(&flow.down).add_to_bins(window, width, &mut bins[1]);
+        }
+        bins
+    }
+
+    /// Forgets what was sent before `time`.
+    pub fn forget_before(&self, time: Micros) {
+        for flow in &self.shared.flows {
+            lock(&flow.up).forget_before(time);
+            lock(&flow.down).forget_before(time);
+            lock(&flow.endpoint).changes.retain(|&at| at >= time);
+        }
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        self.shared.is_stopping.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // It ended with a panic: that was printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// Calls `send` at each interval. What a busy machine made impossible is left out, not made up for.
+    fn each_interval(&self, mut send: impl FnMut()) {
+        let mut next = Instant::now();
+        while !self.is_stopping() {
+            send();
+            next += self.interval;
+            match next.checked_duration_since(Instant::now()) {
+                Some(left) => thread::sleep(left),
+                None => next = Instant::now(),
+            }
+        }
+    }
+}
+
+fn socket(local: SocketAddrV4) -> Result<UdpSocket> {
+    let socket = UdpSocket::bind(local).with_context(|| format!("probe socket {local}"))?;
+    SockRef::from(&socket).set_recv_buffer_size(BUFFER)?;
+    socket.set_read_timeout(Some(STOP_POLL))?;
+    Ok(socket)
+}
+
+fn datagram(flow: usize, number: u64) -> [u8; DATAGRAM_LEN] {
+    let mut bytes = [0; DATAGRAM_LEN];
+    bytes[..8].copy_from_slice(&(flow as u64).to_be_bytes());
+    bytes[8..16].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+/// Flow and number of a datagram.
+fn parse(bytes: &[u8]) -> Option<(usize, u64)> {
+    let (flow, rest) = bytes.split_first_chunk::<8>()?;
+    let number = rest.first_chunk::<8>()?;
+    Some((usize::try_from(u64::from_be_bytes(*flow)).ok()?, u64::from_be_bytes(*number)))
+}
+
+fn send_from_homes(shared: &Shared, sockets: &[UdpSocket], server: SocketAddrV4) {
+    shared.each_interval(|| {
+        for (number, (flow, socket)) in shared.flows.iter().zip(sockets).enumerate() {
+            let packet = lock(&flow.up).send(shared.clock.now());
+            // What cannot be sent is lost, and counts as that.
+            let _ = socket.send_to(&datagram(number, packet), server);
+        }
+    });
+}
+
+fn send_from_server(shared: &Shared, socket: &UdpSocket) {
+    shared.each_interval(|| {
+        for (number, flow) in shared.flows.iter().enumerate() {
+            let Some(endpoint) = lock(&flow.endpoint).now else { continue };
+            let packet = lock(&flow.down).send(shared.clock.now());
+            let _ = socket.send_to(&datagram(number, packet), endpoint);
+        }
+    });
+}
+
+fn receive_at_home(shared: &Shared, flow: usize, socket: &UdpSocket) {
+    let mut buffer = [0; DATAGRAM_LEN];
+    while !shared.is_stopping() {
+        let Ok((len, _)) = socket.recv_from(&mut buffer) else { continue };
+        if let Some((_, number)) = parse(&buffer[..len]).filter(|&(of, _)| of == flow) {
+            lock(&shared.flows[flow].down).arrive(number, shared.clock.now());
+        }
+    }
+}
+
+fn receive_at_server(shared: &Shared, socket: &UdpSocket) {
+    let mut buffer = [0; DATAGRAM_LEN];
+    while !shared.is_stopping() {
+        let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
+        let Some((flow, number)) = parse(&buffer[..len]) else { continue };
+        let Some(flow) = shared.flows.get(flow) else { continue };
+        let now = shared.clock.now();
+        lock(&flow.up).arrive(number, now);
+        lock(&flow.endpoint).learn(from, number, now);
+    }
+}
+
+impl Endpoint {
+    /// Takes where packet `number` came from, unless a newer one has come from elsewhere.
+    fn learn(&mut self, from: SocketAddr, number: u64, now: Micros) {
+        if self.now.is_none() {
+            self.now = Some(from);
+        } else if self.now != Some(from) && number >= self.newest {
+            self.now = Some(from);
+            self.changes.push(now);
+        }
+        self.newest = self.newest.max(number);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_carries_its_flow_and_number() {
+        assert_eq!(parse(&datagram(3, 1 << 40)), Some((3, 1 << 40)));
+        assert_eq!(parse(&[0; 15]), None);
+    }
+
+    #[test]
+    fn an_endpoint_that_changes_is_noted_and_a_late_packet_is_no_change() {
+        let [first, second]: [SocketAddr; 2] =
+            ["192.0.2.1:1024", "192.0.2.1:1025"].map(|text| text.parse().unwrap());
+        let mut endpoint = Endpoint::default();
+        endpoint.learn(first, 0, 10);
+        endpoint.learn(first, 1, 20);
+        assert_eq!((endpoint.now, endpoint.changes.len()), (Some(first), 0));
+        endpoint.learn(second, 5, 30);
+        endpoint.learn(first, 4, 40);
+        assert_eq!((endpoint.now, &endpoint.changes[..]), (Some(second), &[30][..]));
+    }
+
+    #[test]
+    fn probes_on_the_loopback_lose_nothing_and_see_both_directions() {
+        let clock = Clock::start();
+        let lab = crate::Lab::open().unwrap();
+        let namespace = lab.namespace("loop").unwrap();
+        let plan = ProbePlan {
+            homes: vec![Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)],
+            server: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7200),
+            interval: Duration::from_millis(1),
+        };
+        let probes = Probes::start(clock, &plan, &namespace, &namespace).unwrap();
+        let start = clock.now();
+        let hundred = |flow: &FlowReport| flow.up.sent >= 100 && flow.down.sent >= 100;
+        let reports = wait_for("a hundred packets", START_DEADLINE, || {
+            let reports = probes.report(Window { start, end: clock.now().saturating_sub(50_000) });
+            reports.iter().all(hundred).then_some(reports)
+        });
+        for flow in reports.unwrap() {
+            assert_eq!((flow.up.lost, flow.down.lost, flow.moved), (0, 0, 0), "{flow:?}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What is measured around a fault, on a node alone: a measurement that cannot fail shows nothing.
+
+use anyhow::{Result, ensure};
+use weir_lab::cluster::ClusterLab;
+use weir_lab::failover::{CONTROL, Event, Observer, Pace, Promise, render};
+
+/// How many of the connections that were open the end of a node without copies must break at least, in percent.
+const BROKEN_LEAST: usize = 90;
+
+fn quiet_then_killed(lab: &mut ClusterLab) -> Result<()> {
+    let mut observer = Observer::start(lab, Pace::short())?;
+    let quiet = Event::named("nothing")?.run(lab, &mut observer, |_| ())?;
+    let missed = quiet[0].0.missed(&quiet[0].1);
+    ensure!(missed.is_empty(), "{}", render(&quiet));
+
+    let killed = CONTROL.run(lab, &mut observer, |_| ())?;
+    let (promise, seen) = &killed[0];
+    println!("{}", render(&killed));
+    ensure!(promise.missed(seen).is_empty(), "{}", render(&killed));
+    ensure!(!Promise::NothingBroken.missed(seen).is_empty(), "a kill that nobody noticed");
+    let connections = &seen.connections;
+    ensure!(
+        100 * connections.broken >= BROKEN_LEAST * connections.established,
+        "{}",
+        render(&killed)
+    );
+    ensure!(connections.idle > 0 && connections.causes.len() < 4, "{connections:?}");
+    for side in [&seen.up, &seen.down] {
+        ensure!(side.lost > 0 && side.gap_max > side.pause, "{side:?}");
+        // What was lost was sent within the gaps, one packet each five milliseconds.
+        ensure!(side.lost * 5_000 <= 8 * (side.gap_max + 1_000_000), "{side:?}");
+    }
+    ensure!(seen.moved_endpoints > 0, "the node came back with the mappings it had lost");
+    Ok(())
+}
+
+#[test]
+fn a_kill_without_copies_is_seen_and_quiet_is_quiet() {
+    let mut lab = ClusterLab::start_alone().unwrap();
+    if let Err(error) = quiet_then_killed(&mut lab) {
+        panic!("{error:#}\n{}", lab.lab.logs());
+    }
+}
