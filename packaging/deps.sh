@@ -22,6 +22,7 @@ run=(
     valgrind                # counts instructions per packet
     etcd-server etcd-client openssl     # the cluster's store, and certificates for it
     tcpdump                 # reads what `weir capture` wrote
+    prometheus              # promtool, which checks the alerts
 )
 
 if ! command -v cargo >/dev/null; then
