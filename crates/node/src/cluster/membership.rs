@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, sleep};
 use weir_cluster::{NodeName, NodeRecord, WorkerRecord};
 use weir_controller::operate::Operator;
+use weir_shard::BootId;
 
 use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::GuardThread;
@@ -40,6 +41,8 @@ pub(crate) struct Membership {
 pub(crate) struct Farewell {
     etcd: Arc<EtcdTasks>,
     name: NodeName,
+    /// The lives that have ended.
+    boot_ids: Vec<BootId>,
 }
 
 impl Joining {
@@ -91,7 +94,8 @@ impl Joining {
             .name("weir-roles".into())
             .spawn(move || roles_thread::run(parts))
             .map_err(Failure::Control)?;
-        Ok(Membership { inbox, thread, board, farewell: Farewell { etcd, name: self.name } })
+        let farewell = Farewell { etcd, name: self.name, boot_ids: self.boot_ids };
+        Ok(Membership { inbox, thread, board, farewell })
     }
 
     fn worker_records(&self) -> Vec<WorkerRecord> {
@@ -153,14 +157,14 @@ impl Farewell {
     /// Says that the node has gone, and that nothing of it can come back: whoever is left may have its lanes at once.
     /// To be called when no worker runs any more.
     pub(crate) fn say(self) {
-        self.etcd.leave();
         let by = format!("{} as it ended", self.name);
         let operator = Operator::new(self.etcd.cluster().store(), &by);
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let fence = operator.fence(&self.name, true, unix.as_millis() as u64);
+        let said = operator.say_ended(&self.name, &self.boot_ids, unix.as_millis() as u64);
         // Unsaid, its lanes wait for its next start.
-        if let Err(error) = self.etcd.cluster().handle().block_on(fence) {
+        if let Err(error) = self.etcd.cluster().handle().block_on(said) {
             tracing::warn!(event = "farewell-unsaid", "{error}");
         }
+        self.etcd.leave();
     }
 }
