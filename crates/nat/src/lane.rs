@@ -161,20 +161,18 @@ impl Lanes {
         self.are_all_owned = self.owned == self.all.len();
     }
 
-    /// A lane of a shard that comes.
+    /// A lane of a shard that comes, where there was none.
     pub(crate) fn begin(&mut self, slab: SlabId, is_owned: bool, now: Tick) {
-        *self.get_mut(slab) =
-            Lane { is_present: true, is_owned, owned_since: Some(now), ..Lane::ABSENT };
-        self.are_all_owned &= is_owned;
+        *self.get_mut(slab) = Lane { is_present: true, ..Lane::ABSENT };
+        self.set_owned(slab, is_owned, now);
     }
 
     /// A shard leaves. Who owns its lanes is known until it is gone.
     pub(crate) fn leave(&mut self, shard: ShardIndex) {
         for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
-            let lane = self.get_mut(slab);
-            (lane.is_present, lane.is_replicated, lane.has_lost) = (false, false, false);
+            self.set_replicated(slab, false);
+            self.get_mut(slab).is_present = false;
         }
-        self.is_any_replicated = self.all.iter().any(|lane| lane.is_replicated);
     }
 
     /// A shard is gone.
