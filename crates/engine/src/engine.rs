@@ -105,10 +105,7 @@ impl<F: Frame> Engine<F> {
                 return Err(EngineError::NoGateway(side));
             }
         }
-        // A worker with others to take its place must know when it is cut off.
-        let pace = if config.peers_max > 0 { Pace::WATCH } else { Pace::REFRESH };
-        let [access, internet] =
-            [&config.access, &config.internet].map(|side| Link::new(side, pace));
+        let [access, internet] = [&config.access, &config.internet].map(Link::new);
         Ok(Self {
             mode: config.mode,
             mss_max: mss_max(&config),
@@ -140,6 +137,12 @@ impl<F: Frame> Engine<F> {
         if side == Side::Access {
             self.peers.set_header(self.link(side).header_to(Mac::ZERO));
         }
+    }
+
+    /// From now on the gateways are asked all the time: a worker whose place another can take has to know within 200 ms
+    /// that one of its sides is cut off.
+    pub fn watch_gateways(&mut self) {
+        self.links.iter_mut().for_each(|link| link.gateways.set_pace(Pace::WATCH));
     }
 
     /// Announces the worker on both sides and asks for its gateways. Call once, when the ports are up.

@@ -8,7 +8,7 @@ use weir_wire::frame::Frame;
 use zerocopy::FromBytes;
 
 use crate::link_header::LinkHeader;
-use crate::neighbor::{Gateways, Pace};
+use crate::neighbor::Gateways;
 use crate::{DropReason, SideConfig};
 
 /// One side of the worker: who it is on that network, and its next hops.
@@ -34,14 +34,13 @@ pub(crate) fn sender<F: Frame>(frame: &F) -> Mac {
 }
 
 impl Link {
-    pub(crate) fn new(config: &SideConfig, pace: Pace) -> Self {
+    pub(crate) fn new(config: &SideConfig) -> Self {
         Self {
             mac: config.mac,
             address: config.address.addr().to_bits(),
             mtu: usize::from(config.mtu),
             gateways: Gateways::new(
                 config.gateways.iter().map(|address| address.to_bits()),
-                pace,
                 LinkHeader::new(Mac::ZERO, config.mac, config.vlan, ETHERTYPE_IPV4),
             ),
             vlan: config.vlan,

@@ -96,14 +96,15 @@ pub(crate) struct Gateways {
 
 impl Gateways {
     /// `header` is that of IPv4 packets to nobody yet.
-    pub(crate) fn new(
-        addresses: impl Iterator<Item = u32>,
-        pace: Pace,
-        header: LinkHeader,
-    ) -> Self {
-        let all: Box<[Neighbor]> = addresses.map(|address| Neighbor::new(address, pace)).collect();
+    pub(crate) fn new(addresses: impl Iterator<Item = u32>, header: LinkHeader) -> Self {
+        let all: Box<[Neighbor]> =
+            addresses.map(|address| Neighbor::new(address, Pace::REFRESH)).collect();
         let live = Vec::with_capacity(all.len());
         Self { all, live, header }
+    }
+
+    pub(crate) fn set_pace(&mut self, pace: Pace) {
+        self.all.iter_mut().for_each(|gateway| gateway.pace = pace);
     }
 
     /// The header that takes a packet of this flow to its gateway; `None` while no gateway answers.
@@ -176,7 +177,9 @@ mod tests {
 
     fn paced<const N: usize>(addresses: [u32; N], pace: Pace) -> Gateways {
         let header = LinkHeader::new(Mac::ZERO, OWN, VLAN, ETHERTYPE_IPV4);
-        Gateways::new(addresses.into_iter(), pace, header)
+        let mut gateways = Gateways::new(addresses.into_iter(), header);
+        gateways.set_pace(pace);
+        gateways
     }
 
     fn chosen(gateways: &Gateways, flow: u32) -> Option<LinkHeader> {

@@ -154,8 +154,7 @@ mod tests {
 
     #[test]
     fn a_near_one_is_resolved_and_a_far_one_goes_through_the_gateways() {
-        let (mut peers, mut gateways) =
-            (peers(), Gateways::new([1].into_iter(), Pace::REFRESH, header()));
+        let (mut peers, mut gateways) = (peers(), Gateways::new([1].into_iter(), header()));
         assert!(peers.add(FAR) && peers.add(NEAR) && peers.add(NEAR));
         assert!(!peers.add(Ipv4Addr::new(10, 1, 0, 8)), "two are enough");
         assert_eq!(asked(&mut peers, 5000), [NEAR.to_bits()]);

@@ -167,6 +167,9 @@ fn build_and_run(parts: Parts, wiring: Wiring) -> End {
             return End::Stopped;
         }
     };
+    if parts.part.is_some() {
+        engine.watch_gateways();
+    }
     log_tables(worker, parts.core, &engine);
     let board = Arc::new(Board::new(engine.counters(), parts.shards_max, tsc_hz()));
     let mut publisher = Publisher::default();
