@@ -369,8 +369,10 @@ fn check_reads_a_cluster_and_its_nodes_together() {
     assert_eq!(twice.status.code(), Some(1));
     assert!(text(&twice.stdout).contains("node.name: edge1 is also the name in"));
     let mut run = Command::new(WEIR);
-    let refused = run.args(["run", "--config"]).arg(examples.join("node-1.toml")).output().unwrap();
+    let refused =
+        run.args(["run", "--config"]).arg(examples.join("cluster.toml")).output().unwrap();
     assert_eq!(refused.status.code(), Some(11));
+    assert!(text(&refused.stderr).contains("weir apply"), "{}", text(&refused.stderr));
 }
 
 #[test]

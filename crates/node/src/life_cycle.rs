@@ -96,6 +96,9 @@ fn run_file(file: &File<'_>, warnings: &[Diagnostic]) -> Result<(), Failure> {
 
 fn start_and_control(file: &File<'_>, log_limit: LogLimit) -> Result<(), Failure> {
     let node_config = file.node();
+    if let File::Single(config) = file {
+        memory::check(config, &[]).map_err(Failure::Memory)?;
+    }
     let control_cores = check_cores(node_config, file.workers())?;
     let socket = claim_socket(node_config)?;
     let metrics = bind_metrics(node_config)?;
@@ -103,11 +106,11 @@ fn start_and_control(file: &File<'_>, log_limit: LogLimit) -> Result<(), Failure
         File::Single(config) => ((*config).clone(), None),
         File::Member(member) => {
             let joining = Joining::begin(member, &control_cores)?;
+            memory::check(&joining.config(), &joining.rooms()).map_err(Failure::Memory)?;
             (joining.config(), Some(joining))
         }
     };
     let rooms = joining.as_ref().map(Joining::rooms).unwrap_or_default();
-    memory::check(&config, &rooms).map_err(Failure::Memory)?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Control)?;
     let signals = listen(&runtime)?;
     let eal = start_eal(&config, control_cores)?;
