@@ -48,7 +48,7 @@ pub const PARTS: [Part; 12] = [
     part(
         "replica-journal",
         "a new flow read from the journal, its change written",
-        232.0,
+        240.0,
         mirroring::journal,
     ),
     part(
