@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_files_are_valid_and_mean_the_same_shards() {
-        let directory = Path::new("/tmp/lab");
+        let directory = Path::new("/run/lab");
         let (desired, warnings) =
             parse_cluster(&ClusterFiles { replicas: 1 }.cluster(), "c").unwrap();
         assert!(warnings.is_empty(), "{warnings:?}");
