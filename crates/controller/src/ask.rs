@@ -76,6 +76,7 @@ fn understand(asked: &NodeId, body: &[u8]) -> Result<NodeReport, AskError> {
         node: asked.clone(),
         hears: hears.collect::<Result<_, _>>()?,
         loads: answer.loads.into_iter().map(|(shard, load)| (ShardId(shard), load)).collect(),
+        broken: answer.broken,
         acting: own
             .map(|ActingAnswer { shard, worker, boot_id, term }| {
                 (ShardId(shard), Incarnation { worker, boot_id }, term)

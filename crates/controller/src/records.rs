@@ -188,6 +188,9 @@ pub struct NodeAnswer {
     /// Of the shards that it is primary of, in any unit that is the same for all.
     #[serde(default)]
     pub loads: BTreeMap<u32, u64>,
+    /// Its workers that were up and have a port or gateway down now, so that they announce no routes.
+    #[serde(default)]
+    pub broken: Vec<u16>,
     /// Where one of its workers is acting primary.
     #[serde(default)]
     pub acting: Vec<ActingAnswer>,
@@ -207,9 +210,12 @@ pub struct ActingAnswer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     pub node: String,
-    /// alive, stopping, suspect, dead, lease-ended, fenced.
+    /// alive, cut-off, stopping, suspect, dead, lease-ended, fenced.
     pub life: String,
     pub why: String,
+    /// Its workers that run but are of no use now; of a cut-off node all.
+    #[serde(default)]
+    pub cut_off: Vec<u16>,
     pub is_drained: bool,
     /// Shards it is a member of.
     pub shards: usize,

@@ -52,6 +52,7 @@ pub(crate) use lives::worker_views;
 use pace::Pace;
 use view::Held;
 pub(crate) use view::{View, node_id, node_name};
+pub(crate) use words::CUT_OFF;
 
 /// How long nothing is tried after etcd refused a write.
 const REFUSED_WAIT_MS: u64 = 10_000;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_traffic::linux_nat::{LinuxNatPlan, Skipped, measure, observe};
@@ -10,6 +11,9 @@ use weir_wire::{ipv4, udp, verify};
 
 const PLAN: LinuxNatPlan =
     LinuxNatPlan { flows: 1000, seconds: Duration::from_millis(500), core: 0 };
+
+/// Held by each test: threads of the one would be found left over by the other.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// What a run could leave on the host or in this process.
 #[derive(Debug, PartialEq)]
@@ -66,6 +70,7 @@ impl Host {
 
 #[test]
 fn packets_come_out_translated_and_nothing_stays_behind() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let before = Host::look();
     let (result, samples) = observe(&PLAN).expect("device tests run as root");
     Host::assert_is_again(&before);
@@ -91,6 +96,7 @@ fn packets_come_out_translated_and_nothing_stays_behind() {
 
 #[test]
 fn what_is_missing_is_named() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let before = Host::look().interfaces;
     let why = |plan: LinuxNatPlan| {
         let Err(Skipped(why)) = measure(&plan) else { panic!("{plan:?} was measured") };

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use weir_cluster::{Cluster, Key, NodeRecord, Options, Range, Store};
+use weir_controller::records::Report;
 use weir_shard::{Incarnation, Member, MemberState, ShardEntry};
 
 use super::files::{CLUSTER, ETCD};
@@ -19,7 +20,7 @@ pub struct ShardView {
     /// Nodes of all members, the primary first.
     pub members: Vec<String>,
     /// All copies are there: synced, of workers that live and are to stay, and no lane is on its way between them. A
-    /// member that was lost may stand there until it comes back or is fenced.
+    /// member that was lost or is cut off may stand there until it comes back or is fenced.
     pub is_whole: bool,
 }
 
@@ -76,17 +77,27 @@ impl MapReader {
     /// # Errors
     /// When etcd does not answer, or a value is not what it should be.
     pub fn read(&self) -> Result<Map> {
-        let (nodes, shards) = self.cluster.handle().block_on(async {
+        let (nodes, shards, report) = self.cluster.handle().block_on(async {
             let nodes = self.store.list(Range::Nodes).await?;
-            anyhow::Ok((nodes.1, self.store.list(Range::Shards).await?.1))
+            let report = self.store.get(&Key::Report).await?;
+            anyhow::Ok((nodes.1, self.store.list(Range::Shards).await?.1, report))
         })?;
+        let report =
+            report.map(|held| serde_json::from_slice::<Report>(&held.value)).transpose()?;
+        let is_cut_off = |node: &str, worker: u16| {
+            let mut nodes = report.iter().flat_map(|report| &report.nodes);
+            nodes.any(|seen| seen.node == node && seen.cut_off.contains(&worker))
+        };
         let mut map = Map::default();
         let mut living = BTreeSet::new();
         for (key, held) in nodes {
             let Key::Node(name) = key else { continue };
             let record: NodeRecord = serde_json::from_slice(&held.value)?;
-            map.nodes.insert(name.to_string());
-            living.extend(record.workers.into_iter().map(|worker| worker.boot_id));
+            let name = name.to_string();
+            let workers = record.workers.into_iter();
+            let workers = workers.filter(|worker| !is_cut_off(&name, worker.index));
+            living.extend(workers.map(|worker| worker.boot_id));
+            map.nodes.insert(name);
         }
         for (key, held) in shards {
             let Key::Shard(number) = key else { continue };

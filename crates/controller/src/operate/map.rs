@@ -3,7 +3,7 @@
 use serde::Serialize;
 use weir_shard::{Incarnation, MemberState, ShardEntry, ShardId};
 
-use crate::state::{View, worker_views};
+use crate::state::{CUT_OFF, View, worker_views};
 
 /// How a shard is: the worst that can be said of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -134,19 +134,21 @@ fn member_lines(view: &View, entry: &ShardEntry) -> Vec<MemberLine> {
 fn life(view: &View, who: &Incarnation) -> String {
     let node = &who.worker.node;
     let record = view.nodes.get(node).and_then(|held| held.value.as_ref());
+    let report = view.report.as_ref().and_then(|held| held.value.as_ref());
+    let seen = report.and_then(|it| it.nodes.iter().find(|seen| seen.node == node.as_str()));
     if let Some(record) = record {
+        let is_cut_off = seen.is_some_and(|seen| seen.cut_off.contains(&who.worker.index));
         let workers = worker_views(&record.workers).unwrap_or_default();
         return match workers.iter().any(|worker| worker.boot_id == who.boot_id) {
             true if record.is_stopping => "stopping",
+            true if is_cut_off => CUT_OFF,
             true => ALIVE,
             false => "restarted",
         }
         .to_owned();
     }
-    let report = view.report.as_ref().and_then(|held| held.value.as_ref());
-    let seen = report.and_then(|it| it.nodes.iter().find(|seen| seen.node == node.as_str()));
     // A report from before the loss does not know of it.
-    let seen = seen.filter(|seen| seen.life != ALIVE && seen.life != "stopping");
+    let seen = seen.filter(|seen| ![ALIVE, CUT_OFF, "stopping"].contains(&seen.life.as_str()));
     seen.map_or_else(|| "gone".to_owned(), |seen| seen.life.clone())
 }
 

@@ -8,7 +8,7 @@ use weir_shard::{BootId, NodeId};
 
 use super::map::{ShardLine, lines};
 use crate::records::{Control, DrainOrder, Event, FenceOrder, FreezeOrder, Intent, Order};
-use crate::state::{View, node_id};
+use crate::state::{CUT_OFF, View, node_id};
 
 /// So often an order is tried when others write at the same time.
 pub(super) const TRIES: usize = 5;
@@ -365,7 +365,7 @@ fn check_silence(view: &View, node: &NodeId, force: bool) -> Result<(), OperateE
     let report = view.report.as_ref().and_then(|held| held.value.as_ref());
     let seen = report.and_then(|it| it.nodes.iter().find(|seen| seen.node == node.as_str()));
     let why = match seen {
-        Some(seen) if ["alive", "stopping", "suspect"].contains(&seen.life.as_str()) => {
+        Some(seen) if ["alive", CUT_OFF, "stopping", "suspect"].contains(&seen.life.as_str()) => {
             seen.why.clone()
         }
         Some(_) => return Ok(()),

@@ -6,7 +6,7 @@ use weir_shard::ShardId;
 
 use super::order::{OperateError, Operator};
 use super::words;
-use crate::records::{ControllerState, Report};
+use crate::records::{ControllerState, NodeReport, Report};
 use crate::state::{View, node_id};
 
 /// One word on the map.
@@ -128,7 +128,8 @@ fn status_of(leader: Option<String>, report: Option<Report>, gap: &Gap) -> Clust
                 let text = words::unprotected(report.unprotected, report.shards);
                 reasons.push((Verdict::AtRisk, text));
             }
-            let nodes = report.nodes.iter().filter(|node| node.life != "alive");
+            let is_well = |node: &NodeReport| node.life == "alive" && node.cut_off.is_empty();
+            let nodes = report.nodes.iter().filter(|node| !is_well(node));
             reasons.extend(nodes.map(|node| (Verdict::Degraded, words::node(node))));
             // The note on a halt is the state's own reason.
             let notes = report.notes.iter().filter(|note| **note != report.why);

@@ -39,6 +39,11 @@ pub(super) fn node(node: &NodeReport) -> String {
              ended, `weir fence {name}`",
             node.shards
         ),
+        _ if !node.cut_off.is_empty() => {
+            "mend its links or gateways, `weir status` there names them; its copies are made on other nodes \
+             meanwhile"
+                .to_owned()
+        }
         _ => "its ports go to others".to_owned(),
     };
     format!("{name} is {}: {}; {what_to_do}", node.life, node.why)

@@ -51,6 +51,9 @@ impl Controller {
         self.forget(now);
         let copies =
             1 + self.view.desired().map_or(0, |it| usize::from(it.cluster.replicas.min(4)));
+        for change in self.lives.cut_off_changes(&self.options, now) {
+            self.journal.tell(Some(&change.node), &change.what, &change.why);
+        }
         let fleet = Fleet::of(&self.view, &self.lives, copies, &self.options, now);
         self.tell_lives(&fleet);
         let control = self.view.control();

@@ -49,7 +49,7 @@ impl Fleet {
                     liveness: Liveness::Stopping,
                     why: "it says that it is about to end".into(),
                 },
-                Some(_) => Standing { liveness: Liveness::Alive, why: String::new() },
+                Some(_) => Standing { liveness: Liveness::Alive, why: lives.why_cut_off(node) },
                 None if is_fenced(view, node, lost) => Standing {
                     liveness: Liveness::Fenced,
                     why: "the operator says that it has ended".into(),
@@ -125,15 +125,20 @@ impl Fleet {
         (worker.boot_id == who.boot_id).then_some((node, worker))
     }
 
-    /// Its node is registered with it.
-    pub(super) fn is_alive(&self, who: &Incarnation) -> bool {
-        let is_there = |node: &NodeView| node.liveness.runs() && node.liveness != Liveness::Suspect;
-        self.worker(who).is_some_and(|(node, _)| is_there(node))
+    /// Its node is registered with it, and it is not cut off.
+    fn is_well(&self, who: &Incarnation) -> bool {
+        let is_registered = |(node, _): (&NodeView, &WorkerView)| node.liveness.is_registered();
+        self.serves(who) && self.worker(who).is_some_and(is_registered)
     }
 
     /// It still serves, and is about to end.
     pub(super) fn is_stopping(&self, who: &Incarnation) -> bool {
         self.worker(who).is_some_and(|(node, _)| node.liveness == Liveness::Stopping)
+    }
+
+    /// It runs, and is not cut off.
+    pub(super) fn serves(&self, who: &Incarnation) -> bool {
+        self.runs(who) && self.worker(who).is_some_and(|(_, worker)| !worker.is_cut_off)
     }
 
     /// It runs, as far as anybody can say.
@@ -147,10 +152,10 @@ impl Fleet {
             && self.worker(who).is_some_and(|(node, worker)| node.is_drained || worker.weight == 0)
     }
 
-    /// As many registered members as wanted have a full copy.
+    /// As many registered members as wanted, none of them cut off, have a full copy.
     pub(super) fn is_protected(&self, entry: &ShardEntry) -> bool {
         let synced = entry.members().iter().filter(|member| {
-            member.state == MemberState::Synced && self.is_alive(&member.incarnation)
+            member.state == MemberState::Synced && self.is_well(&member.incarnation)
         });
         synced.count() >= self.wanted
     }
@@ -208,6 +213,12 @@ fn workers_of(lost: &[Incarnation]) -> Vec<WorkerView> {
     let last: BTreeMap<u16, BootId> =
         lost.iter().map(|who| (who.worker.index, who.boot_id)).collect();
     last.into_iter()
-        .map(|(index, boot_id)| WorkerView { index, boot_id, weight: 1, load_max: None })
+        .map(|(index, boot_id)| WorkerView {
+            index,
+            boot_id,
+            weight: 1,
+            load_max: None,
+            is_cut_off: false,
+        })
         .collect()
 }

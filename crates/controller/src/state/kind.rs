@@ -65,7 +65,7 @@ impl Kind {
         let stays = entry
             .members()
             .iter()
-            .filter(|member| fleet.runs(&member.incarnation) && !member.is_leaving);
+            .filter(|member| fleet.serves(&member.incarnation) && !member.is_leaving);
         if stays.count() < fleet.wanted { Self::Repair } else { Self::of_move(entry, fleet) }
     }
 

@@ -4,8 +4,11 @@
 //!   with it, and is registered, has said since then that it does not hear it.
 //! - How long a key has been gone is counted only while this process watches without a gap: after
 //!   any gap the count begins anew, since the key may have been there meanwhile.
+//! - A worker of a registered node may be *cut off*: [`cut_off`] says when.
 //! - A node that comes back for the second time within `calm_ms` is on trial: it keeps what it has and gets
 //!   nothing for a time that doubles with each loss.
+
+mod cut_off;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +19,7 @@ use weir_shard::{BootId, NodeId};
 use super::event::NodeReport;
 use super::options::Options;
 use super::time::Now;
+use cut_off::CutOff;
 
 /// What is known of one node.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +34,7 @@ struct Life {
     trial_until_ms: u64,
     /// Who said when whether it hears this node.
     hears: BTreeMap<NodeId, (bool, u64)>,
+    cut_off: CutOff,
 }
 
 /// How a node stands, and why.
@@ -61,6 +66,7 @@ impl Lives {
             life.lose(options, now);
         }
         if life.absent_since_ms.take().is_some() || is_restart {
+            life.cut_off = CutOff::default();
             life.trial_until_ms = now.monotonic_ms + life.trial_ms(options);
         }
         if let Some(record) = record {
@@ -124,6 +130,9 @@ impl Lives {
     }
 
     pub(super) fn hear(&mut self, report: &NodeReport, now: Now) {
+        if let Some(life) = self.all.get_mut(&report.node) {
+            life.cut_off.hear(report, now);
+        }
         for (about, &is_heard) in &report.hears {
             if let Some(life) = self.all.get_mut(about) {
                 life.hears.insert(report.node.clone(), (is_heard, now.monotonic_ms));
@@ -137,8 +146,12 @@ impl Lives {
 
     /// Its workers, as it registered them last; none if it never said.
     pub(super) fn workers(&self, node: &NodeId) -> Option<Vec<WorkerView>> {
-        let record = self.all.get(node)?.record.as_ref()?;
-        worker_views(&record.workers)
+        let life = self.all.get(node)?;
+        let mut workers = worker_views(&life.record.as_ref()?.workers)?;
+        for worker in &mut workers {
+            worker.is_cut_off = life.cut_off.why.contains_key(&worker.index);
+        }
+        Some(workers)
     }
 
     pub(super) fn is_on_trial(&self, node: &NodeId, now: Now) -> bool {
@@ -218,6 +231,7 @@ pub(crate) fn worker_views(records: &[WorkerRecord]) -> Option<Vec<WorkerView>> 
             boot_id,
             weight: record.weight,
             load_max: record.load_max,
+            is_cut_off: false,
         })
     });
     let views: Vec<WorkerView> = views.collect::<Option<_>>()?;

@@ -34,7 +34,13 @@ fn record(boot_id: &str) -> NodeRecord {
 
 fn report(from: &str, about: &str, is_heard: bool) -> NodeReport {
     let hears = [(node(about), is_heard)].into();
-    NodeReport { node: node(from), hears, loads: Vec::new(), acting: Vec::new() }
+    NodeReport {
+        node: node(from),
+        hears,
+        loads: Vec::new(),
+        broken: Vec::new(),
+        acting: Vec::new(),
+    }
 }
 
 /// `n1` is registered at 0 and gone at 1,000.

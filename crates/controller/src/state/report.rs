@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_cluster::Key;
 use weir_shard::NodeId;
-use weir_shard::allocate::Note;
+use weir_shard::allocate::{Liveness, Note};
 
 use super::decide::Sight;
 use super::time::Now;
@@ -61,10 +61,18 @@ impl Controller {
                 _ if node.is_on_trial => "was lost several times, gets no more shards yet".into(),
                 _ => String::new(),
             };
+            let workers = node.workers.iter().filter(|worker| worker.is_cut_off);
+            let cut_off: Vec<u16> = workers.map(|worker| worker.index).collect();
+            let is_cut_off = !cut_off.is_empty() && cut_off.len() == node.workers.len();
+            let life = match standing.liveness {
+                Liveness::Alive if is_cut_off => words::CUT_OFF,
+                liveness => words::life(liveness),
+            };
             NodeReport {
                 node: node.name.to_string(),
-                life: words::life(standing.liveness).into(),
+                life: life.into(),
                 why,
+                cut_off,
                 is_drained: self.is_drain_ordered(&node.name),
                 shards,
                 primaries,

@@ -9,6 +9,9 @@ use super::fleet::Fleet;
 use super::kind::Kind;
 use crate::records::FreezeOrder;
 
+/// The life of a node that is alive and whose workers are all cut off.
+pub(crate) const CUT_OFF: &str = "cut-off";
+
 pub(super) fn life(liveness: Liveness) -> &'static str {
     match liveness {
         Liveness::Alive => "alive",
@@ -137,8 +140,8 @@ fn follow(step: &Step, controller: &Controller, fleet: &Fleet) -> String {
 pub(super) fn note(note: &Note) -> String {
     match note {
         Note::Halted { gone, nodes } => format!(
-            "{gone} of {nodes} nodes look gone, more than a third: nothing moves until some are \
-             back; check the network of the controllers first, then `weir fence` what has ended"
+            "{gone} of {nodes} nodes look gone or cut off, more than a third: nothing moves until \
+             some are back; check the network of the controllers first, then `weir fence` what has ended"
         ),
         Note::TooFewNodes { wanted, nodes } => format!(
             "each shard is to have {wanted} copies, but only {nodes} nodes can hold shards: start \

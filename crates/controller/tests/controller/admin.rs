@@ -59,7 +59,7 @@ fn a_report_is_understood() {
     };
     let (own, foreign) = (worker("n1"), worker("n2"));
     let body = format!(
-        r#"{{"node":"n1","hears":{{"n2":true,"n3":false}},"loads":{{"9":1000,"12":0}},"acting":[{foreign},{own}],"new":{{}}}}"#
+        r#"{{"node":"n1","hears":{{"n2":true,"n3":false}},"loads":{{"9":1000,"12":0}},"broken":[1],"acting":[{foreign},{own}],"new":{{}}}}"#
     );
     let node = |name: &str| NodeId::new(name).unwrap();
     let acting = Incarnation { worker: "n1/1".parse().unwrap(), boot_id: BootId(77) };
@@ -67,6 +67,7 @@ fn a_report_is_understood() {
         node: node("n1"),
         hears: [(node("n2"), true), (node("n3"), false)].into(),
         loads: vec![(ShardId(9), 1000), (ShardId(12), 0)],
+        broken: vec![1],
         // Nobody speaks for others.
         acting: vec![(ShardId(9), acting, Term(4))],
     };

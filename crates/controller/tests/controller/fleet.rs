@@ -29,11 +29,25 @@ pub(crate) struct Node {
     pub(crate) is_cut: bool,
     /// It has said that it is about to end.
     pub(crate) is_stopping: bool,
+    /// Its streams reach nobody.
+    pub(crate) is_unheard: bool,
+    /// Nobody's streams reach it.
+    pub(crate) is_deaf: bool,
+    /// Workers with a side down.
+    pub(crate) broken: Vec<u16>,
 }
 
 impl Node {
     fn new(boots: Vec<BootId>, is_up: bool) -> Self {
-        Self { boots, is_up, is_cut: false, is_stopping: false }
+        Self {
+            boots,
+            is_up,
+            is_cut: false,
+            is_stopping: false,
+            is_unheard: false,
+            is_deaf: false,
+            broken: Vec::new(),
+        }
     }
 }
 
@@ -180,6 +194,12 @@ impl World {
 
     pub(crate) fn runs(&self, who: &Incarnation) -> bool {
         self.nodes.iter().any(|node| node.is_up && node.boots.contains(&who.boot_id))
+    }
+
+    /// Its streams reach others and theirs reach it.
+    fn is_in_touch(&self, who: &Incarnation) -> bool {
+        let node = self.nodes.iter().find(|node| node.boots.contains(&who.boot_id));
+        node.is_some_and(|node| node.is_up && !node.is_unheard && !node.is_deaf)
     }
 
     pub(crate) fn entries(&self) -> Vec<(u32, ShardEntry)> {
@@ -455,8 +475,18 @@ impl World {
                 continue;
             }
             let others = (0..self.nodes.len()).filter(|&other| other != node);
-            let hears = others.map(|other| (id(other), self.nodes[other].is_up)).collect();
-            let report = Answer { node: id(node), hears, loads: Vec::new(), acting: Vec::new() };
+            let is_heard = |other: usize| {
+                self.nodes[other].is_up
+                    && !self.nodes[other].is_unheard
+                    && !self.nodes[node].is_deaf
+            };
+            let report = Answer {
+                node: id(node),
+                hears: others.map(|other| (id(other), is_heard(other))).collect(),
+                loads: Vec::new(),
+                broken: self.nodes[node].broken.clone(),
+                acting: Vec::new(),
+            };
             self.tell(controller, Input::Report(report));
         }
     }
@@ -481,17 +511,17 @@ impl World {
         let seated = |seat| &entry.at_seat(seat).expect("seated").incarnation;
         for (index, lane) in entry.lanes().iter().enumerate() {
             let Some(moving) = lane.moving else { continue };
-            if self.runs(seated(moving.from)) && self.runs(seated(lane.owner)) {
+            if self.is_in_touch(seated(moving.from)) && self.is_in_touch(seated(lane.owner)) {
                 let by = seated(lane.owner).clone();
                 return Some(Transition::Settle { by, lanes: LaneSet::EMPTY.with(index) });
             }
         }
-        if !self.runs(&entry.primary().incarnation) {
+        if !self.is_in_touch(&entry.primary().incarnation) {
             return None;
         }
         let mut members = entry.members().iter();
-        let copied =
-            members.find(|it| it.state != MemberState::Synced && self.runs(&it.incarnation))?;
+        let copied = members
+            .find(|it| it.state != MemberState::Synced && self.is_in_touch(&it.incarnation))?;
         Some(Transition::Synced(copied.incarnation.clone()))
     }
 

@@ -18,6 +18,9 @@ enum Step {
     Start(u8),
     Cut(u8),
     Mend(u8),
+    /// Nobody hears its streams, or one of its workers has a side down; or not any more.
+    Unheard(u8, bool),
+    Broken(u8, bool),
     Fence(u8),
     Drain(u8, bool),
     Undrain(u8),
@@ -92,6 +95,10 @@ fn happen(world: &mut World, step: Step) {
         Step::Start(_) => {}
         Step::Cut(any) => world.nodes[node(any)].is_cut = true,
         Step::Mend(any) => mend(world, node(any)),
+        Step::Unheard(any, is) => world.nodes[node(any)].is_unheard = is,
+        Step::Broken(any, is) => {
+            world.nodes[node(any)].broken = if is { vec![0] } else { Vec::new() };
+        }
         Step::Fence(any) => world.fence(node(any)),
         Step::Drain(any, force) => world.drain(node(any), force),
         Step::Undrain(any) => world.undrain(node(any)),
@@ -141,6 +148,8 @@ fn mend(world: &mut World, node: usize) {
 fn end(world: &mut World, copies: usize) {
     for node in 0..world.nodes.len() {
         mend(world, node);
+        world.nodes[node].is_unheard = false;
+        world.nodes[node].broken.clear();
         if world.nodes[node].is_stopping {
             world.kill(node);
         }

@@ -95,6 +95,13 @@ pub struct SidesUp {
     pub is_internet_up: bool,
 }
 
+impl SidesUp {
+    /// It was up, and a side is down now.
+    pub fn is_broken(self) -> bool {
+        self.is_ready && !(self.is_access_up && self.is_internet_up)
+    }
+}
+
 /// Something that happened. Workers are named by their positions.
 #[derive(Clone, Debug)]
 pub enum Input {

@@ -285,10 +285,10 @@ impl Worker {
     }
 
     pub(super) fn sides(&mut self, shared: &mut Shared, sides: SidesUp) {
-        let ports = match (sides.is_ready, sides.is_access_up && sides.is_internet_up) {
-            (false, _) => Ports::NotReady,
-            (true, true) => Ports::Ready,
-            (true, false) => Ports::Broken,
+        let ports = match sides {
+            SidesUp { is_ready: false, .. } => Ports::NotReady,
+            _ if sides.is_broken() => Ports::Broken,
+            _ => Ports::Ready,
         };
         if ports != self.ports {
             self.ports = ports;

@@ -71,7 +71,7 @@ pub(super) struct RolesThread {
     /// Slots that each worker had ended when it was looked at last.
     slots: Vec<u64>,
     has_been_up: Vec<bool>,
-    sides: Vec<SidesUp>,
+    pub(super) sides: Vec<SidesUp>,
     /// Where each worker has its shards.
     pub(super) places: BTreeMap<(usize, ShardId), ShardIndex>,
     /// Slots with packets of a shard since the status was shown.

@@ -69,10 +69,13 @@ impl RolesThread {
             boot_id: who.boot_id,
             term,
         });
+        let broken = self.sides.iter().enumerate();
+        let broken = broken.filter(|(_, sides)| sides.is_broken()).map(|(worker, _)| worker as u16);
         NodeAnswer {
             node: self.parts.node.name.clone(),
             hears: hears.collect(),
             loads: report.loads.into_iter().map(|(shard, load)| (shard.0, load)).collect(),
+            broken: broken.collect(),
             acting: acting.collect(),
         }
     }

@@ -18,7 +18,10 @@ pub(super) struct WorkerSlot {
     pub(super) liveness: Liveness,
     pub(super) weight: u32,
     pub(super) load_max: Option<u64>,
-    /// Shards on it may stay: it is neither drained nor gone.
+    pub(super) is_cut_off: bool,
+    /// Shards belong on it: it is neither drained nor gone.
+    is_open: bool,
+    /// Those on it may stay: besides, it is not cut off.
     pub(super) may_stay: bool,
     /// It may get more: besides, its node is registered and not on trial.
     pub(super) takes_more: bool,
@@ -58,7 +61,8 @@ impl Fleet {
             let mut workers: Vec<_> = node.workers.iter().collect();
             workers.sort_by_key(|worker| worker.index);
             slots.extend(workers.into_iter().map(|worker| {
-                let may_stay = runs && !node.is_drained && worker.weight > 0;
+                let is_open = runs && !node.is_drained && worker.weight > 0;
+                let may_stay = is_open && !worker.is_cut_off;
                 WorkerSlot {
                     incarnation: Incarnation {
                         worker: WorkerId { node: node.name.clone(), index: worker.index },
@@ -69,6 +73,8 @@ impl Fleet {
                     liveness: node.liveness,
                     weight: worker.weight.max(1),
                     load_max: worker.load_max,
+                    is_cut_off: worker.is_cut_off,
+                    is_open,
                     may_stay,
                     takes_more: may_stay && node.liveness == Liveness::Alive && !node.is_on_trial,
                 }
@@ -106,15 +112,22 @@ impl Fleet {
         self.slots.iter().any(|slot| slot.liveness == Liveness::Stopping)
     }
 
-    /// Nodes on which a shard may be.
+    /// Nodes on which a shard may be. One that is cut off counts: a copy that it had is missing until another has one.
     pub(super) fn nodes_open(&self) -> usize {
         let mut nodes: Vec<usize> =
-            self.slots.iter().filter(|slot| slot.may_stay).map(|slot| slot.node).collect();
+            self.slots.iter().filter(|slot| slot.is_open).map(|slot| slot.node).collect();
         nodes.dedup();
         nodes.len()
     }
 
-    /// (nodes that look gone, all nodes), without those that are fenced: these are settled.
+    /// Every worker of the node at this position is cut off.
+    fn is_cut_off(&self, node: usize) -> bool {
+        let mut workers = self.slots.iter().filter(|slot| slot.node == node).peekable();
+        workers.peek().is_some()
+            && workers.all(|slot| slot.is_cut_off && slot.liveness.is_registered())
+    }
+
+    /// (nodes that look gone or are cut off, all nodes), without those that are fenced: these are settled.
     pub(super) fn gone(&self, shards: &[ShardView]) -> (usize, usize) {
         let is_unknown = |node: &&NodeId| !self.liveness.contains_key(*node);
         let members = shards.iter().filter_map(|shard| shard.entry.as_ref());
@@ -128,6 +141,7 @@ impl Fleet {
         };
         let gone = count(&[Liveness::Suspect, Liveness::Dead, Liveness::LeaseEnded]);
         let gone = gone + unknown.len();
-        (gone, gone + count(&[Liveness::Alive, Liveness::Stopping]))
+        let cut_off = (0..self.nodes).filter(|&node| self.is_cut_off(node)).count();
+        (gone + cut_off, gone + count(&[Liveness::Alive, Liveness::Stopping]))
     }
 }

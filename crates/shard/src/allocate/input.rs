@@ -39,6 +39,11 @@ pub enum Liveness {
 }
 
 impl Liveness {
+    /// It runs, and says so.
+    pub fn is_registered(self) -> bool {
+        matches!(self, Self::Alive | Self::Stopping)
+    }
+
     /// It runs, as far as anybody can say.
     pub fn runs(self) -> bool {
         matches!(self, Self::Alive | Self::Stopping | Self::Suspect)
@@ -67,6 +72,9 @@ pub struct WorkerView {
     pub weight: u32,
     /// What it can carry, in the unit of [`ShardView::load`]. None: not known.
     pub load_max: Option<u64>,
+    /// It runs, but one of its sides is down, or no other worker hears it: what it holds counts as no copy. It keeps
+    /// its seats until its lanes are granted.
+    pub is_cut_off: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -55,7 +55,8 @@ impl Urgent<'_> {
             return None;
         }
         let heirs = self.entry.members()[1..].iter().filter(|member| {
-            member.state == MemberState::Synced && self.liveness(member) == Some(Liveness::Alive)
+            let is_alive = self.liveness(member) == Some(Liveness::Alive);
+            member.state == MemberState::Synced && is_alive && !self.is_cut_off(member)
         });
         let is_target = |member: &Member| {
             let first = self.target.first().map(|&slot| &self.fleet.slots[slot].incarnation);
@@ -63,6 +64,13 @@ impl Urgent<'_> {
         };
         let best = heirs.min_by_key(|member| (!is_target(member), member.is_leaving))?;
         Some(Transition::Promote(best.incarnation.clone()))
+    }
+
+    fn is_cut_off(&self, member: &Member) -> bool {
+        match self.standing(member) {
+            Standing::Running(slot) => self.fleet.slots[slot].is_cut_off,
+            _ => false,
+        }
     }
 
     /// How the node of a member that runs stands.
@@ -97,7 +105,8 @@ impl Urgent<'_> {
         }
         if self.is_primary_silent() {
             let worth = |member: &&Member| {
-                (self.liveness(member) == Some(Liveness::Stopping), member.is_leaving)
+                let is_stopping = self.liveness(member) == Some(Liveness::Stopping);
+                (self.is_cut_off(member), is_stopping, member.is_leaving)
             };
             if let Some(best) = heirs.min_by_key(worth) {
                 return Some(Transition::Promote(best.incarnation.clone()));

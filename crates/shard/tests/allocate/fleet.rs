@@ -40,6 +40,7 @@ impl World {
             boot_id: BootId(0),
             weight,
             load_max: None,
+            is_cut_off: false,
         });
         self.nodes.push(NodeView {
             name: name(node),

@@ -22,6 +22,7 @@ enum Step {
     Drain(u8),
     Undrain(u8),
     AddNode(bool),
+    CutOff(u8, bool),
     Act(u8),
     Load(u8, u8),
     Replicas(#[generator(0..5_u8)] u8),
@@ -72,6 +73,7 @@ fn play(history: &History) {
             _ => world.restart(node),
         }
         world.nodes[node].is_drained &= node >= 2;
+        cut_off(&mut world, node, false);
     }
     world.settle();
     check_end(&world);
@@ -94,6 +96,9 @@ fn happen(world: &mut World, step: Step) {
         Step::Restart(any) => world.restart(node(any)),
         Step::Drain(any) => world.nodes[node(any)].is_drained = true,
         Step::Undrain(any) => world.nodes[node(any)].is_drained = false,
+        Step::CutOff(any, is_cut_off) => {
+            cut_off(world, node(any), is_cut_off);
+        }
         Step::Act(any) => act(world, any),
         Step::Load(any, load) => {
             let shard = usize::from(any) % world.shards.len();
@@ -115,6 +120,13 @@ fn happen(world: &mut World, step: Step) {
 fn set(world: &mut World, node: usize, liveness: Liveness) {
     if world.nodes[node].liveness != Liveness::Fenced {
         world.nodes[node].liveness = liveness;
+    }
+}
+
+/// With all its workers: where each shard is on every node, none moves between the workers of one.
+fn cut_off(world: &mut World, node: usize, is_cut_off: bool) {
+    for worker in &mut world.nodes[node].workers {
+        worker.is_cut_off = is_cut_off;
     }
 }
 

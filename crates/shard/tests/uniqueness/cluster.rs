@@ -238,8 +238,13 @@ impl Cluster {
             None if boot_id.is_none() => Liveness::Dead,
             None => Liveness::Alive,
         };
-        let worker =
-            boot_id.map(|boot_id| WorkerView { index: 0, boot_id, weight: 1, load_max: None });
+        let worker = boot_id.map(|boot_id| WorkerView {
+            index: 0,
+            boot_id,
+            weight: 1,
+            load_max: None,
+            is_cut_off: false,
+        });
         let workers = worker.into_iter().collect();
         NodeView {
             name: name(node),

@@ -60,6 +60,7 @@ impl World {
             boot_id: worker.boot_id,
             weight: 1,
             load_max: None,
+            is_cut_off: false,
         });
         Some(NodeView {
             name: self.nodes[node].name.clone(),

@@ -1,0 +1,129 @@
+//! Workers that run and are of no use: one of their sides is down, or no other node hears theirs.
+//!
+//! - The first a node says of itself; the second is what all say who replicate with it, if one of them hears anybody: who
+//!   hears nobody may itself be the one that is cut off.
+//! - Either must last for `cut_off_after_ms`, and ends at once. Reports that do not come say neither.
+//! - For the trial of those that come and go, the end of it counts as a return.
+
+use std::collections::BTreeMap;
+
+use weir_shard::NodeId;
+
+use super::super::event::NodeReport;
+use super::super::options::Options;
+use super::super::time::Now;
+use super::{Life, Lives};
+
+/// What is known of this in one node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CutOff {
+    /// Since when which of its workers have a side down.
+    broken: BTreeMap<u16, u64>,
+    reported_ms: u64,
+    unheard_since_ms: Option<u64>,
+    /// Why which of its workers count as cut off.
+    pub(super) why: BTreeMap<u16, &'static str>,
+}
+
+/// A worker is cut off, or no longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct CutOffChange {
+    pub(in super::super) node: NodeId,
+    pub(in super::super) what: String,
+    pub(in super::super) why: String,
+}
+
+impl CutOff {
+    pub(super) fn hear(&mut self, report: &NodeReport, now: Now) {
+        self.reported_ms = now.monotonic_ms;
+        self.broken.retain(|worker, _| report.broken.contains(worker));
+        for &worker in &report.broken {
+            self.broken.entry(worker).or_insert(now.monotonic_ms);
+        }
+    }
+
+    fn why_now(&self, worker: u16, options: &Options, now: Now) -> Option<&'static str> {
+        let lasts = |since_ms: u64| now.since(since_ms) >= options.cut_off_after_ms;
+        let is_known = now.since(self.reported_ms) <= options.report_max_ms;
+        if is_known && self.broken.get(&worker).is_some_and(|since_ms| lasts(*since_ms)) {
+            return Some("one of its sides is down");
+        }
+        self.unheard_since_ms
+            .is_some_and(lasts)
+            .then_some("no node that replicates with it hears it")
+    }
+}
+
+impl Lives {
+    /// Looks at all nodes that are registered; what has changed since the last look.
+    pub(in super::super) fn cut_off_changes(
+        &mut self,
+        options: &Options,
+        now: Now,
+    ) -> Vec<CutOffChange> {
+        let nodes: Vec<(NodeId, bool)> = self
+            .all
+            .keys()
+            .map(|node| (node.clone(), self.is_unheard(node, options, now)))
+            .collect();
+        let mut changes = Vec::new();
+        for (node, is_unheard) in nodes {
+            let life = self.all.get_mut(&node).expect("listed above");
+            let since_ms = life.cut_off.unheard_since_ms.unwrap_or(now.monotonic_ms);
+            life.cut_off.unheard_since_ms = is_unheard.then_some(since_ms);
+            changes.extend(life.cut_off_changes(&node, options, now));
+        }
+        changes
+    }
+
+    /// All who say anything of it say that they do not hear it, and one of them hears another.
+    fn is_unheard(&self, node: &NodeId, options: &Options, now: Now) -> bool {
+        let is_fresh = |at_ms: u64| now.since(at_ms) <= options.report_max_ms;
+        let said_of = |life: &Life| -> Vec<(NodeId, bool)> {
+            let said = life.hears.iter().filter(|(_, (_, at_ms))| is_fresh(*at_ms));
+            said.map(|(by, (is_heard, _))| (by.clone(), *is_heard)).collect()
+        };
+        let witnesses = said_of(&self.all[node]);
+        let hears_somebody = |who: &NodeId| {
+            self.all.values().any(|life| said_of(life).contains(&(who.clone(), true)))
+        };
+        witnesses.iter().all(|(_, is_heard)| !is_heard)
+            && witnesses.iter().any(|(who, _)| hears_somebody(who))
+    }
+
+    /// For the operator; empty: none of its workers is cut off.
+    pub(in super::super) fn why_cut_off(&self, node: &NodeId) -> String {
+        let workers = self.all.get(node).into_iter().flat_map(|life| &life.cut_off.why);
+        let parts = workers.map(|(worker, why)| format!("worker {worker} is cut off: {why}"));
+        parts.collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl Life {
+    fn cut_off_changes(&mut self, node: &NodeId, options: &Options, now: Now) -> Vec<CutOffChange> {
+        let is_registered = self.absent_since_ms.is_none();
+        let record = self.record.as_ref().filter(|_| is_registered);
+        let workers = record.into_iter().flat_map(|record| &record.workers);
+        let cut_off = workers.filter_map(|worker| {
+            Some((worker.index, self.cut_off.why_now(worker.index, options, now)?))
+        });
+        let after: BTreeMap<u16, &'static str> = cut_off.collect();
+        let before = std::mem::replace(&mut self.cut_off.why, after.clone());
+        let began = after.keys().any(|worker| !before.contains_key(worker));
+        if began {
+            self.lose(options, now);
+        }
+        if is_registered && !before.is_empty() && after.is_empty() {
+            self.trial_until_ms = now.monotonic_ms + self.trial_ms(options);
+        }
+        let change = |worker: &u16, is: &str, why: &str| CutOffChange {
+            node: node.clone(),
+            what: format!("worker {worker} is {is}"),
+            why: why.into(),
+        };
+        let begun = after.iter().filter(|(worker, _)| !before.contains_key(worker));
+        let ended = before.keys().filter(|worker| is_registered && !after.contains_key(worker));
+        let begun = begun.map(|(worker, why)| change(worker, "cut off", why));
+        begun.chain(ended.map(|worker| change(worker, "back", "it is whole and heard"))).collect()
+    }
+}
