@@ -4,7 +4,7 @@
 //!   control thread                                         worker thread
 //!   --------------                                         -------------
 //!   store's entries, nodes --> Roles -----Order----------> Replication <--> Engine, Nat
-//!   time, fences, ports  --->    |  <-----News-----------      |
+//!   time, ports          --->    |  <-----News-----------      |
 //!                                |  <--traffic, heartbeats--   +--datagrams--> other workers
 //!                                +--> changes for the store, routes for the guard
 //! ```

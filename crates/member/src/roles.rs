@@ -4,7 +4,7 @@
 //!   Input                                                                          next_order: of each worker
 //!   store: entries, nodes, file ----+    +-- directory: where each worker is --+   take_changes: for the store
 //!   worker: news, traffic, silences-+--> |                                     +-> wanted_routes: for the guard
-//!   guard: fences, routes out ------+    +-- worker: peers, and a part in     -+   report: for the controller
+//!   guard: routes out --------------+    +-- worker: peers, and a part in     -+   report: for the controller
 //!   time ---------------------------+        each shard: tables, RoleMachine       statuses, counters
 //! ```
 //!
@@ -150,7 +150,6 @@ impl Roles {
             Input::Sides { worker, sides } => {
                 self.one_worker(worker, |it, shared| it.sides(shared, sides));
             }
-            Input::Fenced { worker } => self.one_worker(worker, |it, shared| it.fenced(shared)),
             Input::RoutesOut { worker, number } => {
                 self.one_worker(worker, |it, shared| it.routes_out(shared, number));
             }

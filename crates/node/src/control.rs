@@ -110,11 +110,6 @@ fn reopen(node: &Node) {
 
 fn failed(ended: Ended) -> Failure {
     let Ended { worker, panic } = ended;
-    let Some(panic) = panic else {
-        let failure = Failure::Fenced { worker };
-        tracing::error!(event = "worker-fenced", worker, "{failure}");
-        return failure;
-    };
     tracing::error!(event = "worker-panic", worker, place = panic.place, "{}", panic.message);
     Failure::WorkerPanic { worker, place: panic.place, message: panic.message }
 }
@@ -159,7 +154,7 @@ mod tests {
         let (node, _mailbox) = sample_node();
         let (ended_in, ended) = unbounded_channel();
         let panic = Panic { place: "slab.rs:7".into(), message: "slot 3 is free".into() };
-        ended_in.send(Ended { worker: 1, panic: Some(panic) }).unwrap();
+        ended_in.send(Ended { worker: 1, panic }).unwrap();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let failure = runtime
             .block_on(async {

@@ -21,7 +21,6 @@ pub const EXIT_CODES: &[(u8, &str)] = &[
     (21, "a thread cannot be started or pinned"),
     (22, "the processor lacks instructions that weir is built for"),
     (23, "the cluster cannot be joined: a key file, a TLS file or the guard of the routes"),
-    (24, "a worker stood still, and another may have taken its place: start again"),
     (70, "a worker hit a broken invariant (see the log)"),
 ];
 
@@ -54,8 +53,6 @@ pub enum Failure {
     Control(std::io::Error),
     #[error("{0}")]
     Cluster(String),
-    #[error("worker {worker} stood still, so its routes were withdrawn")]
-    Fenced { worker: usize },
     #[error("worker {worker} panicked at {place}: {message}")]
     WorkerPanic { worker: usize, place: String, message: String },
 }
@@ -75,7 +72,6 @@ impl Failure {
             Self::Device { .. } => 20,
             Self::Thread { .. } | Self::Control(_) => 21,
             Self::Cluster(_) => 23,
-            Self::Fenced { .. } => 24,
             Self::WorkerPanic { .. } => 70,
         }
     }

@@ -70,7 +70,7 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("start-failed", "The process cannot start; the exit code says why."),
     ("stop-requested", "A signal asked the process to end."),
     ("tables-built", "A worker has its tables; says how large and on which pages."),
-    ("worker-fenced", "A worker stood still, and its routes were withdrawn; the process ends."),
+    ("worker-fenced", "A worker stood still, so its routes were withdrawn until it went on."),
     ("worker-hung", "A worker does not go round its loop."),
     ("worker-panic", "A worker hit a broken invariant; the process ends."),
     ("worker-resumed", "A worker that hung goes round its loop again."),

@@ -54,39 +54,27 @@ pub(crate) struct Worker {
     pub part: Option<Box<WorkerPart>>,
 }
 
-/// Why a worker left its loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// The node stops.
-    Stopped,
-    /// The guard took it for dead, so another worker may have its place.
-    Fenced,
-}
+/// Bursts that are thrown away of a port's ring, at most: more than fit into any.
+const DISCARDED_BURSTS_MAX: usize = 512;
 
 /// What a turn did.
 struct Turn {
     packets: usize,
     /// Something else than packets wants the next turn soon.
     is_busy_elsewhere: bool,
-    is_fenced: bool,
 }
 
 impl Worker {
-    /// Forwards until the node stops, or the guard has given the worker up.
-    pub(crate) fn run(mut self) -> End {
+    /// Forwards until the node stops.
+    pub(crate) fn run(mut self) {
         let mut frames = Vec::with_capacity(BURST_MAX);
         let mut out = Output::new();
         let now = self.clock.now();
         self.engine.start(engine_now(now), &mut self.pool, &mut out);
         self.send(now, &mut out);
         let mut idle_polls = 0_u32;
-        let mut end = End::Stopped;
         while !self.is_stopping.load(Relaxed) {
             let turn = self.turn(&mut frames, &mut out);
-            if turn.is_fenced {
-                end = End::Fenced;
-                break;
-            }
             if turn.packets > 0 || turn.is_busy_elsewhere || self.poll == Poll::Busy {
                 idle_polls = 0;
                 continue;
@@ -101,15 +89,13 @@ impl Worker {
         }
         self.publisher.publish_all(&self.engine, &self.board);
         self.log_blocks(usize::MAX);
-        end
     }
 
     fn turn(&mut self, frames: &mut Vec<Mbuf>, out: &mut Output<Mbuf>) -> Turn {
         let cycles = tsc();
         let now = self.clock.now();
         if self.part.as_ref().is_some_and(|part| part.is_fenced()) {
-            // What waits in the rings may be answered by another worker already.
-            return Turn { packets: 0, is_busy_elsewhere: false, is_fenced: true };
+            self.rejoin(frames);
         }
         // The internet first: in a replay of capture files its gateway's ARP reply is there before the homes' packets.
         let mut packets = self.receive(Side::Internet, now, frames, out);
@@ -130,7 +116,23 @@ impl Worker {
         self.log_blocks(EVENTS_PER_TURN);
         let has_work = packets > 0 || is_busy_elsewhere || has_ticked;
         self.publisher.publish(now, cycles, has_work, &self.engine, &self.board);
-        Turn { packets, is_busy_elsewhere, is_fenced: false }
+        Turn { packets, is_busy_elsewhere }
+    }
+
+    /// Goes on after the guard took it for dead. What waits in its rings is late, and others serve its shards by now.
+    #[cold]
+    fn rejoin(&mut self, frames: &mut Vec<Mbuf>) {
+        for port in [&mut self.access, &mut self.internet] {
+            for _ in 0..DISCARDED_BURSTS_MAX {
+                if port.rx.burst(frames, BURST_MAX) == 0 {
+                    break;
+                }
+                frames.clear();
+            }
+        }
+        if let Some(part) = &mut self.part {
+            part.rejoin();
+        }
     }
 
     fn receive(

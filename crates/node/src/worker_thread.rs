@@ -29,7 +29,7 @@ use crate::memory::TableMemory;
 use crate::panic_place::{self, Panic};
 use crate::publisher::Publisher;
 use crate::request::{Mailbox, Requester, mailbox};
-use crate::worker::{End, PortQueues, Worker};
+use crate::worker::{PortQueues, Worker};
 
 /// What a worker thread is made of.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub(crate) struct WorkerPorts {
 pub(crate) struct Ended {
     pub worker: usize,
     /// None: the guard had taken it for dead.
-    pub panic: Option<Panic>,
+    pub panic: Panic,
 }
 
 /// A worker whose tables are built and that waits for [`WorkerThread::go`]. Dropping it stops the thread and waits for its end.
@@ -137,17 +137,14 @@ fn thread_main(parts: Parts, wiring: Wiring) {
 }
 
 /// Runs a worker's whole life; the node learns of its panic.
-fn report_panic(worker: usize, ended: &UnboundedSender<Ended>, life: impl FnOnce() -> End) {
-    let panic = match panic_place::catch(life) {
-        Ok(End::Stopped) => return,
-        Ok(End::Fenced) => None,
-        Err(panic) => Some(panic),
-    };
-    // Nobody listens when the node is stopping already.
-    let _ = ended.send(Ended { worker, panic });
+fn report_panic(worker: usize, ended: &UnboundedSender<Ended>, life: impl FnOnce()) {
+    if let Err(panic) = panic_place::catch(life) {
+        // Nobody listens when the node is stopping already.
+        let _ = ended.send(Ended { worker, panic });
+    }
 }
 
-fn build_and_run(parts: Parts, wiring: Wiring) -> End {
+fn build_and_run(parts: Parts, wiring: Wiring) {
     let Wiring { mailbox, built, go, ended: _ended } = wiring;
     let worker = parts.worker;
     let thread_failure =
@@ -157,14 +154,14 @@ fn build_and_run(parts: Parts, wiring: Wiring) -> End {
         Ok(registration) => registration,
         Err(failure) => {
             send(&built, Err(failure));
-            return End::Stopped;
+            return;
         }
     };
     let mut engine = match Engine::new(parts.engine) {
         Ok(engine) => engine,
         Err(error) => {
             send(&built, Err(engine_failure(worker, &error)));
-            return End::Stopped;
+            return;
         }
     };
     if parts.part.is_some() {
@@ -176,7 +173,7 @@ fn build_and_run(parts: Parts, wiring: Wiring) -> End {
     publisher.publish_all(&engine, &board);
     board.seen_ms.set(u64::try_from(parts.clock.now().as_millis()).unwrap_or(u64::MAX));
     send(&built, Ok(Arc::clone(&board)));
-    let Ok(ports) = go.recv() else { return End::Stopped };
+    let Ok(ports) = go.recv() else { return };
     for (side, mac) in Side::ALL.into_iter().zip(ports.macs) {
         engine.set_mac(side, mac);
     }
@@ -236,14 +233,13 @@ mod tests {
     fn the_node_learns_of_a_panic_and_of_nothing_else() {
         panic_place::install();
         let (ended_in, mut ended) = unbounded_channel();
-        report_panic(2, &ended_in, || End::Stopped);
+        report_panic(2, &ended_in, || ());
         assert!(ended.try_recv().is_err());
         let thread = std::thread::spawn(move || {
             report_panic(3, &ended_in, || panic!("bucket {} is missing", 5));
         });
         thread.join().unwrap();
         let Ended { worker, panic } = ended.try_recv().unwrap();
-        let panic = panic.unwrap();
         assert_eq!((worker, panic.message.as_str()), (3, "bucket 5 is missing"));
         assert!(panic.place.contains("worker_thread.rs:"), "{}", panic.place);
     }

@@ -157,10 +157,6 @@ pub enum Input {
         worker: usize,
         sides: SidesUp,
     },
-    /// The guard had fenced the worker: somebody may have taken it for dead.
-    Fenced {
-        worker: usize,
-    },
     /// The routes of this number, and all before, are in the kernel.
     RoutesOut {
         worker: usize,

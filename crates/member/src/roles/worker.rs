@@ -45,7 +45,6 @@ pub(super) struct Worker {
     pub(super) peers: Peers,
     pub(super) orders: VecDeque<Order>,
     ports: Ports,
-    pub(super) is_fenced: bool,
     /// Counts the changes of the wanted routes.
     pub(super) routes_number: u64,
     /// Up to which they are in the kernel.
@@ -68,7 +67,6 @@ impl Worker {
             peers: Peers::default(),
             orders: VecDeque::new(),
             ports: Ports::NotReady,
-            is_fenced: false,
             routes_number: 0,
             routes_out: 0,
             restless: BTreeSet::new(),
@@ -83,7 +81,7 @@ impl Worker {
         let entry = shared.entries.get(&shard);
         let names_us = entry.is_some_and(|entry| entry.member(&self.me).is_some());
         let Some(part) = self.parts.get_mut(&shard) else {
-            if names_us && !self.is_fenced {
+            if names_us {
                 self.begin(shared, shard);
             }
             return;
@@ -122,9 +120,6 @@ impl Worker {
 
     /// Asks for tables for all parts whose shard is known and whose time has come.
     pub(super) fn ask_for_tables(&mut self, shared: &Shared) {
-        if self.is_fenced {
-            return;
-        }
         let Self { homeless, parts, orders, .. } = self;
         homeless.retain(|id| {
             let Some(part) = parts.get_mut(id) else { return false };
@@ -203,9 +198,6 @@ impl Worker {
         self.tell(shared, shard, Event::Ports(self.ports));
         if let Some(asked_ms) = shared.confirmed_ms {
             self.tell(shared, shard, Event::Confirmed { asked_ms });
-        }
-        if self.is_fenced {
-            self.tell(shared, shard, Event::Fenced);
         }
     }
 
@@ -294,11 +286,6 @@ impl Worker {
             self.ports = ports;
             self.tell_all(shared, &Event::Ports(ports));
         }
-    }
-
-    pub(super) fn fenced(&mut self, shared: &mut Shared) {
-        self.is_fenced = true;
-        self.tell_all(shared, &Event::Fenced);
     }
 
     /// The lease rule needs every confirmation, and a look at the clock when one is missing.

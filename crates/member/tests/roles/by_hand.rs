@@ -227,16 +227,3 @@ fn a_copy_that_was_complete_before_is_not_complete_again() {
     assert_eq!(hand.role(), Role::Syncing);
     assert!(hand.roles.take_changes(9).is_empty());
 }
-
-#[test]
-fn a_fenced_worker_is_ordered_to_stop_and_gets_nothing_more() {
-    let mut hand = Hand::synced();
-    hand.routes_are_out();
-    hand.on(Input::Fenced { worker: 0 });
-    assert_eq!((hand.role(), hand.metric()), (Role::None, None));
-    assert_eq!(hand.duties().lanes, LaneSet::EMPTY);
-    assert!(!hand.duties().serves_hits);
-    hand.desired(2);
-    hand.on(Input::Entry { shard: ShardId(2), entry: Box::new(ShardEntry::create(us())) });
-    assert_eq!(hand.count(|order| matches!(order, Order::AddShard(_))), 1);
-}

@@ -14,7 +14,13 @@ fn happen(world: &mut World) {
             world.kill(node);
             world.start(node);
         }
-        2 => world.nodes[node].is_paused = world.is_running(node),
+        2 => world.pause(node),
+        7 => {
+            world.pause(node);
+            let ms = world.dice.below(1_200);
+            world.run(ms);
+            world.resume(node);
+        }
         3 => world.nodes[node].is_cut_off = true,
         4 => world.nodes[node].is_without_store = true,
         5 => world.nodes[node].is_drained ^= true,

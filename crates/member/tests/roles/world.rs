@@ -15,7 +15,7 @@ use weir_replica::Fingerprint;
 use weir_shard::allocate::{
     Acting, AllocateOptions, Change as Planned, Liveness, NodeView, ShardView, WorkerView, allocate,
 };
-use weir_shard::role::{Metric, Role};
+use weir_shard::role::Metric;
 use weir_shard::*;
 
 use crate::dice::Dice;
@@ -29,6 +29,8 @@ pub(crate) const LEASE_MS: u64 = 2_000;
 const DETECTION_MS: u64 = 150;
 const DECISIONS_MS: u64 = 100;
 const LIST_MS: u64 = 3_000;
+/// A process that stands still for so long is killed by its guard.
+const KILLED_AFTER_MS: u64 = 1_000;
 
 /// A route as the switch has it.
 #[derive(Clone, Debug)]
@@ -70,6 +72,7 @@ pub(crate) struct Node {
     silent_since_ms: Option<u64>,
     /// SIGSTOP: nothing of it goes on.
     pub(crate) is_paused: bool,
+    paused_ms: u64,
     pub(crate) is_cut_off: bool,
     pub(crate) is_without_store: bool,
     pub(crate) is_drained: bool,
@@ -156,6 +159,7 @@ impl World {
             process: None,
             silent_since_ms: None,
             is_paused: false,
+            paused_ms: 0,
             is_cut_off: false,
             is_without_store: false,
             is_drained: false,
@@ -230,22 +234,21 @@ impl World {
         processes.find_map(|process| process.workers.iter().find(|worker| worker.me == *who))
     }
 
-    /// A process that was stopped goes on: its guard had fenced it, so it ends and begins anew.
+    /// A process stands still.
+    pub(crate) fn pause(&mut self, node: usize) {
+        self.nodes[node].is_paused = self.is_running(node);
+        self.nodes[node].paused_ms = self.now_ms;
+    }
+
+    /// A process that was stopped goes on as it was; after a second its guard has killed it, and it begins anew.
     pub(crate) fn resume(&mut self, node: usize) {
-        if !self.nodes[node].is_paused {
+        if !std::mem::take(&mut self.nodes[node].is_paused) {
             return;
         }
-        self.nodes[node].is_paused = false;
-        let now_ms = self.now_ms;
-        if let Some(process) = &mut self.nodes[node].process {
-            for worker in 0..process.workers.len() {
-                process.roles.on(now_ms, Input::Fenced { worker });
-            }
-            let has_role = |status: ShardStatus<'_>| status.role != Role::None;
-            assert!(!process.roles.statuses().any(has_role), "fenced, but with a role");
+        if self.now_ms - self.nodes[node].paused_ms >= KILLED_AFTER_MS {
+            self.kill(node);
+            self.start(node);
         }
-        self.kill(node);
-        self.start(node);
     }
 
     fn is_reached(&self, node: usize) -> bool {

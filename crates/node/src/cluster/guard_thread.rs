@@ -37,10 +37,18 @@ pub(super) enum GuardNews {
     Said { text: String },
 }
 
+/// Routes of a worker, to be set under the fence that it acknowledged last.
+#[derive(Debug)]
+struct List {
+    number: u64,
+    fence: Fence,
+    routes: Vec<Route>,
+}
+
 /// Lists that wait, and whether to end.
 #[derive(Debug, Default)]
 struct Orders {
-    lists: BTreeMap<WorkerIndex, (u64, Vec<Route>)>,
+    lists: BTreeMap<WorkerIndex, List>,
     is_over: bool,
 }
 
@@ -85,10 +93,11 @@ impl GuardThread {
         Ok(Self { orders, waker, thread: Some(thread) })
     }
 
-    /// Makes `routes`, sorted, all the routes of a worker. `number` comes back in the news.
-    pub(super) fn set(&self, worker: WorkerIndex, number: u64, routes: Vec<Route>) {
+    /// Makes `routes`, sorted, all the routes of a worker. `number` comes back in the news; none come where the worker
+    /// has been fenced since: it acknowledges that, or its process ends.
+    pub(super) fn set(&self, worker: WorkerIndex, number: u64, fence: Fence, routes: Vec<Route>) {
         self.order(|orders| {
-            orders.lists.insert(worker, (number, routes));
+            orders.lists.insert(worker, List { number, fence, routes });
         });
     }
 
@@ -121,11 +130,10 @@ fn run(mut guard: Guard, orders: &Mutex<Orders>, mut woken: UnixStream, tell: &d
             let _ = guard.quit();
             return;
         }
-        for (worker, (number, routes)) in lists {
-            // A worker that was fenced ends the process, so no list is ever set under a later fence.
-            let news = match guard.set(worker, Fence::default(), routes) {
+        for (worker, List { number, fence, routes }) in lists {
+            let news = match guard.set(worker, fence, routes) {
                 Ok(()) => GuardNews::Set { worker, number },
-                Err(RequestError::Fenced { worker }) => GuardNews::Fenced { worker },
+                Err(RequestError::Fenced { .. }) => continue,
                 Err(error) => GuardNews::NotSet { worker, number, why: error.to_string() },
             };
             tell(news);

@@ -5,6 +5,7 @@ use weir_member::News;
 use weir_member::replication::ReplicationStatus;
 use weir_nat::ShardIndex;
 use weir_shard::ShardId;
+use weir_steer::Fence;
 
 use super::guard_thread::GuardNews;
 
@@ -29,6 +30,11 @@ pub(crate) enum Inbox {
     Replication {
         worker: usize,
         status: Box<ReplicationStatus>,
+    },
+    /// A worker that the guard took for dead goes on: its routes are to be set under this fence.
+    Rejoined {
+        worker: usize,
+        fence: Fence,
     },
     /// The node is to end: hand over what can be handed over.
     HandOver,

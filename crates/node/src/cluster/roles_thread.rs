@@ -20,7 +20,7 @@ use weir_nat::ShardIndex;
 use weir_replica::{Fingerprint, FingerprintPart, PeerIndex};
 use weir_shard::{BootId, NodeId, ShardEntry, ShardId, WorkerId};
 use weir_steer::wanted::{self, Limits};
-use weir_steer::{Route, WorkerIndex};
+use weir_steer::{Fence, Route, WorkerIndex};
 
 use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::{GuardNews, GuardThread};
@@ -95,6 +95,8 @@ pub(super) struct RolesThread {
 pub(super) struct Set {
     /// As the roles count them.
     number: u64,
+    /// The last one that the worker has acknowledged.
+    fence: Fence,
     pub(super) routes: Vec<Route>,
     pub(super) is_set: bool,
     retry: Option<Instant>,
@@ -174,6 +176,7 @@ impl RolesThread {
             Inbox::Guard(news) => self.take_guard(news),
             Inbox::Worker { worker, news, place } => self.take_news(worker, news, place),
             Inbox::Replication { worker, status } => self.replication[worker] = Some(status),
+            Inbox::Rejoined { worker, fence } => self.rejoined(worker, fence),
             Inbox::End => self.has_ended = true,
             Inbox::HandOver => {
                 self.is_stopping = true;
@@ -309,13 +312,24 @@ impl RolesThread {
             }
             GuardNews::Fenced { worker } => {
                 self.watchdog_trips_total += 1;
-                self.tell(Input::Fenced { worker: usize::from(worker) });
+                self.routes[usize::from(worker)].is_set = false;
+                tracing::warn!(
+                    event = "worker-fenced",
+                    worker,
+                    "a worker stood still, so its routes were withdrawn"
+                );
             }
             GuardNews::Said { text } => {
                 self.guard_restarts_total += 1;
                 tracing::warn!(event = "guard-restarted", "{text}");
             }
         }
+    }
+
+    /// Its routes were withdrawn: they are set again, as the roles want them now.
+    fn rejoined(&mut self, worker: usize, fence: Fence) {
+        self.routes[worker].fence = fence;
+        self.routes[worker].retry = Some(Instant::now());
     }
 
     fn take_news(&mut self, worker: usize, news: News, place: Option<ShardIndex>) {
@@ -444,8 +458,9 @@ impl RolesThread {
         for worker in due {
             let number = self.parts.roles.routes_number(worker);
             let routes = lists[worker].clone();
-            self.parts.guard.set(worker as WorkerIndex, number, routes.clone());
-            self.routes[worker] = Set { number, routes, is_set: false, retry: None };
+            let fence = self.routes[worker].fence;
+            self.parts.guard.set(worker as WorkerIndex, number, fence, routes.clone());
+            self.routes[worker] = Set { number, fence, routes, is_set: false, retry: None };
         }
     }
 

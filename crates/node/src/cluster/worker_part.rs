@@ -137,6 +137,14 @@ impl WorkerPart {
         self.heartbeat.is_fenced()
     }
 
+    /// Goes on although the guard took it for dead: its routes may be set again. Its roles and tables are as they were,
+    /// since nobody else got its lanes.
+    #[cold]
+    pub(crate) fn rejoin(&mut self) {
+        let fence = self.heartbeat.acknowledge();
+        let _ = self.inbox.send(Inbox::Rejoined { worker: self.worker, fence });
+    }
+
     /// Its part of a turn: after the bursts were received, before frames are sent. Whether there was something to do.
     #[inline]
     pub(crate) fn turn(

@@ -25,8 +25,6 @@ pub enum Event {
     Confirmed { asked_ms: u64 },
     /// The worker's ports and gateways.
     Ports(Ports),
-    /// The guard had fenced this worker: somebody may have taken it for dead.
-    Fenced,
     /// Time has passed.
     Tick,
 }

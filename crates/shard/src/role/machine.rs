@@ -62,7 +62,6 @@ pub struct RoleMachine {
     /// Complete, and following the stream.
     has_copy: bool,
     is_acting: bool,
-    is_fenced: bool,
     /// Epoch of the move whose grant has come, by lane.
     granted: [Option<Epoch>; LANES],
     /// When the primary was heard last.
@@ -89,7 +88,6 @@ impl RoleMachine {
             entry: None,
             has_copy: false,
             is_acting: false,
-            is_fenced: false,
             granted: [None; LANES],
             heard_ms: 0,
             busy_slots: 0,
@@ -134,7 +132,6 @@ impl RoleMachine {
                 self.confirmed_ms = self.confirmed_ms.max(Some(asked_ms));
             }
             Event::Ports(ports) => self.ports = ports,
-            Event::Fenced => self.is_fenced = true,
             Event::Tick => {}
         }
         self.pass_time();
@@ -239,9 +236,6 @@ impl RoleMachine {
     }
 
     fn role(&self) -> Role {
-        if self.is_fenced {
-            return Role::None;
-        }
         let Some((rank, member)) = self.membership() else {
             let is_leaving = self.leaving_until_ms.is_some();
             return if is_leaving { Role::Leaving } else { Role::None };

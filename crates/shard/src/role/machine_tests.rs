@@ -236,16 +236,6 @@ fn older_entries_and_other_incarnations_are_not_obeyed() {
 }
 
 #[test]
-fn a_fenced_worker_never_takes_a_role_again() {
-    let mut machine = primary();
-    let actions = machine.on(1, Event::Fenced);
-    assert!(actions.contains(&Action::Write(LaneSet::EMPTY)));
-    assert!(actions.contains(&Action::Withdraw));
-    machine.on(2, Event::Entry(Box::new(after(&pair(), Transition::AddReplica(boot(3, 30))))));
-    assert_eq!(*machine.duties(), Duties::NONE);
-}
-
-#[test]
 fn a_lost_stream_takes_the_route_away() {
     let mut machine = replica();
     let actions = machine.on(1, Event::StreamLost);

@@ -167,10 +167,7 @@ impl Cluster {
             }
             21 => self.nodes[node].unregistered_since = None,
             22 if step.any & 3 == 0 => self.end(node),
-            22 if step.any & 3 == 1 => {
-                self.tell(node, Event::Fenced);
-                self.start(node);
-            }
+            22 if step.any & 3 == 1 => self.start(node),
             22 | 23 if self.running(node).is_none() => self.start(node),
             24 => self.fence(node, any),
             25 => self.end_lease(node),
