@@ -188,7 +188,7 @@ pub struct NodeAnswer {
     /// Of the shards that it is primary of, in any unit that is the same for all.
     #[serde(default)]
     pub loads: BTreeMap<u32, u64>,
-    /// Its workers that were up and have a port or gateway down now, so that they announce no routes.
+    /// Its workers with a port or gateway that is down, or not up yet, so that they announce no routes.
     #[serde(default)]
     pub broken: Vec<u16>,
     /// Where one of its workers is acting primary.

@@ -31,7 +31,7 @@ pub struct NodeReport {
     pub hears: BTreeMap<NodeId, bool>,
     /// Of the shards that it is primary of.
     pub loads: Vec<(ShardId, u64)>,
-    /// Its workers, by their positions, that were up and have a port or gateway down now.
+    /// Its workers, by their positions, with a port or gateway that is down, or not up yet.
     pub broken: Vec<u16>,
     /// Where one of its workers is acting primary, in the term of the entry that it holds.
     pub acting: Vec<(ShardId, Incarnation, Term)>,

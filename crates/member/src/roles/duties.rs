@@ -9,8 +9,9 @@
 //!              order, with a full copy that is present
 //! ```
 //!
-//! - A lane is frozen when its writer is neither registered nor heard: a worker that has just died keeps its lanes for
-//!   so long as its registration lasts, since nobody else needs a copy of them until another member is added.
+//! - A lane is frozen when its writer is neither registered nor heard, or was not heard for longer than a failover takes:
+//!   a worker that has just died or fallen silent keeps its lanes, since nobody else needs a copy of them until another
+//!   member is added.
 //! - No source, None, only where nothing is to be awaited: what this worker writes, gives or stands in for. A copy that
 //!   nobody can send yet has the source [`NOBODY`], so that it is never taken for complete.
 

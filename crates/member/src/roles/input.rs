@@ -34,6 +34,9 @@ pub struct RolesOptions {
     pub role: RoleOptions,
     /// A worker that is not registered and was not heard for so long is gone: others pass its lanes on.
     pub gone_ms: u64,
+    /// A worker that is registered and was not heard for so long cannot be reached: others pass its lanes on until it is
+    /// heard. Not before a failover is over: whose source changes gets a full copy.
+    pub cut_off_ms: u64,
     /// A stream that is lost for less than this was no loss: its source has ended, and another one follows.
     pub lost_stream_ms: u64,
     /// A peer that no shard needs is kept for so long.
@@ -50,6 +53,7 @@ impl Default for RolesOptions {
         Self {
             role: RoleOptions::default(),
             gone_ms: 1_000,
+            cut_off_ms: 3_000,
             lost_stream_ms: 50,
             idle_peer_ms: 5_000,
             room_retry_ms: 5_000,
@@ -96,9 +100,8 @@ pub struct SidesUp {
 }
 
 impl SidesUp {
-    /// It was up, and a side is down now.
-    pub fn is_broken(self) -> bool {
-        self.is_ready && !(self.is_access_up && self.is_internet_up)
+    pub fn is_up(self) -> bool {
+        self.is_access_up && self.is_internet_up
     }
 }
 

@@ -21,6 +21,10 @@ struct Peer {
     is_heard: bool,
     /// Heard within the longer time after which it is gone.
     is_near: bool,
+    /// When it was first needed.
+    known_ms: u64,
+    /// Neither heard nor first needed within the time after which a registered worker counts as cut off.
+    is_cut_off: bool,
 }
 
 #[derive(Debug, Default)]
@@ -41,14 +45,15 @@ pub(super) struct Met {
 pub(super) struct Silence {
     pub(super) heard_ms: u64,
     pub(super) near_ms: u64,
+    pub(super) cut_off_ms: u64,
 }
 
 impl Peers {
     /// A shard needs the peer.
-    pub(super) fn hold(&mut self, peer: PeerId, orders: &mut impl Extend<Order>) {
+    pub(super) fn hold(&mut self, peer: PeerId, now_ms: u64, orders: &mut impl Extend<Order>) {
         let known = self.peers.entry(peer).or_insert_with(|| {
             orders.extend([Order::AddPeer { peer, address: address_of(peer) }]);
-            Peer::default()
+            Peer { known_ms: now_ms, ..Peer::default() }
         });
         known.shards += 1;
     }
@@ -100,7 +105,7 @@ impl Peers {
         }
         self.places.insert(place.0, peer);
         known.heard_ms = Some(now_ms);
-        (known.is_heard, known.is_near) = (true, true);
+        (known.is_heard, known.is_near, known.is_cut_off) = (true, true, false);
         let ended = former.map(|(_, former)| former).filter(|former| *former != boot_id);
         Some(Met { ended })
     }
@@ -116,10 +121,11 @@ impl Peers {
         let &id = self.places.get(&place.0)?;
         let peer = self.peers.get_mut(&id)?;
         peer.heard_ms = peer.heard_ms.max(Some(at_ms));
-        let was = (peer.is_heard, peer.is_near);
+        let was = (peer.is_heard, peer.is_near, peer.is_cut_off);
         peer.is_heard |= now_ms < at_ms + limits.heard_ms;
         peer.is_near |= now_ms < at_ms + limits.near_ms;
-        (was != (peer.is_heard, peer.is_near)).then_some(id)
+        peer.is_cut_off &= now_ms >= at_ms + limits.cut_off_ms;
+        (was != (peer.is_heard, peer.is_near, peer.is_cut_off)).then_some(id)
     }
 
     /// Peers that have fallen silent, or are gone, since the last look.
@@ -128,8 +134,12 @@ impl Peers {
         for (&id, peer) in &mut self.peers {
             let is_within = |limit_ms| peer.heard_ms.is_some_and(|at_ms| now_ms < at_ms + limit_ms);
             let is = (is_within(limits.heard_ms), is_within(limits.near_ms));
-            if (peer.is_heard && !is.0) || (peer.is_near && !is.1) {
+            let last_ms = peer.heard_ms.map_or(peer.known_ms, |at_ms| at_ms.max(peer.known_ms));
+            let is_cut_off = now_ms >= last_ms + limits.cut_off_ms;
+            if (peer.is_heard && !is.0) || (peer.is_near && !is.1) || is_cut_off && !peer.is_cut_off
+            {
                 (peer.is_heard, peer.is_near) = is;
+                peer.is_cut_off |= is_cut_off;
                 silent.push(id);
             }
         }
@@ -147,9 +157,11 @@ impl Peers {
         self.in_this_life(directory, who)?.heard_ms
     }
 
-    /// Whether this life of a worker goes on as far as can be told: it is registered, or heard.
+    /// Whether this life of a worker goes on and can be reached as far as can be told: it is heard, or registered and
+    /// silent for a short time only.
     pub(super) fn is_present(&self, directory: &Directory, who: &Incarnation) -> bool {
-        directory.is_registered(who)
+        let peer = directory.peer_of(who).and_then(|peer| self.peers.get(&peer));
+        directory.is_registered(who) && !peer.is_some_and(|peer| peer.is_cut_off)
             || self.in_this_life(directory, who).is_some_and(|peer| peer.is_near)
     }
 

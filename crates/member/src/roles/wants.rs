@@ -21,7 +21,7 @@ impl Worker {
         let others = Others { directory: &shared.directory, peers: &self.peers };
         let needed = duties::peers_needed(&part.machine, others);
         for &peer in needed.iter().filter(|peer| !part.peers.contains(peer)) {
-            self.peers.hold(peer, &mut self.orders);
+            self.peers.hold(peer, shared.now_ms, &mut self.orders);
         }
         for &peer in part.peers.iter().filter(|peer| !needed.contains(peer)) {
             self.peers.release(peer, shared.now_ms);

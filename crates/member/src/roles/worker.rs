@@ -277,10 +277,10 @@ impl Worker {
     }
 
     pub(super) fn sides(&mut self, shared: &mut Shared, sides: SidesUp) {
-        let ports = match sides {
-            SidesUp { is_ready: false, .. } => Ports::NotReady,
-            _ if sides.is_broken() => Ports::Broken,
-            _ => Ports::Ready,
+        let ports = match sides.is_ready {
+            false => Ports::NotReady,
+            true if sides.is_up() => Ports::Ready,
+            true => Ports::Broken,
         };
         if ports != self.ports {
             self.ports = ports;
@@ -320,7 +320,11 @@ fn new_machine(me: &Incarnation, shared: &Shared) -> RoleMachine {
 }
 
 fn silence(options: &RolesOptions) -> Silence {
-    Silence { heard_ms: options.role.silence_ms, near_ms: options.gone_ms }
+    Silence {
+        heard_ms: options.role.silence_ms,
+        near_ms: options.gone_ms,
+        cut_off_ms: options.cut_off_ms,
+    }
 }
 
 fn count_failover(counters: &mut Counters, part: &Part, before: Role, former: Option<Incarnation>) {

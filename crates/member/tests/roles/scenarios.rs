@@ -135,8 +135,8 @@ fn frozen_lanes_are_passed_on_to_a_third_holder() {
     world.nodes[node].is_without_store = true;
     let has_third = |world: &World| {
         let entry = &world.store.entries[&ShardId(1)];
-        let synced = entry.members().iter().filter(|it| it.state == MemberState::Synced);
-        synced.count() == 2 && entry.members().len() == 3
+        let others = entry.members().iter().filter(|it| it.incarnation != lost);
+        others.filter(|it| it.state == MemberState::Synced).count() == 2
     };
     world.run_until(LEASE_MS + 3_000, "copied to the third", has_third);
     world.run(100);
@@ -210,4 +210,25 @@ fn the_same_again_orders_nothing() {
         assert!(roles.take_epochs().is_empty());
         assert_eq!(roles.routes_number(0), number);
     }
+}
+
+#[test]
+fn the_copies_of_a_node_that_nobody_hears_are_made_elsewhere() {
+    let mut world = cluster(4, 6, 1);
+    let node = node_of(&world, &primary(&world, 1));
+    world.nodes[node].is_cut_off = true;
+    let elsewhere = |world: &World, shard: ShardId| {
+        let members = world.store.entries[&shard].members().iter();
+        let synced = members.filter(|member| member.state == MemberState::Synced);
+        synced.filter(|member| node_of(world, &member.incarnation) != node).count()
+    };
+    let is_protected =
+        |world: &World| (1..=6).map(ShardId).all(|shard| elsewhere(world, shard) == 2);
+    let ms = world.run_until(20_000, "copied from those that have a copy", is_protected);
+    assert!(
+        world.store.nodes.contains_key(&world.nodes[node].name),
+        "it is registered, after {ms} ms"
+    );
+    world.nodes[node].is_cut_off = false;
+    world.run_until(20_000, "whole again", World::is_whole);
 }

@@ -70,7 +70,7 @@ impl RolesThread {
             term,
         });
         let broken = self.sides.iter().enumerate();
-        let broken = broken.filter(|(_, sides)| sides.is_broken()).map(|(worker, _)| worker as u16);
+        let broken = broken.filter(|(_, sides)| !sides.is_up()).map(|(worker, _)| worker as u16);
         NodeAnswer {
             node: self.parts.node.name.clone(),
             hears: hears.collect(),

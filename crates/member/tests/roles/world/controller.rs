@@ -55,12 +55,13 @@ impl World {
             false if is_heard => Liveness::Suspect,
             false => Liveness::Dead,
         };
+        let is_cut_off = self.nodes[node].is_cut_off && !is_heard;
         let workers = workers.into_iter().map(|worker| WorkerView {
             index: worker.index,
             boot_id: worker.boot_id,
             weight: 1,
             load_max: None,
-            is_cut_off: false,
+            is_cut_off,
         });
         Some(NodeView {
             name: self.nodes[node].name.clone(),
