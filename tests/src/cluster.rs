@@ -18,10 +18,11 @@ mod lab;
 mod map;
 mod network;
 mod node;
+mod public;
 mod store;
 mod supervisor;
 
-pub use files::{ClusterFiles, HOMES, SHARDS};
+pub use files::{ClusterFiles, HOMES};
 pub use homes::ClusterHomes;
 pub use lab::{ClusterLab, ClusterOptions};
 pub use map::{Map, MapReader, ShardView};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   event --> before | fault | until every shard has its copies, and a while longer | all connections are called
-//!             '------------------------- window: probes, connections, map ---------------------------------'
+//!             '------------------------- window: probes, connections, map, routes -------------------------'
 //!                                          --> observation --> promise kept? --> table, timeline
 //! ```
 
@@ -11,6 +11,8 @@ mod observation;
 mod observer;
 mod plot;
 mod promise;
+mod route_history;
+mod route_watch;
 mod table;
 mod timeline;
 
@@ -18,5 +20,6 @@ pub use event::{CONTROL, EVENTS, Event, Moment};
 pub use observation::{Observation, Side};
 pub use observer::{Observer, Pace};
 pub use promise::Promise;
+pub use route_history::{Departures, RouteChange, RouteHistory};
 pub use table::{render, summary};
 pub use timeline::{MapSample, Timeline};

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 
+use crate::huge_pages::HugePages;
 use crate::namespace::Namespace;
 use crate::process::Process;
 use crate::{interrupt, stale};
@@ -35,6 +36,7 @@ pub(crate) struct Contents {
     directory: PathBuf,
     namespaces: Mutex<Vec<Namespace>>,
     processes: Mutex<Vec<Process>>,
+    huge_pages: Mutex<Option<HugePages>>,
     is_removed: AtomicBool,
     removal: Mutex<()>,
 }
@@ -53,6 +55,7 @@ impl Lab {
             directory,
             namespaces: Mutex::default(),
             processes: Mutex::default(),
+            huge_pages: Mutex::default(),
             is_removed: AtomicBool::new(false),
             removal: Mutex::new(()),
         });
@@ -72,6 +75,15 @@ impl Lab {
         let namespace = Namespace::create(format!("{}-{role}", self.contents.name))?;
         namespaces.push(namespace.clone());
         Ok(namespace)
+    }
+
+    /// Reserves so many huge pages of 2 MiB for as long as there is this lab, in place of those of the last call.
+    pub fn reserve_huge_pages(&self, pages: u64) -> Result<()> {
+        let mut reserved = lock(&self.contents.huge_pages);
+        self.contents.still_open()?;
+        drop(reserved.take());
+        *reserved = Some(HugePages::reserve(pages)?);
+        Ok(())
     }
 
     /// Starts a daemon; its log is `<name>.log` in the directory of the lab.
@@ -163,6 +175,8 @@ impl Contents {
             stale::kill_all(&namespace);
             namespace.remove();
         }
+        // Nobody uses them any more.
+        drop(lock(&self.huge_pages).take());
         // A leftover file is found by name at the next start.
         let _ = fs::remove_dir_all(&self.directory);
     }

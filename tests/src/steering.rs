@@ -220,7 +220,7 @@ fn bird_config(network: Network, nodes: u8, bfd: Duration) -> Result<String> {
             ("NODE_1", "10.10.0.1"),
             ("NODE_2", "10.10.0.2"),
             ("WORKERS", "10.10.0.0/24"),
-            ("ROUTES", "[ 203.0.113.0/24+ ]"),
+            ("ROUTES", "[ 203.0.113.0/24+, 198.18.0.0/15+ ]"),
         ],
     };
     let mut config = with_settings(&packaged("switch/bird.conf")?, &settings)?;
@@ -246,7 +246,10 @@ fn frr_config(network: Network, nodes: u8, bfd: Duration) -> Result<String> {
     }
     if network == Network::Internet {
         config = config
-            .replace("10.100.0.0/16 ge 32", "203.0.113.0/24 le 32")
+            .replace(
+                "10.100.0.0/16 ge 32",
+                "203.0.113.0/24 le 32\nip prefix-list weir-routes seq 10 permit 198.18.0.0/15 le 32",
+            )
             .replace("10.9.0.", "10.10.0.");
     }
     with_bfd(&config, "-interval 50\n", &format!("-interval {}\n", bfd.as_millis()))

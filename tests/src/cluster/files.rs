@@ -4,12 +4,26 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use super::public::PublicSpace;
 use crate::steering::Network;
 
-/// Shards of the pool.
-pub const SHARDS: u8 = 8;
 /// Homes, which take their turns on the shards.
 pub const HOMES: u8 = 12;
+/// Shards, unless somebody wants more.
+pub(super) const SHARDS: u16 = 8;
+/// Flows of each node's tables, unless somebody wants more.
+pub(super) const FLOWS_MAX: u32 = 100_000;
+/// Memory of a node, as `docs/config.md` has it: for each flow, each shard with its eight lanes, each public address,
+/// and for its packets.
+const FLOW_BYTES: u64 = 100;
+const SHARD_BYTES: u64 = 8 * (96 << 10);
+const ADDRESS_BYTES: u64 = 108 << 10;
+const PACKET_BYTES: u64 = 256 << 20;
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+/// Homes of a shard.
+const SUBSCRIBERS_MAX: u8 = 64;
+/// Where all tunnel endpoints lie.
+pub(super) const ENDPOINTS: &str = "10.100.0.0/16";
 /// Name of the cluster.
 pub(super) const CLUSTER: &str = "lab";
 /// Where etcd listens for clients.
@@ -22,17 +36,42 @@ const METRICS_PORT: u16 = 9477;
 pub struct ClusterFiles {
     /// Copies of each shard beside the primary's.
     pub replicas: u8,
+    /// Shards of the pool, at least one.
+    pub shards: u16,
+    /// Flows that each node's tables have room for.
+    pub flows_max: u32,
+    /// Whether nodes take huge pages when there are some.
+    pub has_huge_pages: bool,
+}
+
+impl Default for ClusterFiles {
+    fn default() -> Self {
+        Self { replicas: 1, shards: SHARDS, flows_max: FLOWS_MAX, has_huge_pages: false }
+    }
 }
 
 impl ClusterFiles {
-    /// Tunnel endpoint of home `number` (from 1).
-    pub fn endpoint(number: u8) -> Ipv4Addr {
-        Ipv4Addr::new(10, 100, 0, 1 + (number - 1) % SHARDS)
+    /// Tunnel endpoint of shard `number` (from 1).
+    pub fn endpoint(number: u16) -> Ipv4Addr {
+        Ipv4Addr::from_bits(Ipv4Addr::new(10, 100, 0, 0).to_bits() + u32::from(number))
     }
 
-    /// Public prefix of shard `number` (from 1).
-    pub fn public(number: u8) -> String {
-        format!("203.0.113.{}/28", 16 * (number - 1))
+    /// Number of the shard of home `home` (from 1). Few homes lie far apart among many shards.
+    pub fn shard_of_home(self, home: u8) -> u16 {
+        let (position, shards) = (u32::from(home - 1), u32::from(self.shards));
+        let shard = match shards > u32::from(HOMES) {
+            true => position * shards / u32::from(HOMES),
+            false => position % shards,
+        };
+        1 + shard as u16
+    }
+
+    /// Huge pages that the tables and packets of a node need, a few more than less.
+    pub(super) fn huge_pages(self) -> u64 {
+        let flows = FLOW_BYTES * u64::from(self.flows_max);
+        let addresses = 1 << (32 - self.public().per_shard());
+        let shard = SHARD_BYTES + ADDRESS_BYTES * addresses;
+        (flows + shard * u64::from(self.shards) + PACKET_BYTES).div_ceil(HUGE_PAGE_BYTES)
     }
 
     /// The cluster file.
@@ -45,53 +84,61 @@ replicas = {replicas}
 {shared}
 [[pool]]
 first_id = 1
-endpoints = "10.100.0.0/28"
-public = "203.0.113.0/25"
-per_shard = 28
-subscribers_max = 64
+endpoints = "{ENDPOINTS}"
+public = ["{public}"]
+per_shard = {per_shard}
+subscribers_max = {SUBSCRIBERS_MAX}
 "#,
             replicas = self.replicas,
-            shared = shared(),
+            shared = self.shared(),
+            public = self.public().prefixes().join("\", \""),
+            per_shard = self.public().per_shard(),
         )
     }
 
     /// The file of node `number` of the cluster. Sockets and logs go to `directory`.
-    pub fn node(number: u8, directory: &Path) -> String {
+    pub fn node(self, number: u8, directory: &Path) -> String {
         format!(
-            r#"{node}
+            r#"{node}shards_max = {shards}
+
 [cluster]
 name = "{CLUSTER}"
 etcd = ["{ETCD}"]
 key_file = "{directory}/cluster.key"
 "#,
-            node = node(number, directory),
+            node = self.machine(number, directory),
+            shards = self.shards,
             directory = directory.display(),
         )
     }
 
     /// The file of node `number` as if it were alone, with all shards.
-    pub fn alone(number: u8, directory: &Path) -> String {
-        let mut text = node(number, directory) + "\n" + &shared();
-        for shard in 1..=SHARDS {
-            let (endpoint, public) = (Self::endpoint(shard), Self::public(shard));
+    pub fn alone(self, number: u8, directory: &Path) -> String {
+        let mut text = self.machine(number, directory) + "\n" + &self.shared();
+        for shard in 1..=self.shards {
+            let (endpoint, public) = (Self::endpoint(shard), self.public().of(shard));
             let _ = write!(
                 text,
-                "\n[[shard]]\nid = {shard}\nendpoint = \"{endpoint}\"\npublic = [\"{public}\"]\nsubscribers_max = 64\n",
+                "\n[[shard]]\nid = {shard}\nendpoint = \"{endpoint}\"\npublic = [\"{public}\"]\n\
+                 subscribers_max = {SUBSCRIBERS_MAX}\n",
             );
         }
         text
     }
-}
 
-/// The machine: workers of neighbouring nodes are on different cores as far as there are some.
-fn node(number: u8, directory: &Path) -> String {
-    let [access, internet] = [Network::Access, Network::Internet]
-        .map(|side| (side.worker(number, 0), side.address(254)));
-    format!(
-        r#"[node]
+    fn public(self) -> PublicSpace {
+        PublicSpace { shards: self.shards }
+    }
+
+    /// The machine: workers of neighbouring nodes are on different cores as far as there are some. Ends in its worker.
+    fn machine(self, number: u8, directory: &Path) -> String {
+        let [access, internet] = [Network::Access, Network::Internet]
+            .map(|side| (side.worker(number, 0), side.address(254)));
+        format!(
+            r#"[node]
 name = "node{number}"
 poll = "adaptive"
-hugepages = "never"
+hugepages = "{huge_pages}"
 admin_socket = "{directory}/node{number}.sock"
 block_log = "{directory}/node{number}-blocks.jsonl"
 metrics = "10.8.0.{number}:{METRICS_PORT}"
@@ -101,27 +148,31 @@ core = {core}
 access   = {{ device = "net_af_xdp0,iface=acc1", address = "{}/24", gateway = "{}" }}
 internet = {{ device = "net_af_xdp1,iface=net1", address = "{}/24", gateway = "{}" }}
 "#,
-        access.0,
-        access.1,
-        internet.0,
-        internet.1,
-        directory = directory.display(),
-        core = number % 2,
-    )
-}
+            access.0,
+            access.1,
+            internet.0,
+            internet.1,
+            directory = directory.display(),
+            huge_pages = if self.has_huge_pages { "auto" } else { "never" },
+            core = number % 2,
+        )
+    }
 
-/// What holds for all shards.
-fn shared() -> String {
-    r#"[access]
+    /// What holds for all shards.
+    fn shared(self) -> String {
+        format!(
+            r#"[access]
 mode = "gre"
 subscribers = ["10.200.0.0/16"]
 
 [nat]
 port_block = 64
 ports_per_subscriber = 1024
-flows_max = 100_000
-"#
-    .to_owned()
+flows_max = {}
+"#,
+            self.flows_max
+        )
+    }
 }
 
 #[cfg(test)]
@@ -133,18 +184,33 @@ mod tests {
     #[test]
     fn the_files_are_valid_and_mean_the_same_shards() {
         let directory = Path::new("/run/lab");
-        let (desired, warnings) =
-            parse_cluster(&ClusterFiles { replicas: 1 }.cluster(), "c").unwrap();
-        assert!(warnings.is_empty(), "{warnings:?}");
-        let (alone, _) = weir_config::parse(&ClusterFiles::alone(1, directory), "n").unwrap();
-        assert_eq!(desired.shards.len(), usize::from(SHARDS));
-        for (shard, number) in desired.shards.iter().zip(1..) {
-            assert_eq!(shard.endpoint, Some(ClusterFiles::endpoint(number)));
-            assert_eq!(shard.public[0].to_string(), ClusterFiles::public(number));
+        for shards in [3, SHARDS, 300, 8190] {
+            let files = ClusterFiles { shards, ..ClusterFiles::default() };
+            let (desired, warnings) = parse_cluster(&files.cluster(), "c").unwrap();
+            // With one address a shard not every home can have all its ports at once.
+            assert_eq!(warnings.is_empty(), shards < 300, "{warnings:?}");
+            let (alone, _) = weir_config::parse(&files.alone(1, directory), "n").unwrap();
+            assert_eq!(desired.shards.len(), usize::from(shards));
+            for (shard, number) in desired.shards.iter().zip(1..) {
+                assert_eq!(shard.endpoint, Some(ClusterFiles::endpoint(number)));
+                assert_eq!(shard.public[0].to_string(), files.public().of(number));
+            }
+            let of_single = alone.shards.iter().map(|it| (it.id, it.endpoint, &it.public));
+            assert!(of_single.eq(desired.shards.iter().map(|it| (it.id, it.endpoint, &it.public))));
+            let file = parse_file(&files.node(2, directory), "n");
+            assert!(matches!(file, Ok((File::Member(_), _))), "{file:?}");
         }
-        let of_single = alone.shards.iter().map(|it| (it.id, it.endpoint, &it.public));
-        assert!(of_single.eq(desired.shards.iter().map(|it| (it.id, it.endpoint, &it.public))));
-        let file = parse_file(&ClusterFiles::node(2, directory), "n");
-        assert!(matches!(file, Ok((File::Member(_), _))), "{file:?}");
+    }
+
+    #[test]
+    fn homes_are_spread_over_all_shards() {
+        let shards_of = |shards| {
+            let files = ClusterFiles { shards, ..ClusterFiles::default() };
+            (1..=HOMES).map(move |home| files.shard_of_home(home)).collect::<Vec<_>>()
+        };
+        assert_eq!(shards_of(1), [1; 12]);
+        assert_eq!(shards_of(8), [1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4]);
+        assert_eq!(shards_of(13)[..4], [1, 2, 3, 4]);
+        assert_eq!(shards_of(8190)[10..], [1 + 10 * 8190 / 12, 1 + 11 * 8190 / 12]);
     }
 }

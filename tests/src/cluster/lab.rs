@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::files::{ClusterFiles, HOMES, SHARDS};
+use super::files::{ClusterFiles, ENDPOINTS, FLOWS_MAX, HOMES, SHARDS};
 use super::homes::ClusterHomes;
 use super::map::MapReader;
 use super::network::ClusterNetwork;
 use super::node::ClusterNode;
+use super::public::PUBLIC;
 use super::store::ControlPlane;
 use crate::condition::wait_for;
 use crate::lab::Lab;
@@ -39,6 +40,24 @@ pub struct ClusterOptions {
     pub switches: SwitchKind,
     /// Interval of BFD; three of them are a silence.
     pub bfd: Duration,
+    /// Shards of all nodes together.
+    pub shards: u16,
+    /// Flows that each node's tables have room for.
+    pub flows_max: u32,
+    /// Whether nodes take huge pages when there are some.
+    pub has_huge_pages: bool,
+}
+
+impl ClusterOptions {
+    /// What the cluster's files say.
+    pub fn files(&self) -> ClusterFiles {
+        ClusterFiles {
+            replicas: self.replicas,
+            shards: self.shards,
+            flows_max: self.flows_max,
+            has_huge_pages: self.has_huge_pages,
+        }
+    }
 }
 
 impl Default for ClusterOptions {
@@ -49,6 +68,9 @@ impl Default for ClusterOptions {
             replicas: 1,
             switches: SwitchKind::Bird,
             bfd: Duration::from_millis(50),
+            shards: SHARDS,
+            flows_max: FLOWS_MAX,
+            has_huge_pages: false,
         }
     }
 }
@@ -81,16 +103,15 @@ impl ClusterLab {
         let exclusive = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
         let lab = Lab::open()?;
         let network = ClusterNetwork::build(&lab, 1)?;
-        for (side, prefix) in
-            [(Network::Access, "10.100.0.0/28"), (Network::Internet, "203.0.113.0/25")]
-        {
+        for (side, prefix) in [(Network::Access, ENDPOINTS), (Network::Internet, PUBLIC)] {
             let worker = side.worker(1, 0);
             network.switch(side).ip(&format!("route add {prefix} via {worker}"))?;
         }
-        let file = ClusterFiles::alone(1, lab.directory());
+        let options = ClusterOptions { nodes: 1, replicas: 0, ..ClusterOptions::default() };
+        let file = options.files().alone(1, lab.directory());
         let node = ClusterNode::start(&lab, &network.nodes[0], 1, &file, None)?;
         node.wait_ready(0)?;
-        let homes = start_homes(&lab, &network)?;
+        let homes = start_homes(&lab, &network, options.files())?;
         Ok(Self {
             nodes: vec![node],
             control: None,
@@ -98,7 +119,7 @@ impl ClusterLab {
             switches: Vec::new(),
             homes,
             network,
-            options: ClusterOptions { nodes: 1, replicas: 0, ..ClusterOptions::default() },
+            options,
             lab,
             _exclusive: exclusive,
         })
@@ -119,10 +140,9 @@ impl ClusterLab {
             .into_iter()
             .collect::<Result<_>>()?;
         progress("starting etcd and two controllers");
-        let files = ClusterFiles { replicas: options.replicas };
-        let control = ControlPlane::start(&lab, &network, files)?;
+        let control = ControlPlane::start(&lab, &network, options.files())?;
         let map = MapReader::open(&network.management, options.replicas)?;
-        let homes = start_homes(&lab, &network)?;
+        let homes = start_homes(&lab, &network, options.files())?;
         let mut cluster = Self {
             nodes: Vec::new(),
             control: Some(control),
@@ -134,6 +154,11 @@ impl ClusterLab {
             lab,
             _exclusive: exclusive,
         };
+        if options.has_huge_pages {
+            let pages = options.files().huge_pages() * u64::from(cabled);
+            progress(&format!("reserving {pages} huge pages"));
+            cluster.lab.reserve_huge_pages(pages)?;
+        }
         progress("starting the nodes");
         for _ in 0..options.nodes {
             cluster.add_node()?;
@@ -151,7 +176,7 @@ impl ClusterLab {
     pub fn add_node(&mut self) -> Result<()> {
         let number = self.nodes.len() as u8 + 1;
         let namespace = self.network.nodes.get(self.nodes.len()).context("no node left")?;
-        let file = ClusterFiles::node(number, self.lab.directory());
+        let file = self.options.files().node(number, self.lab.directory());
         let bfd = Some(self.options.bfd);
         self.nodes.push(ClusterNode::start(&self.lab, namespace, number, &file, bfd)?);
         Ok(())
@@ -173,7 +198,8 @@ impl ClusterLab {
         let mut last = None;
         let whole = wait_for("map with all copies", WHOLE_DEADLINE, || {
             let map = reader.read();
-            let is_whole = map.as_ref().is_ok_and(|map| map.is_whole(usize::from(SHARDS)));
+            let is_whole =
+                map.as_ref().is_ok_and(|map| map.is_whole(usize::from(self.options.shards)));
             last = Some(map);
             is_whole.then_some(())
         });
@@ -186,14 +212,16 @@ impl ClusterLab {
         Connections::start(clock, mixture, (homes, &self.homes.inside), (server, TCP))
     }
 
-    /// Probes from the first home of each shard.
+    /// Probes from the first home of each shard that has one.
     pub fn probe(&self, clock: Clock, interval: Duration) -> Result<Probes> {
-        let homes = self.homes.inside.iter().take(usize::from(SHARDS)).copied().collect();
+        let homes =
+            self.homes.inside.iter().take(usize::from(self.options.shards)).copied().collect();
         let plan = ProbePlan { homes, server: UDP, interval };
         Probes::start(clock, &plan, &self.network.homes, &self.network.server)
     }
 }
 
-fn start_homes(lab: &Lab, network: &ClusterNetwork) -> Result<ClusterHomes> {
-    ClusterHomes::start(lab, &network.homes, HOMES, ClusterFiles::endpoint)
+fn start_homes(lab: &Lab, network: &ClusterNetwork, files: ClusterFiles) -> Result<ClusterHomes> {
+    let endpoint = |home| ClusterFiles::endpoint(files.shard_of_home(home));
+    ClusterHomes::start(lab, &network.homes, HOMES, endpoint)
 }

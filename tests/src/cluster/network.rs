@@ -133,6 +133,18 @@ impl ClusterNetwork {
         forward(&self.management, &kernel_link(number), !is_cut)
     }
 
+    /// Drops every frame from node `number`'s worker to one switch, while all go the other way; or no longer.
+    pub fn lose_from_worker(&self, number: u8, side: Network, is_lossy: bool) -> Result<()> {
+        let (switch, link) = (self.switch(side).name(), worker_link(number));
+        // Before the bridge sees them.
+        let hook = format!("type filter hook ingress device \"{link}\" priority 0; policy drop;");
+        let order = match is_lossy {
+            true => format!("add table netdev {link} {{ chain lost {{ {hook} }}; }}"),
+            false => format!("delete table netdev {link}"),
+        };
+        setup("ip", &["netns", "exec", switch, "nft", &order])
+    }
+
     /// Takes the link of node `number`'s worker on one side down; or up.
     pub fn cut_worker(&self, number: u8, side: Network, is_cut: bool) -> Result<()> {
         let state = if is_cut { "down" } else { "up" };

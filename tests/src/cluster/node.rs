@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use super::supervisor::Supervised;
 use crate::bird::{Bird, packaged, with_settings};
 use crate::condition::wait_for;
+use crate::held_thread::hold_thread;
 use crate::lab::Lab;
 use crate::namespace::Namespace;
 use crate::process::Finished;
@@ -61,6 +62,11 @@ impl ClusterNode {
     /// Its name in the cluster.
     pub fn name(&self) -> String {
         format!("node{}", self.number)
+    }
+
+    /// Holds the thread of its worker for so long; whether the process ended meanwhile.
+    pub fn hold_worker(&self, time: Duration) -> Result<bool> {
+        hold_thread(self.weir.process()?.id(), "weir-worker-0", time)
     }
 
     /// Waits until weir has said that it is ready, in a start after the first `starts`.

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 
 use super::observation::Observation;
@@ -18,6 +18,11 @@ const SHORT: Duration = Duration::from_secs(6);
 /// How long a node goes without etcd, and everybody without etcd.
 const WITHOUT_STORE: Duration = Duration::from_secs(60);
 const STORE_DOWN: Duration = Duration::from_secs(20);
+/// How long etcd is lost before a node is, and after.
+const BEFORE_KILL: Duration = Duration::from_secs(20);
+const AFTER_KILL: Duration = Duration::from_secs(40);
+/// How long a thread stands still, unless its guard ends it.
+const STUCK: Duration = Duration::from_secs(10);
 /// Times that a link goes down, and the time between two changes.
 const FLAPS: usize = 5;
 const FLAP_INTERVAL: Duration = Duration::from_secs(1);
@@ -27,6 +32,8 @@ const FLAP_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Event {
     /// Name on the command line.
     pub name: &'static str,
+    /// Whether the demonstration shows it unasked.
+    pub is_shown: bool,
     /// One after the other, each watched by itself.
     pub moments: &'static [Moment],
 }
@@ -42,6 +49,8 @@ pub struct Moment {
     settle: Duration,
     /// Whether a node is chosen now: the one with the most primaries. If not, it is that of the moment before.
     is_first: bool,
+    /// Whether every shard has its copies in the end: not without etcd.
+    ends_whole: bool,
     act: fn(&mut ClusterLab, u8) -> Result<()>,
 }
 
@@ -51,7 +60,7 @@ const fn moment(
     settle: Duration,
     act: fn(&mut ClusterLab, u8) -> Result<()>,
 ) -> Moment {
-    Moment { what, promise, settle, is_first: true, act }
+    Moment { what, promise, settle, is_first: true, ends_whole: true, act }
 }
 
 const fn then(
@@ -60,63 +69,106 @@ const fn then(
     settle: Duration,
     act: fn(&mut ClusterLab, u8) -> Result<()>,
 ) -> Moment {
-    Moment { what, promise, settle, is_first: false, act }
+    Moment { is_first: false, ..moment(what, promise, settle, act) }
+}
+
+impl Moment {
+    const fn without_store(self) -> Self {
+        Self { ends_whole: false, ..self }
+    }
+}
+
+const fn shown(name: &'static str, moments: &'static [Moment]) -> Event {
+    Event { name, is_shown: true, moments }
+}
+
+const fn asked(name: &'static str, moments: &'static [Moment]) -> Event {
+    Event { name, is_shown: false, moments }
 }
 
 use Promise::{NothingBroken, NothingLost};
 
 /// Every event, in an order in which each leaves the cluster whole for the next.
 pub const EVENTS: &[Event] = &[
-    Event { name: "nothing", moments: &[moment("nothing", NothingLost, SHORT, nothing)] },
-    Event {
-        name: "drain",
-        moments: &[
+    shown("nothing", &[moment("nothing", NothingLost, SHORT, nothing)]),
+    shown(
+        "drain",
+        &[
             moment("drain {}", NothingLost, SHORT, drain),
             then("undrain {}, rebalance", NothingLost, SHORT, undrain),
         ],
-    },
-    Event { name: "kill", moments: &[moment("kill -9 {}", NothingBroken, LEASE, kill)] },
-    Event {
-        name: "silence",
-        moments: &[
+    ),
+    shown("kill", &[moment("kill -9 {}", NothingBroken, LEASE, kill)]),
+    shown(
+        "silence",
+        &[
             moment("{} drops all frames", NothingBroken, LEASE, silence),
             then("{} is heard again", NothingBroken, LEASE, heard),
         ],
-    },
-    Event { name: "stop", moments: &[moment("SIGSTOP {}", NothingBroken, LEASE, stop)] },
-    Event {
-        name: "cut",
-        moments: &[
+    ),
+    shown("stop", &[moment("SIGSTOP {}", NothingBroken, LEASE, stop)]),
+    shown("stuck", &[moment("worker of {} stands still", NothingBroken, LEASE, stuck)]),
+    shown(
+        "cut",
+        &[
             moment("access link of {} down", NothingBroken, LEASE, cut),
             then("access link of {} up", NothingBroken, LEASE, uncut),
         ],
-    },
-    Event { name: "flap", moments: &[moment("link of {} flaps", NothingBroken, LEASE, flap)] },
-    Event {
-        name: "etcd-cut",
-        moments: &[moment("{} without etcd for 60 s", NothingLost, SHORT, without_store)],
-    },
-    Event {
-        name: "etcd-kill",
-        moments: &[moment("etcd killed for 20 s", NothingLost, LEASE, store_killed)],
-    },
-    Event {
-        name: "term",
-        moments: &[moment("SIGTERM {}, restart", NothingLost, LEASE, terminate)],
-    },
-    Event {
-        name: "second",
-        moments: &[
+    ),
+    asked(
+        "cut-internet",
+        &[
+            moment("internet link of {} down", NothingBroken, LEASE, cut_internet),
+            then("internet link of {} up", NothingBroken, LEASE, uncut_internet),
+        ],
+    ),
+    asked(
+        "one-way",
+        &[
+            moment("nothing from {} on access", NothingBroken, LEASE, lose_access),
+            then("{} is heard again on access", NothingBroken, LEASE, regain_access),
+        ],
+    ),
+    asked(
+        "one-way-internet",
+        &[
+            moment("nothing from {} on internet", NothingBroken, LEASE, lose_internet),
+            then("{} is heard again on internet", NothingBroken, LEASE, regain_internet),
+        ],
+    ),
+    asked("flap", &[moment("link of {} flaps", NothingBroken, LEASE, flap)]),
+    asked("etcd-cut", &[moment("{} without etcd for 60 s", NothingLost, SHORT, without_store)]),
+    shown("etcd-kill", &[moment("etcd killed for 20 s", NothingLost, LEASE, store_killed)]),
+    asked(
+        "etcd-lost",
+        &[
+            moment("etcd killed", NothingLost, BEFORE_KILL, lose_store).without_store(),
+            then("kill -9 {} without etcd", NothingBroken, AFTER_KILL, kill).without_store(),
+            then("etcd is back", NothingBroken, LEASE, regain_store),
+        ],
+    ),
+    asked(
+        "swap",
+        &[
+            moment("kill -9 {}, replicas serve", NothingBroken, LEASE, kill),
+            then("rebalance: {} serves again", NothingLost, SHORT, rebalance),
+        ],
+    ),
+    shown("term", &[moment("SIGTERM {}, restart", NothingLost, LEASE, terminate)]),
+    shown(
+        "second",
+        &[
             moment("kill -9 {}, for good", NothingBroken, LEASE, kill_for_good),
             moment("kill -9 {}, the second", NothingBroken, LEASE, kill),
         ],
-    },
-    Event { name: "add", moments: &[moment("one more node", NothingLost, LEASE, add)] },
+    ),
+    shown("add", &[moment("one more node", NothingLost, LEASE, add)]),
 ];
 
 /// The negative control, for a node or cluster without copies.
 pub const CONTROL: Event = Event {
     name: "control",
+    is_shown: true,
     moments: &[moment("kill -9 {}, no copies", Promise::Broken, LEASE, kill)],
 };
 
@@ -149,9 +201,11 @@ impl Event {
             }
             let what = moment.what.replace("{}", &format!("node{victim}"));
             progress(&what);
-            let until_whole = moment.promise != Promise::Broken;
+            let until_whole = moment.ends_whole && moment.promise != Promise::Broken;
             let observation = observer
-                .observe(&what, moment.settle, until_whole, || (moment.act)(lab, victim))
+                .observe(&what, moment.settle, until_whole, Some(victim), || {
+                    (moment.act)(lab, victim)
+                })
                 .with_context(|| what.clone())?;
             seen.push((moment.promise, Observation { kind: moment.what, ..observation }));
         }
@@ -182,7 +236,7 @@ fn drain(lab: &mut ClusterLab, victim: u8) -> Result<()> {
 
 fn undrain(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     operate(lab, &["undrain", &format!("node{victim}")])?;
-    operate(lab, &["rebalance"])
+    rebalance(lab, victim)
 }
 
 /// The supervisor starts it again at once.
@@ -213,6 +267,49 @@ fn cut(lab: &mut ClusterLab, victim: u8) -> Result<()> {
 
 fn uncut(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     lab.network.cut_worker(victim, Network::Access, false)
+}
+
+fn cut_internet(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.cut_worker(victim, Network::Internet, true)
+}
+
+fn uncut_internet(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.cut_worker(victim, Network::Internet, false)
+}
+
+fn lose_access(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.lose_from_worker(victim, Network::Access, true)
+}
+
+fn regain_access(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.lose_from_worker(victim, Network::Access, false)
+}
+
+fn lose_internet(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.lose_from_worker(victim, Network::Internet, true)
+}
+
+fn regain_internet(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.lose_from_worker(victim, Network::Internet, false)
+}
+
+/// Its guard finds the worker silent and ends the process; the supervisor starts it again.
+fn stuck(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    let has_ended = lab.node(victim)?.hold_worker(STUCK)?;
+    ensure!(has_ended, "a worker stood still for {STUCK:?} and was not fenced");
+    Ok(())
+}
+
+fn rebalance(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    operate(lab, &["rebalance"])
+}
+
+fn lose_store(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    lab.control()?.kill_store()
+}
+
+fn regain_store(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    lab.control()?.restart_store()
 }
 
 fn flap(lab: &mut ClusterLab, victim: u8) -> Result<()> {
@@ -249,7 +346,7 @@ fn add(lab: &mut ClusterLab, _: u8) -> Result<()> {
     let node = lab.nodes.last().context("no nodes")?;
     node.wait_ready(0)?;
     node.wait_sessions()?;
-    operate(lab, &["rebalance"])
+    rebalance(lab, 0)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What was seen around a fault. Pure.
 
+use super::route_history::Departures;
 use crate::load::{ConnectionReport, FlowReport, Micros, StreamReport};
 
 /// One direction of all flows.
@@ -40,8 +41,12 @@ pub struct Observation {
     pub is_answered: bool,
     /// Shards that have another primary than before.
     pub moves: usize,
+    /// Routes of both switches to the node it was done to, and when they went elsewhere; none: nobody looked.
+    pub routes: Option<Departures>,
     /// From the fault until every shard had all its copies: 0 if that never changed, none if it never was so again.
     pub whole_after: Option<Micros>,
+    /// Whether the copies were waited for: they cannot come while etcd is gone, nor be looked at.
+    pub has_waited: bool,
 }
 
 impl Side {

@@ -6,18 +6,24 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::observation::{Observation, Side};
+use super::route_history::Departures;
+use super::route_watch::RouteWatch;
 use super::timeline::{MapSample, SLICE, Timeline};
-use crate::cluster::{ClusterLab, Map, MapReader, SHARDS};
+use crate::cluster::{ClusterLab, Map, MapReader};
 use crate::condition::wait_for;
 use crate::load::{Clock, Connections, Micros, Mixture, Probes, Window};
+use crate::steering::Network;
 
 /// Time between two looks at the map.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+/// A look at a large map takes time itself: so many times as long nobody looks.
+const SAMPLE_PAUSE: u32 = 9;
+const SAMPLE_PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Time that packets have to arrive before they count as lost.
 const LATE: Duration = Duration::from_millis(1_500);
 /// Time until every shard has its copies again.
@@ -70,6 +76,8 @@ pub struct Observer {
     connections: Connections,
     probes: Probes,
     watch: Option<Watch>,
+    /// Of the switches; none of a node alone.
+    routes: Vec<(Network, RouteWatch)>,
     timeline: Timeline,
     /// End of the last window.
     covered: Micros,
@@ -83,12 +91,19 @@ impl Observer {
             .map
             .is_some()
             .then(|| MapReader::open(&lab.network.management, lab.options.replicas));
-        let watch = reader.transpose()?.map(|reader| Watch::start(clock, reader)).transpose()?;
+        let shards = usize::from(lab.options.shards);
+        let watch =
+            reader.transpose()?.map(|reader| Watch::start(clock, reader, shards)).transpose()?;
         let connections = lab.connect(clock, pace.mixture)?;
         let probes = lab.probe(clock, pace.probe_interval)?;
+        let sides = [Network::Access, Network::Internet].into_iter().zip(&lab.switches);
+        let routes = sides.map(|(side, switch)| {
+            Ok((side, RouteWatch::start(clock, &switch.namespace).context("routes of a switch")?))
+        });
+        let routes = routes.collect::<Result<_>>()?;
         let covered = clock.now();
         let timeline = Timeline::default();
-        Ok(Self { clock, pace, connections, probes, watch, timeline, covered })
+        Ok(Self { clock, pace, connections, probes, watch, routes, timeline, covered })
     }
 
     /// Connections that are open now.
@@ -96,7 +111,8 @@ impl Observer {
         self.connections.ledger().open(None)
     }
 
-    /// Watches `act`, and what follows for `settle` at least, and until every shard has its copies if `until_whole`.
+    /// Watches `act`, and what follows for `settle` at least, and until every shard has its copies if `until_whole`;
+    /// the routes of node `victim`.
     ///
     /// # Errors
     /// When `act` fails. What homes see of it is no error.
@@ -105,6 +121,7 @@ impl Observer {
         name: &str,
         settle: Duration,
         until_whole: bool,
+        victim: Option<u8>,
         act: impl FnOnce() -> Result<()>,
     ) -> Result<Observation> {
         thread::sleep(self.pace.before);
@@ -135,12 +152,26 @@ impl Observer {
             idle_for,
             is_answered,
             moves: self.timeline.moves(window),
+            routes: victim.map(|victim| self.departures(victim, fault)).transpose()?,
             whole_after,
+            has_waited: until_whole,
         };
+        self.routes.iter().for_each(|(_, watch)| watch.forget_before(window.end));
         self.probes.forget_before(window.end);
         self.connections.ledger().forget_before(window.end);
         self.covered = window.end;
         Ok(observation)
+    }
+
+    /// Of both switches.
+    fn departures(&self, victim: u8, fault: Micros) -> Result<Departures> {
+        let departures =
+            |(side, watch): &(Network, RouteWatch)| watch.departures(side.worker(victim, 0), fault);
+        let mut sum = Departures::default();
+        for it in self.routes.iter().map(departures) {
+            sum = sum.and(it?);
+        }
+        Ok(sum)
     }
 
     /// Waits as long as it has to; that the copies never come is for the observation to tell.
@@ -183,16 +214,20 @@ struct Shared {
 }
 
 impl Watch {
-    fn start(clock: Clock, reader: MapReader) -> Result<Self> {
+    fn start(clock: Clock, reader: MapReader, shards: usize) -> Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new().name("map".into()).spawn(move || {
             let mut last: Option<Map> = None;
+            let mut pause = SAMPLE_INTERVAL;
             while !of_thread.is_stopping.load(Ordering::Relaxed) {
-                thread::sleep(SAMPLE_INTERVAL);
+                thread::sleep(pause);
+                let begun = Instant::now();
+                let map = reader.read();
+                pause = SAMPLE_INTERVAL.max(SAMPLE_PAUSE * begun.elapsed()).min(SAMPLE_PAUSE_MAX);
                 // Nothing is known while etcd is down.
-                let Ok(map) = reader.read() else { continue };
-                let sample = sample(clock.now(), &map, last.as_ref());
+                let Ok(map) = map else { continue };
+                let sample = sample(clock.now(), &map, shards, last.as_ref());
                 of_thread.is_whole.store(sample.is_whole, Ordering::Relaxed);
                 lock(&of_thread.samples).push(sample);
                 last = Some(map);
@@ -221,7 +256,7 @@ impl Drop for Watch {
     }
 }
 
-fn sample(at: Micros, map: &Map, last: Option<&Map>) -> MapSample {
+fn sample(at: Micros, map: &Map, shards: usize, last: Option<&Map>) -> MapSample {
     let mut primaries: BTreeMap<String, usize> =
         map.nodes.iter().map(|node| (node.clone(), 0)).collect();
     for shard in map.shards.values() {
@@ -231,7 +266,7 @@ fn sample(at: Micros, map: &Map, last: Option<&Map>) -> MapSample {
         at,
         primaries,
         whole: map.shards.values().filter(|shard| shard.is_whole).count(),
-        is_whole: map.is_whole(usize::from(SHARDS)),
+        is_whole: map.is_whole(shards),
         moves: last.map_or(0, |last| map.moved_since(last)),
     }
 }

@@ -6,7 +6,8 @@ use super::observation::{Observation, median};
 use super::promise::Promise;
 use crate::load::Micros;
 
-const HEAD: [&str; 8] = [
+const COLUMNS: usize = 9;
+const HEAD: [&str; COLUMNS] = [
     "event",
     "gap up, ms",
     "gap down, ms",
@@ -14,13 +15,14 @@ const HEAD: [&str; 8] = [
     "broken",
     "young",
     "moves",
+    "last route, ms",
     "copies after",
 ];
 
 /// A line for each observation; what was promised and missed stands below.
 pub fn render(rows: &[(Promise, Observation)]) -> String {
     let mut missed = String::new();
-    let mut lines: Vec<[String; 8]> = Vec::new();
+    let mut lines: Vec<[String; COLUMNS]> = Vec::new();
     let mut verdicts = vec![String::new()];
     for (promise, seen) in rows {
         let reasons = promise.missed(seen);
@@ -36,7 +38,8 @@ pub fn render(rows: &[(Promise, Observation)]) -> String {
     let mut text = aligned(&HEAD.map(str::to_owned), &lines, &verdicts);
     text.push_str(
         "gap: longest silence of a home's flow, median / most of all homes; broken: of those open at the fault; \
-         young: broken or unopened of those younger than 0.1 s\n",
+         young: broken or unopened of those younger than 0.1 s; last route: until both switches sent all prefixes of the \
+         node elsewhere\n",
     );
     if !missed.is_empty() {
         let _ = write!(text, "\n{missed}");
@@ -44,7 +47,7 @@ pub fn render(rows: &[(Promise, Observation)]) -> String {
     text
 }
 
-fn line(seen: &Observation) -> [String; 8] {
+fn line(seen: &Observation) -> [String; COLUMNS] {
     let connections = &seen.connections;
     [
         seen.name.clone(),
@@ -61,8 +64,24 @@ fn line(seen: &Observation) -> [String; 8] {
             connections.younger_broken, connections.unopened, connections.younger
         ),
         seen.moves.to_string(),
-        seen.whole_after.map_or("never".into(), |time| format!("{:.1} s", time as f64 / 1e6)),
+        last_route(seen),
+        match seen.whole_after {
+            Some(time) => format!("{:.1} s", time as f64 / 1e6),
+            None if seen.has_waited => "never".into(),
+            None => "-".into(),
+        },
     ]
+}
+
+/// Nothing when no route left; with how many did, if not all.
+fn last_route(seen: &Observation) -> String {
+    let Some((routes, last)) = seen.routes.and_then(|it| Some((it, it.last?))) else {
+        return "-".into();
+    };
+    if routes.left == routes.routes {
+        return millis(last);
+    }
+    format!("{}, {} of {}", millis(last), routes.left, routes.routes)
 }
 
 /// Medians of the runs of each event, in the order in which they first appear.
@@ -79,30 +98,33 @@ pub fn summary(rows: &[(Promise, Observation)]) -> String {
         let of: Vec<&(Promise, Observation)> =
             rows.iter().filter(|(_, seen)| seen.kind == name).collect();
         let seen = || of.iter().map(|(_, seen)| seen);
-        let spread = |value: fn(&Observation) -> Micros| {
-            let mut values: Vec<Micros> = seen().map(value).collect();
+        let spread = |value: &dyn Fn(&Observation) -> Option<Micros>| {
+            let mut values: Vec<Micros> = seen().filter_map(value).collect();
             values.sort_unstable();
-            let most = values.last().copied().unwrap_or_default();
-            format!("{} / {}", millis(median(&values)), millis(most))
+            let most = values.last().copied();
+            most.map_or("-".into(), |most| {
+                format!("{} / {}", millis(median(&values)), millis(most))
+            })
         };
         let sum = |value: fn(&Observation) -> u64| seen().map(value).sum::<u64>();
         let kept = of.iter().filter(|(promise, seen)| promise.missed(seen).is_empty()).count();
         lines.push([
             format!("{} ({} runs)", name.replace("{}", "a node"), of.len()),
-            spread(|it| it.up.gap_max),
-            spread(|it| it.down.gap_max),
+            spread(&|it| Some(it.up.gap_max)),
+            spread(&|it| Some(it.down.gap_max)),
             format!("{}, {}", sum(|it| it.up.lost), sum(|it| it.down.lost)),
             sum(|it| it.connections.broken as u64).to_string(),
             sum(|it| (it.connections.younger_broken + it.connections.unopened) as u64).to_string(),
             sum(|it| it.moves as u64).to_string(),
-            spread(|it| it.whole_after.unwrap_or(Micros::MAX)),
+            spread(&|it| it.routes.and_then(|routes| routes.last)),
+            spread(&|it| it.whole_after.or(it.has_waited.then_some(Micros::MAX))),
         ]);
         verdicts.push(format!("{kept} of {} kept", of.len()));
     }
     let mut head = HEAD.map(str::to_owned);
     head[1] = "longest gap up, ms".into();
     head[2] = "longest gap down, ms".into();
-    head[7] = "copies after, ms".into();
+    head[8] = "copies after, ms".into();
     aligned(&head, &lines, &verdicts) + "each: median / most of the runs; losses are sums\n"
 }
 
@@ -119,7 +141,7 @@ fn millis(time: Micros) -> String {
     if time == Micros::MAX { "never".into() } else { format!("{:.0}", time as f64 / 1e3) }
 }
 
-fn aligned(head: &[String; 8], lines: &[[String; 8]], verdicts: &[String]) -> String {
+fn aligned(head: &[String; COLUMNS], lines: &[[String; COLUMNS]], verdicts: &[String]) -> String {
     let width = |column: usize| {
         let cells = lines.iter().chain([head]).map(|line| line[column].chars().count());
         cells.max().unwrap_or_default()
@@ -139,7 +161,7 @@ fn aligned(head: &[String; 8], lines: &[[String; 8]], verdicts: &[String]) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failover::Side;
+    use crate::failover::{Departures, Side};
     use crate::load::ConnectionReport;
 
     fn seen(lost: u64, gap_max: Micros) -> (Promise, Observation) {
@@ -153,6 +175,8 @@ mod tests {
             connections,
             is_answered: true,
             whole_after: Some(2_300_000),
+            has_waited: true,
+            routes: Some(Departures { routes: 6, left: 6, last: Some(41_000) }),
             moves: 3,
             ..Observation::default()
         };
@@ -164,11 +188,19 @@ mod tests {
         let mut rows = vec![seen(4, 35_000)];
         let text = render(&rows);
         let line = text.lines().nth(1).unwrap();
-        for words in
-            ["kill -9 node1", "1 / 35", "4, 4 of 2000", "0 of 900", "2.3 s", "ok: nothing broken"]
-        {
+        for words in [
+            "kill -9 node1",
+            "1 / 35",
+            "4, 4 of 2000",
+            "0 of 900",
+            " 41 ",
+            "2.3 s",
+            "ok: nothing broken",
+        ] {
             assert!(line.contains(words), "{words}: {line}");
         }
+        rows[0].1.routes = Some(Departures { routes: 6, left: 5, last: Some(41_000) });
+        assert!(render(&rows).contains("41, 5 of 6"));
         rows[0].1.connections.broken = 2;
         rows[0].1.connections.causes.insert("reset".into(), 2);
         let text = render(&rows);
@@ -183,7 +215,7 @@ mod tests {
         let text = summary(&rows);
         assert_eq!(text.lines().count(), 3);
         let line = text.lines().nth(1).unwrap();
-        for words in ["(3 runs)", "35 / 90", "12, 12", "2300 / 2300", "3 of 3 kept"] {
+        for words in ["(3 runs)", "35 / 90", "12, 12", "41 / 41", "2300 / 2300", "3 of 3 kept"] {
             assert!(line.contains(words), "{words}: {line}");
         }
     }

@@ -15,7 +15,7 @@ const GAP: u64 = 20_000;
 pub(crate) fn watch(lab: &ClusterLab, observer: &mut Observer) -> Result<()> {
     print_commands(lab)?;
     loop {
-        let seen = observer.observe("watching", SLICE, false, || Ok(()))?;
+        let seen = observer.observe("watching", SLICE, false, None, || Ok(()))?;
         if let Some(line) = line(&seen, observer.open_connections()) {
             println!("{line}");
         }

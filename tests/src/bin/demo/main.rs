@@ -22,7 +22,7 @@ use weir_lab::steering::SwitchKind;
 /// Lets one node after the other fail, under load, and tells what homes saw of it.
 #[derive(Debug, Parser)]
 struct Args {
-    /// The events; without any, all. A wrong name prints those that there are.
+    /// The events, or `all`; without any, those of the demonstration. A wrong name prints those that there are.
     events: Vec<String>,
     /// How often each event happens.
     #[arg(long, default_value_t = 1)]
@@ -36,6 +36,18 @@ struct Args {
     /// Leave out the negative control: the same kill in a cluster without copies, which must break connections.
     #[arg(long)]
     no_control: bool,
+    /// Nodes at the start.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9))]
+    nodes: u8,
+    /// Shards of each node, not counting copies; 8,192 of all nodes are the most that a cluster has. [default: 8 in all]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    shards: Option<u16>,
+    /// Flows that each node's tables have room for, at about 95 bytes each. [default: 100000]
+    #[arg(long, value_name = "FLOWS")]
+    tables: Option<u32>,
+    /// Reserves huge pages for all tables as long as the demonstration runs.
+    #[arg(long)]
+    huge_pages: bool,
     /// Less load and no waiting for connections that are idle for 30 s.
     #[arg(long)]
     short: bool,
@@ -65,6 +77,8 @@ fn run(args: &Args) -> Result<bool> {
     let begun = Instant::now();
     let progress = |text: &str| println!("[{:5.1} s] {text}", begun.elapsed().as_secs_f32());
     let events: Vec<Event> = if args.events.is_empty() {
+        EVENTS.iter().filter(|event| event.is_shown).copied().collect()
+    } else if args.events == ["all"] {
         EVENTS.to_vec()
     } else {
         args.events.iter().map(|name| Event::named(name)).collect::<Result<_>>()?
@@ -88,10 +102,15 @@ fn run(args: &Args) -> Result<bool> {
 }
 
 fn options(args: &Args) -> ClusterOptions {
+    let default = ClusterOptions::default();
     ClusterOptions {
+        nodes: args.nodes,
         switches: if args.frr { SwitchKind::Frr } else { SwitchKind::Bird },
         bfd: Duration::from_millis(args.bfd),
-        ..ClusterOptions::default()
+        shards: args.shards.map_or(default.shards, |shards| shards * u16::from(args.nodes)),
+        flows_max: args.tables.unwrap_or(default.flows_max),
+        has_huge_pages: args.huge_pages,
+        ..default
     }
 }
 

@@ -1,0 +1,61 @@
+//! The public addresses of the cluster's shards: 16 for each of a few shards, one for each of many. Pure.
+
+use std::net::Ipv4Addr;
+
+/// First address of all (RFC 2544).
+const FIRST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
+/// Where all of them lie.
+pub(super) const PUBLIC: &str = "198.18.0.0/15";
+/// Shards that have 16 addresses each. With more it would be memory that nobody uses.
+const LARGE_SHARDS_MAX: u16 = 64;
+
+/// The addresses of shards that are numbered from 1.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PublicSpace {
+    /// How many shards.
+    pub(super) shards: u16,
+}
+
+impl PublicSpace {
+    /// Length of a shard's prefix, in bits.
+    pub(super) fn per_shard(self) -> u8 {
+        if self.shards <= LARGE_SHARDS_MAX { 28 } else { 32 }
+    }
+
+    /// Prefix of shard `number`.
+    pub(super) fn of(self, number: u16) -> String {
+        let first = u32::from(number - 1) << (32 - self.per_shard());
+        format!("{}/{}", address(first), self.per_shard())
+    }
+
+    /// The fewest prefixes that make up all shards, in order: one for each bit of their number.
+    pub(super) fn prefixes(self) -> Vec<String> {
+        let mut first = 0;
+        let bits = (0..u16::BITS).rev().filter(|bit| self.shards >> bit & 1 == 1);
+        let prefix = |bit| {
+            let text = format!("{}/{}", address(first), u32::from(self.per_shard()) - bit);
+            first += 1_u32 << (bit + 32 - u32::from(self.per_shard()));
+            text
+        };
+        bits.map(prefix).collect()
+    }
+}
+
+fn address(position: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(FIRST.to_bits() + position)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_of_any_number_of_shards_lie_side_by_side() {
+        assert_eq!(PublicSpace { shards: 8 }.prefixes(), ["198.18.0.0/25"]);
+        assert_eq!(PublicSpace { shards: 8 }.of(3), "198.18.0.32/28");
+        assert_eq!(PublicSpace { shards: 3 }.prefixes(), ["198.18.0.0/27", "198.18.0.32/28"]);
+        let many = PublicSpace { shards: 300 };
+        assert_eq!(many.prefixes()[..2], ["198.18.0.0/24", "198.18.1.0/27"]);
+        assert_eq!(many.of(300), "198.18.1.43/32");
+    }
+}
