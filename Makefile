@@ -8,7 +8,8 @@ SHELL := /bin/bash
 help:
 	@echo 'make demo    a cluster under load loses its nodes, and a table tells what homes saw (KEEP=1 leaves it running)'
 	@echo 'make demo-single   homes, one weir node and an internet with real servers (KEEP=1 leaves them running)'
-	@echo 'make failover      some faults many times: RUNS=5 EVENTS="kill silence" FRR=1'
+	@echo 'make failover      some faults many times: RUNS=5 EVENTS="kill silence" FRR=1; SHARDS=1000 a node, NODES=3,'
+	@echo '                   TABLES=22000000 flows a node, HUGE=1 on huge pages (docs/failover.md)'
 	@echo 'make test    every test: unit, property, differential, fuzz, end to end in namespaces'
 	@echo 'make gate    instructions per packet, counted by valgrind, and their limits'
 	@echo 'make bench   packets per second beside raw DPDK forwarding and Linux NAT (SHORT=1: under five minutes; ONLY=name,...)'
@@ -31,7 +32,9 @@ demo-single: build
 	@target/release/demo_single
 
 failover: build
-	@target/release/demo $(EVENTS) --runs $(or $(RUNS),3) --no-control $(if $(FRR),--frr)
+	@target/release/demo $(EVENTS) --runs $(or $(RUNS),3) --no-control $(if $(FRR),--frr) \
+	  $(if $(NODES),--nodes $(NODES)) $(if $(SHARDS),--shards $(SHARDS)) \
+	  $(if $(TABLES),--tables $(TABLES)) $(if $(HUGE),--huge-pages) $(if $(LOGS),--logs)
 
 test: deps
 	$(CARGO) build --locked -p weir
