@@ -6,6 +6,7 @@
 //!                                          --> observation --> promise kept? --> table, timeline
 //! ```
 
+mod act;
 mod event;
 mod observation;
 mod observer;

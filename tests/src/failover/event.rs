@@ -1,31 +1,21 @@
 //! What is done to a cluster, and what homes may see of it.
 
-use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use nix::sys::signal::Signal;
+use anyhow::{Context, Result};
 
+use super::act;
 use super::observation::Observation;
 use super::observer::Observer;
 use super::promise::Promise;
 use crate::cluster::ClusterLab;
-use crate::steering::Network;
 
 /// Longer than the lease of a node in etcd: only then a node that says nothing is missed there.
 const LEASE: Duration = Duration::from_secs(15);
 const SHORT: Duration = Duration::from_secs(6);
-/// How long a node goes without etcd, and everybody without etcd.
-const WITHOUT_STORE: Duration = Duration::from_secs(60);
-const STORE_DOWN: Duration = Duration::from_secs(20);
 /// How long etcd is lost before a node is, and after.
 const BEFORE_KILL: Duration = Duration::from_secs(20);
 const AFTER_KILL: Duration = Duration::from_secs(40);
-/// How long a thread stands still, unless its guard ends it.
-const STUCK: Duration = Duration::from_secs(10);
-/// Times that a link goes down, and the time between two changes.
-const FLAPS: usize = 5;
-const FLAP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Something that happens to a cluster, in one moment or several.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +63,7 @@ const fn then(
 }
 
 impl Moment {
-    const fn without_store(self) -> Self {
+    const fn copies_later(self) -> Self {
         Self { ends_whole: false, ..self }
     }
 }
@@ -90,86 +80,89 @@ use Promise::{NothingBroken, NothingLost};
 
 /// Every event, in an order in which each leaves the cluster whole for the next.
 pub const EVENTS: &[Event] = &[
-    shown("nothing", &[moment("nothing", NothingLost, SHORT, nothing)]),
+    shown("nothing", &[moment("nothing", NothingLost, SHORT, act::nothing)]),
     shown(
         "drain",
         &[
-            moment("drain {}", NothingLost, SHORT, drain),
-            then("undrain {}, rebalance", NothingLost, SHORT, undrain),
+            moment("drain {}", NothingLost, SHORT, act::drain),
+            then("undrain {}, rebalance", NothingLost, SHORT, act::undrain),
         ],
     ),
-    shown("kill", &[moment("kill -9 {}", NothingBroken, LEASE, kill)]),
+    shown("kill", &[moment("kill -9 {}", NothingBroken, LEASE, act::kill)]),
     shown(
         "silence",
         &[
-            moment("{} drops all frames", NothingBroken, LEASE, silence),
-            then("{} is heard again", NothingBroken, LEASE, heard),
+            moment("{} drops all frames", NothingBroken, LEASE, act::silence),
+            then("{} is heard again", NothingBroken, LEASE, act::heard),
         ],
     ),
-    shown("stop", &[moment("SIGSTOP {}", NothingBroken, LEASE, stop)]),
-    shown("stuck", &[moment("worker of {} stands still", NothingBroken, LEASE, stuck)]),
+    shown("stop", &[moment("SIGSTOP {}", NothingBroken, LEASE, act::stop)]),
+    shown("stuck", &[moment("worker of {} stands still", NothingBroken, LEASE, act::stuck)]),
     shown(
         "cut",
         &[
-            moment("access link of {} down", NothingBroken, LEASE, cut),
-            then("access link of {} up", NothingBroken, LEASE, uncut),
+            moment("access link of {} down", NothingBroken, LEASE, act::cut),
+            then("access link of {} up", NothingBroken, LEASE, act::uncut),
         ],
     ),
     asked(
         "cut-internet",
         &[
-            moment("internet link of {} down", NothingBroken, LEASE, cut_internet),
-            then("internet link of {} up", NothingBroken, LEASE, uncut_internet),
+            moment("internet link of {} down", NothingBroken, LEASE, act::cut_internet),
+            then("internet link of {} up", NothingBroken, LEASE, act::uncut_internet),
         ],
     ),
     asked(
         "one-way",
         &[
-            moment("nothing from {} on access", NothingBroken, LEASE, lose_access),
-            then("{} is heard again on access", NothingBroken, LEASE, regain_access),
+            moment("nothing from {} on access", NothingBroken, LEASE, act::lose_access),
+            then("{} is heard again on access", NothingBroken, LEASE, act::regain_access),
         ],
     ),
     asked(
         "one-way-internet",
         &[
-            moment("nothing from {} on internet", NothingBroken, LEASE, lose_internet),
-            then("{} is heard again on internet", NothingBroken, LEASE, regain_internet),
+            moment("nothing from {} on internet", NothingBroken, LEASE, act::lose_internet),
+            then("{} is heard again on internet", NothingBroken, LEASE, act::regain_internet),
         ],
     ),
-    asked("flap", &[moment("link of {} flaps", NothingBroken, LEASE, flap)]),
-    asked("etcd-cut", &[moment("{} without etcd for 60 s", NothingLost, SHORT, without_store)]),
-    shown("etcd-kill", &[moment("etcd killed for 20 s", NothingLost, LEASE, store_killed)]),
+    asked("flap", &[moment("link of {} flaps", NothingBroken, LEASE, act::flap)]),
+    asked(
+        "etcd-cut",
+        &[moment("{} without etcd for 60 s", NothingLost, SHORT, act::without_store)],
+    ),
+    shown("etcd-kill", &[moment("etcd killed for 20 s", NothingLost, LEASE, act::store_killed)]),
     asked(
         "etcd-lost",
         &[
-            moment("etcd killed", NothingLost, BEFORE_KILL, lose_store).without_store(),
-            then("kill -9 {} without etcd", NothingBroken, AFTER_KILL, kill).without_store(),
-            then("etcd is back", NothingBroken, LEASE, regain_store),
+            moment("etcd killed", NothingLost, BEFORE_KILL, act::lose_store).copies_later(),
+            then("kill -9 {} without etcd", NothingBroken, AFTER_KILL, act::kill).copies_later(),
+            then("etcd is back", NothingBroken, LEASE, act::regain_store),
         ],
     ),
     asked(
         "swap",
         &[
-            moment("kill -9 {}, replicas serve", NothingBroken, LEASE, kill),
-            then("rebalance: {} serves again", NothingLost, SHORT, rebalance),
+            moment("kill -9 {}, replicas serve", NothingBroken, LEASE, act::kill),
+            then("rebalance: {} serves again", NothingLost, SHORT, act::rebalance),
         ],
     ),
-    shown("term", &[moment("SIGTERM {}, restart", NothingLost, LEASE, terminate)]),
+    shown("term", &[moment("SIGTERM {}, restart", NothingLost, LEASE, act::terminate)]),
     shown(
         "second",
         &[
-            moment("kill -9 {}, for good", NothingBroken, LEASE, kill_for_good),
-            moment("kill -9 {}, the second", NothingBroken, LEASE, kill),
+            moment("kill -9 {}, for good", NothingBroken, LEASE, act::kill_for_good),
+            moment("kill -9 {}, the second", NothingBroken, LEASE, act::kill),
         ],
     ),
-    shown("add", &[moment("one more node", NothingLost, LEASE, add)]),
+    shown("add", &[moment("one more node", NothingLost, LEASE, act::add)]),
 ];
 
 /// The negative control, for a node or cluster without copies.
 pub const CONTROL: Event = Event {
     name: "control",
     is_shown: true,
-    moments: &[moment("kill -9 {}, no copies", Promise::Broken, LEASE, kill)],
+    moments: &[moment("kill -9 {}, no copies", Promise::Broken, LEASE, act::kill)],
 };
 
 impl Event {
@@ -219,134 +212,6 @@ fn busiest(lab: &ClusterLab) -> Result<u8> {
     let map = reader.read()?;
     let nodes = lab.nodes.iter().max_by_key(|node| map.primaries(&node.name()));
     Ok(nodes.context("no nodes")?.number)
-}
-
-fn nothing(_: &mut ClusterLab, _: u8) -> Result<()> {
-    Ok(())
-}
-
-fn operate(lab: &ClusterLab, args: &[&str]) -> Result<()> {
-    lab.control()?.weir(args)?.success()?;
-    Ok(())
-}
-
-fn drain(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    operate(lab, &["drain", &format!("node{victim}"), "--wait"])
-}
-
-fn undrain(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    operate(lab, &["undrain", &format!("node{victim}")])?;
-    rebalance(lab, victim)
-}
-
-/// The supervisor starts it again at once.
-fn kill(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    lab.node(victim)?.weir.signal(Signal::SIGKILL)
-}
-
-fn kill_for_good(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    lab.node(victim)?.weir.end(Signal::SIGKILL)
-}
-
-fn silence(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    lab.network.silence(victim, true)
-}
-
-fn heard(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    lab.network.silence(victim, false)
-}
-
-/// Its guard finds it silent and ends it; the supervisor starts it again.
-fn stop(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    lab.node(victim)?.weir.signal(Signal::SIGSTOP)
-}
-
-fn cut(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    lab.network.cut_worker(victim, Network::Access, true)
-}
-
-fn uncut(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    lab.network.cut_worker(victim, Network::Access, false)
-}
-
-fn cut_internet(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    lab.network.cut_worker(victim, Network::Internet, true)
-}
-
-fn uncut_internet(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    lab.network.cut_worker(victim, Network::Internet, false)
-}
-
-fn lose_access(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    lab.network.lose_from_worker(victim, Network::Access, true)
-}
-
-fn regain_access(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    lab.network.lose_from_worker(victim, Network::Access, false)
-}
-
-fn lose_internet(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    lab.network.lose_from_worker(victim, Network::Internet, true)
-}
-
-fn regain_internet(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    lab.network.lose_from_worker(victim, Network::Internet, false)
-}
-
-/// Its guard finds the worker silent and ends the process; the supervisor starts it again.
-fn stuck(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    let has_ended = lab.node(victim)?.hold_worker(STUCK)?;
-    ensure!(has_ended, "a worker stood still for {STUCK:?} and was not fenced");
-    Ok(())
-}
-
-fn rebalance(lab: &mut ClusterLab, _: u8) -> Result<()> {
-    operate(lab, &["rebalance"])
-}
-
-fn lose_store(lab: &mut ClusterLab, _: u8) -> Result<()> {
-    lab.control()?.kill_store()
-}
-
-fn regain_store(lab: &mut ClusterLab, _: u8) -> Result<()> {
-    lab.control()?.restart_store()
-}
-
-fn flap(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    for _ in 0..FLAPS {
-        cut(lab, victim)?;
-        thread::sleep(FLAP_INTERVAL);
-        uncut(lab, victim)?;
-        thread::sleep(FLAP_INTERVAL);
-    }
-    Ok(())
-}
-
-fn without_store(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    lab.network.cut_management(victim, true)?;
-    thread::sleep(WITHOUT_STORE);
-    lab.network.cut_management(victim, false)
-}
-
-fn store_killed(lab: &mut ClusterLab, _: u8) -> Result<()> {
-    let control = lab.control()?;
-    control.kill_store()?;
-    thread::sleep(STORE_DOWN);
-    control.restart_store()
-}
-
-fn terminate(lab: &mut ClusterLab, victim: u8) -> Result<()> {
-    let weir = &lab.node(victim)?.weir;
-    weir.end(Signal::SIGTERM)?;
-    weir.resume()
-}
-
-fn add(lab: &mut ClusterLab, _: u8) -> Result<()> {
-    lab.add_node()?;
-    let node = lab.nodes.last().context("no nodes")?;
-    node.wait_ready(0)?;
-    node.wait_sessions()?;
-    rebalance(lab, 0)
 }
 
 #[cfg(test)]

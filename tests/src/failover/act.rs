@@ -1,0 +1,147 @@
+//! The acts of the events: each is done to a cluster and the number of a node.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+
+use crate::cluster::ClusterLab;
+use crate::steering::Network;
+
+/// How long a node goes without etcd, and everybody without etcd.
+const WITHOUT_STORE: Duration = Duration::from_secs(60);
+const STORE_DOWN: Duration = Duration::from_secs(20);
+/// How long a thread stands still, unless its guard ends it.
+const STUCK: Duration = Duration::from_secs(10);
+/// Times that a link goes down, and the time between two changes.
+const FLAPS: usize = 5;
+const FLAP_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(super) fn nothing(_: &mut ClusterLab, _: u8) -> Result<()> {
+    Ok(())
+}
+
+fn operate(lab: &ClusterLab, args: &[&str]) -> Result<()> {
+    lab.control()?.weir(args)?.success()?;
+    Ok(())
+}
+
+pub(super) fn drain(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    operate(lab, &["drain", &format!("node{victim}"), "--wait"])
+}
+
+pub(super) fn undrain(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    operate(lab, &["undrain", &format!("node{victim}")])?;
+    rebalance(lab, victim)
+}
+
+/// The supervisor starts it again at once.
+pub(super) fn kill(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.node(victim)?.weir.signal(Signal::SIGKILL)
+}
+
+pub(super) fn kill_for_good(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.node(victim)?.weir.end(Signal::SIGKILL)
+}
+
+pub(super) fn silence(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.silence(victim, true)
+}
+
+pub(super) fn heard(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.silence(victim, false)
+}
+
+/// Its guard finds it silent and ends it; the supervisor starts it again.
+pub(super) fn stop(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.node(victim)?.weir.signal(Signal::SIGSTOP)
+}
+
+pub(super) fn cut(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.cut_worker(victim, Network::Access, true)
+}
+
+pub(super) fn uncut(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.cut_worker(victim, Network::Access, false)
+}
+
+pub(super) fn cut_internet(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.cut_worker(victim, Network::Internet, true)
+}
+
+pub(super) fn uncut_internet(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.cut_worker(victim, Network::Internet, false)
+}
+
+pub(super) fn lose_access(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.lose_from_worker(victim, Network::Access, true)
+}
+
+pub(super) fn regain_access(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.lose_from_worker(victim, Network::Access, false)
+}
+
+pub(super) fn lose_internet(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.lose_from_worker(victim, Network::Internet, true)
+}
+
+pub(super) fn regain_internet(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.lose_from_worker(victim, Network::Internet, false)
+}
+
+/// Its guard finds the worker silent and ends the process; the supervisor starts it again.
+pub(super) fn stuck(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    let has_ended = lab.node(victim)?.hold_worker(STUCK)?;
+    ensure!(has_ended, "a worker stood still for {STUCK:?} and was not fenced");
+    Ok(())
+}
+
+pub(super) fn rebalance(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    operate(lab, &["rebalance"])
+}
+
+pub(super) fn lose_store(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    lab.control()?.kill_store()
+}
+
+pub(super) fn regain_store(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    lab.control()?.restart_store()
+}
+
+pub(super) fn flap(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    for _ in 0..FLAPS {
+        cut(lab, victim)?;
+        thread::sleep(FLAP_INTERVAL);
+        uncut(lab, victim)?;
+        thread::sleep(FLAP_INTERVAL);
+    }
+    Ok(())
+}
+
+pub(super) fn without_store(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.network.cut_management(victim, true)?;
+    thread::sleep(WITHOUT_STORE);
+    lab.network.cut_management(victim, false)
+}
+
+pub(super) fn store_killed(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    let control = lab.control()?;
+    control.kill_store()?;
+    thread::sleep(STORE_DOWN);
+    control.restart_store()
+}
+
+pub(super) fn terminate(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    let weir = &lab.node(victim)?.weir;
+    weir.end(Signal::SIGTERM)?;
+    weir.resume()
+}
+
+pub(super) fn add(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    lab.add_node()?;
+    let node = lab.nodes.last().context("no nodes")?;
+    node.wait_ready(0)?;
+    node.wait_sessions()?;
+    rebalance(lab, 0)
+}
