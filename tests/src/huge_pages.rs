@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
+const COMPACT: &str = "/proc/sys/vm/compact_memory";
 
 /// A reservation; dropping it restores what was there before.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ impl HugePages {
 
     fn reserve_in(file: &Path, pages: u64) -> Result<Self> {
         let before = read(file)?;
+        // Free memory that lies in pieces is put together; a kernel that cannot do so may still have enough.
+        let _ = fs::write(COMPACT, "1");
         // From here on dropped, and so restored, whatever fails.
         let reserved = Self { file: file.to_owned(), before };
         fs::write(file, (before + pages).to_string())

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddrV4;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -19,8 +20,11 @@ use crate::load::{Clock, Connections, Mixture, ProbePlan, Probes};
 use crate::services::SERVER;
 use crate::steering::{Network, Switch, SwitchKind};
 
-/// Time until every shard has all its copies.
+/// Time until every shard has all its copies, and for each shard beside.
 const WHOLE_DEADLINE: Duration = Duration::from_secs(120);
+const SHARD_DEADLINE: Duration = Duration::from_millis(50);
+/// Part of the time that looking at the map may take: a large one takes long.
+const LOOKING_PART: u32 = 10;
 const TCP: SocketAddrV4 = SocketAddrV4::new(SERVER, 7100);
 const UDP: SocketAddrV4 = SocketAddrV4::new(SERVER, 7200);
 
@@ -196,10 +200,13 @@ impl ClusterLab {
     pub fn wait_whole(&self) -> Result<()> {
         let Some(reader) = &self.map else { return Ok(()) };
         let mut last = None;
-        let whole = wait_for("map with all copies", WHOLE_DEADLINE, || {
+        let shards = self.options.shards;
+        let deadline = WHOLE_DEADLINE + SHARD_DEADLINE * u32::from(shards);
+        let whole = wait_for("map with all copies", deadline, || {
+            let begun = Instant::now();
             let map = reader.read();
-            let is_whole =
-                map.as_ref().is_ok_and(|map| map.is_whole(usize::from(self.options.shards)));
+            thread::sleep(begun.elapsed() * (LOOKING_PART - 1));
+            let is_whole = map.as_ref().is_ok_and(|map| map.is_whole(usize::from(shards)));
             last = Some(map);
             is_whole.then_some(())
         });
