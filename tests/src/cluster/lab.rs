@@ -62,6 +62,11 @@ impl ClusterOptions {
             has_huge_pages: self.has_huge_pages,
         }
     }
+
+    /// Time that every shard has to get all its copies, from nothing or after a fault.
+    pub fn whole_deadline(&self) -> Duration {
+        WHOLE_DEADLINE + SHARD_DEADLINE * u32::from(self.shards)
+    }
 }
 
 impl Default for ClusterOptions {
@@ -201,8 +206,7 @@ impl ClusterLab {
         let Some(reader) = &self.map else { return Ok(()) };
         let mut last = None;
         let shards = self.options.shards;
-        let deadline = WHOLE_DEADLINE + SHARD_DEADLINE * u32::from(shards);
-        let whole = wait_for("map with all copies", deadline, || {
+        let whole = wait_for("map with all copies", self.options.whole_deadline(), || {
             let begun = Instant::now();
             let map = reader.read();
             thread::sleep(begun.elapsed() * (LOOKING_PART - 1));

@@ -26,8 +26,6 @@ const SAMPLE_PAUSE: u32 = 9;
 const SAMPLE_PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Time that packets have to arrive before they count as lost.
 const LATE: Duration = Duration::from_millis(1_500);
-/// Time until every shard has its copies again.
-const WHOLE_DEADLINE: Duration = Duration::from_secs(120);
 
 /// The load, and how long it is watched.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +71,8 @@ impl Pace {
 pub struct Observer {
     clock: Clock,
     pace: Pace,
+    /// Time until every shard has its copies again.
+    whole_deadline: Duration,
     connections: Connections,
     probes: Probes,
     watch: Option<Watch>,
@@ -103,7 +103,18 @@ impl Observer {
         let routes = routes.collect::<Result<_>>()?;
         let covered = clock.now();
         let timeline = Timeline::default();
-        Ok(Self { clock, pace, connections, probes, watch, routes, timeline, covered })
+        let whole_deadline = lab.options.whole_deadline();
+        Ok(Self {
+            whole_deadline,
+            clock,
+            pace,
+            connections,
+            probes,
+            watch,
+            routes,
+            timeline,
+            covered,
+        })
     }
 
     /// Connections that are open now.
@@ -179,7 +190,7 @@ impl Observer {
         let left = (fault + settle.as_micros() as Micros).saturating_sub(self.clock.now());
         thread::sleep(Duration::from_micros(left));
         if let (Some(watch), true) = (&self.watch, until_whole) {
-            let _ = wait_for("all copies", WHOLE_DEADLINE, || watch.is_whole().then_some(()));
+            let _ = wait_for("all copies", self.whole_deadline, || watch.is_whole().then_some(()));
         }
     }
 
