@@ -17,8 +17,8 @@ use crate::steering::{Network, with_bfd};
 use crate::weir;
 
 const SESSION_DEADLINE: Duration = Duration::from_secs(30);
-/// Time a node has to say `ready`.
-const READY_DEADLINE: Duration = Duration::from_secs(60);
+/// Time a node has to say `ready`: it makes its tables first, which may be large.
+const READY_DEADLINE: Duration = Duration::from_secs(180);
 const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A node of the cluster.
