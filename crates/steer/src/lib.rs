@@ -10,7 +10,7 @@
 //! - [`wanted`] says which routes there shall be, [`difference`](difference::difference) in which steps;
 //! - the [`Guard`] has them set by the guard process ([`guard`]), which withdraws them when its node ends or a worker
 //!   is silent;
-//! - [`dump`] and [`bird::exported`] read back what became of them.
+//! - [`dump`] and [`bird::exported`] read back what became of them, [`comparison`] puts it beside what was wanted.
 //!
 //! Metrics are plain numbers here: what they mean is the roles' affair. weir speaks no BGP: `packaging/bird` does.
 
@@ -26,6 +26,7 @@ mod shared_words;
 mod watchdog;
 
 pub mod bird;
+pub mod comparison;
 pub mod difference;
 pub mod guard;
 pub mod wanted;

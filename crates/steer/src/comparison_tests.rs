@@ -1,0 +1,131 @@
+//! Lines as an operator would draw them, and for any routes: each stands in one line, and none is forgotten.
+
+use super::*;
+
+const SIDE: Side = Side::Internet;
+
+fn prefix(number: u8) -> Ipv4Net {
+    Ipv4Net::new(Ipv4Addr::new(203, 0, 113, 16 * number), 28).unwrap()
+}
+
+fn hop(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 10, 0, number)
+}
+
+fn wanted(number: u8, next_hop: u8, metric: u32) -> Route {
+    Route { side: SIDE, prefix: prefix(number), metric, next_hop: hop(next_hop) }
+}
+
+fn kernel(number: u8, next_hop: u8, metric: u32) -> KernelRoute {
+    let next_hop = Some(hop(next_hop));
+    KernelRoute { prefix: prefix(number), metric, next_hop, interface: Some(5) }
+}
+
+fn exported(number: u8, next_hop: u8, metric: u32) -> ExportedRoute {
+    let next_hop = Some(hop(next_hop));
+    ExportedRoute { prefix: prefix(number), med: Some(metric), next_hop }
+}
+
+fn found(
+    wanted: &[Route],
+    kernel: &[KernelRoute],
+    exported: Option<&[ExportedRoute]>,
+) -> Vec<(Ipv4Net, Vec<Difference>)> {
+    let lines = compare(wanted, SideRoutes { side: SIDE, kernel, exported });
+    lines.into_iter().map(|line| (line.prefix, line.differences)).collect()
+}
+
+#[test]
+fn what_is_as_wanted_has_no_difference() {
+    let routes = [wanted(0, 10, 7), wanted(1, 11, 8)];
+    let (in_kernel, out) =
+        ([kernel(0, 10, 7), kernel(1, 11, 8)], [exported(0, 10, 7), exported(1, 11, 8)]);
+    let lines =
+        compare(&routes, SideRoutes { side: SIDE, kernel: &in_kernel, exported: Some(&out) });
+    assert_eq!(lines.len(), 2);
+    for (line, route) in lines.iter().zip(routes) {
+        assert_eq!((line.wanted, line.differences.len()), (Some(route), 0), "{line:?}");
+        assert_eq!((line.kernel, line.exported), (line.expected(), line.expected()));
+    }
+    // What the other side's switch is to learn is no affair of this one.
+    let access = SideRoutes { side: Side::Access, kernel: &[], exported: Some(&[]) };
+    assert_eq!(compare(&routes, access), []);
+}
+
+#[test]
+fn every_way_to_differ_has_its_words() {
+    use Difference::*;
+    let missing = found(&[wanted(0, 10, 7)], &[], Some(&[]));
+    assert_eq!(missing, [(prefix(0), vec![MissingInKernel, NotExported])]);
+    let unexported = found(&[wanted(0, 10, 7)], &[kernel(0, 10, 7)], Some(&[]));
+    assert_eq!(unexported, [(prefix(0), vec![NotExported])]);
+    let stale = found(&[wanted(0, 10, 7)], &[kernel(0, 10, 9)], Some(&[exported(0, 10, 9)]));
+    assert_eq!(stale, [(prefix(0), vec![KernelMetric, ExportedMetric])]);
+    let elsewhere = found(&[wanted(0, 10, 7)], &[kernel(0, 11, 7)], Some(&[exported(0, 12, 7)]));
+    assert_eq!(elsewhere, [(prefix(0), vec![KernelNextHop, ExportedNextHop])]);
+    let unwanted = found(&[], &[kernel(0, 10, 7)], Some(&[exported(0, 10, 7), exported(1, 9, 1)]));
+    assert_eq!(unwanted, [(prefix(0), vec![NotWanted]), (prefix(1), vec![NotWanted])]);
+    let without_med = ExportedRoute { med: None, ..exported(0, 10, 7) };
+    let unmarked = found(&[wanted(0, 10, 7)], &[kernel(0, 10, 7)], Some(&[without_med]));
+    assert_eq!(unmarked, [(prefix(0), vec![ExportedMetric])]);
+}
+
+#[test]
+fn a_bird_that_does_not_tell_is_no_difference() {
+    assert_eq!(found(&[wanted(0, 10, 7)], &[kernel(0, 10, 7)], None), [(prefix(0), vec![])]);
+}
+
+#[test]
+fn the_routes_of_two_workers_to_one_prefix_are_not_mixed_up() {
+    // One worker hands the shard to another of the same node: BGP tells the better route only.
+    let both = [wanted(0, 10, 7), wanted(0, 11, 20)];
+    let in_kernel = [kernel(0, 11, 20), kernel(0, 10, 7)];
+    let better = found(&both, &in_kernel, Some(&[exported(0, 10, 7)]));
+    assert_eq!(better, [(prefix(0), vec![]), (prefix(0), vec![])]);
+    // The worse one alone means that the better one got lost.
+    let worse = found(&both, &in_kernel, Some(&[exported(0, 11, 20)]));
+    assert_eq!(worse, [(prefix(0), vec![Difference::NotExported]), (prefix(0), vec![])]);
+    // A leftover of one worker's stands beside what is wanted of the other.
+    let leftover = found(&both[1..], &in_kernel, Some(&[exported(0, 10, 7)]));
+    assert_eq!(leftover.len(), 2);
+    assert_eq!(leftover[1].1, [Difference::NotWanted]);
+}
+
+#[test]
+fn each_route_stands_in_one_line() {
+    type Numbers = Vec<(u8, u8, u8)>;
+    bolero::check!().with_type::<(Numbers, Numbers, Numbers)>().for_each(|(ours, theirs, out)| {
+        let small = |(number, next_hop, metric): &(u8, u8, u8)| {
+            (number % 4, next_hop % 3, u32::from(metric % 3))
+        };
+        let mut routes: Vec<Route> =
+            ours.iter().map(small).map(|(n, h, m)| wanted(n, h, m)).collect();
+        // The kernel, and so the list, has one next hop for a prefix and metric.
+        routes.sort_unstable();
+        routes.dedup_by_key(|route| route.key());
+        let in_kernel: Vec<_> = theirs.iter().map(small).map(|(n, h, m)| kernel(n, h, m)).collect();
+        let told: Vec<_> = out.iter().map(small).map(|(n, h, m)| exported(n, h, m)).collect();
+        let seen = SideRoutes { side: SIDE, kernel: &in_kernel, exported: Some(&told) };
+        let lines = compare(&routes, seen);
+
+        let counts = |is_there: fn(&Line) -> bool| lines.iter().filter(|it| is_there(it)).count();
+        assert_eq!(counts(|line| line.wanted.is_some()), routes.len());
+        assert_eq!(counts(|line| line.kernel.is_some()), in_kernel.len());
+        assert_eq!(counts(|line| line.exported.is_some()), told.len());
+        for line in &lines {
+            let is_unwanted = line.differences.contains(&Difference::NotWanted);
+            assert_eq!(is_unwanted, line.wanted.is_none(), "{line:?}");
+            let is_missing = line.differences.contains(&Difference::MissingInKernel);
+            assert_eq!(is_missing, line.wanted.is_some() && line.kernel.is_none(), "{line:?}");
+        }
+        // What the kernel has as wanted is found so, whatever else it has.
+        for route in &routes {
+            let is_there = in_kernel.iter().any(|it| {
+                (it.prefix, it.metric, it.next_hop)
+                    == (route.prefix, route.metric, Some(route.next_hop))
+            });
+            let line = lines.iter().find(|line| line.wanted == Some(*route)).unwrap();
+            assert_eq!(is_there, line.kernel == line.expected(), "{line:?}");
+        }
+    });
+}
