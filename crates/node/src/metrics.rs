@@ -303,6 +303,8 @@ fn logs(family: &mut Family<'_, '_>, node: &Node) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::sample_node::sample_node;
 
@@ -358,5 +360,49 @@ mod tests {
             let line = format!("weir_drops_total{{worker=\"0\",reason=\"{}\"}} 0", reason.name());
             assert!(text.lines().any(|found| found == line), "{line}");
         }
+    }
+
+    /// As they are written: families of the text, by the names that their series have.
+    fn families(text: &str) -> BTreeSet<String> {
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+        types
+            .map(|(name, kind)| match kind {
+                "counter" => format!("{name}_total"),
+                "info" => format!("{name}_info"),
+                _ => name.to_owned(),
+            })
+            .collect()
+    }
+
+    /// Every name of a metric in a document, without what a histogram adds.
+    fn named(document: &str) -> BTreeSet<String> {
+        let words = document.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        let plain = |name: &str| {
+            let ends = ["_bucket", "_count", "_sum"];
+            ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name).to_owned()
+        };
+        words.filter(|word| word.starts_with("weir_")).map(plain).collect()
+    }
+
+    #[test]
+    fn the_operators_guide_has_a_row_for_every_metric_and_names_no_other() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+        let guide = std::fs::read_to_string(path).unwrap();
+        let (node, _mailbox) = sample_node();
+        let of_node = families(&text(&node));
+        node.member.set(Arc::default()).unwrap();
+        let all = families(&text(&node));
+        assert!(of_node.len() > 25 && all.len() > of_node.len() + 20, "{all:?}");
+
+        let cells = guide.lines().filter_map(|line| {
+            line.strip_prefix("| `weir_").and_then(|row| row.split(" | ").next())
+        });
+        let rows: BTreeSet<String> =
+            cells.flat_map(|cell| named(&format!("weir_{cell}"))).collect();
+        let missing: Vec<_> = all.difference(&rows).collect();
+        assert!(missing.is_empty(), "metrics without a row in docs/operations.md: {missing:?}");
+        let named = named(&guide);
+        let unknown: Vec<_> = named.difference(&all).collect();
+        assert!(unknown.is_empty(), "docs/operations.md names what no node has: {unknown:?}");
     }
 }
