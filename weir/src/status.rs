@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use weir_node::api::{SideStatus, Status, Verdict, WorkerStatus};
+use weir_node::api::{MembershipStatus, SideStatus, Status, Verdict, WorkerStatus};
 use weir_node::client::ClientError;
 
 use crate::node_socket::NodeSocket;
@@ -13,6 +13,9 @@ use crate::table::{Align, Table};
 ///
 /// OK: everything forwards. DEGRADED: packets are forwarded, something needs a look. DOWN: nothing
 /// forwards, or no node runs. The exit code is 0, 1 or 2 accordingly.
+///
+/// A node of a cluster also judges its part in it: OK, or AT RISK when the next failure could end
+/// flows or the node stands apart, which makes it DEGRADED.
 ///
 ///   weir status
 ///   weir status --json | jq .workers[0].flows
@@ -62,6 +65,10 @@ fn print(status: &Status) -> io::Result<()> {
         writeln!(out, "  - {reason}")?;
     }
     writeln!(out)?;
+    if let Some(membership) = &status.membership {
+        print_membership(membership, &mut out)?;
+        writeln!(out)?;
+    }
     let mut table = Table::new(&[
         ("worker", Align::Right),
         ("core", Align::Right),
@@ -94,6 +101,37 @@ fn print(status: &Status) -> io::Result<()> {
         table.row(side_row(worker.worker, "internet", &worker.internet));
     }
     table.print(&mut out)
+}
+
+fn print_membership(membership: &MembershipStatus, out: &mut impl Write) -> io::Result<()> {
+    let verdict = match membership.risks.as_slice() {
+        [] => "OK".to_owned(),
+        risks => format!("AT RISK: {}", risks.join("; ")),
+    };
+    writeln!(out, "cluster {}: {verdict}", membership.cluster)?;
+    let mut table = Table::new(&[
+        ("registered", Align::Left),
+        ("etcd silent", Align::Right),
+        ("map", Align::Left),
+        ("shards", Align::Left),
+        ("copies missing", Align::Right),
+        ("awaited here", Align::Right),
+        ("peers silent", Align::Right),
+        ("routes not set", Align::Right),
+    ]);
+    let shards: Vec<String> =
+        membership.shards.iter().map(|(role, count)| format!("{count} {role}")).collect();
+    table.row(vec![
+        if membership.is_registered { "yes" } else { "NO" }.into(),
+        format!("{:.1} s", membership.etcd_silent_ms as f64 / 1e3),
+        if membership.is_map_fresh { "fresh" } else { "STALE" }.into(),
+        if shards.is_empty() { "-".into() } else { shards.join(", ") },
+        membership.copies_missing.to_string(),
+        membership.copies_awaited.to_string(),
+        format!("{} of {}", membership.peers_silent, membership.peers),
+        format!("{} of {}", membership.routes_not_set, membership.routes),
+    ]);
+    table.print(out)
 }
 
 fn headline(status: &Status) -> String {
@@ -132,4 +170,39 @@ fn side_row(worker: usize, name: &str, side: &SideStatus) -> Vec<String> {
         side.tx_dropped_total.to_string(),
         side.device.clone(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(risks: &[&str]) -> String {
+        let membership = MembershipStatus {
+            cluster: "north".into(),
+            risks: risks.iter().map(|&risk| risk.into()).collect(),
+            is_registered: risks.is_empty(),
+            etcd_silent_ms: 250,
+            is_map_fresh: true,
+            shards: vec![("primary".into(), 3), ("synced".into(), 2)],
+            copies_missing: 1,
+            copies_awaited: 4,
+            peers: 2,
+            routes: 10,
+            ..MembershipStatus::default()
+        };
+        let mut text = Vec::new();
+        print_membership(&membership, &mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn a_member_has_one_verdict_and_its_numbers() {
+        let expected = "cluster north: OK\n\
+            registered  etcd silent  map    shards               copies missing  awaited here  peers silent  routes not set\n\
+            yes               0.2 s  fresh  3 primary, 2 synced               1             4        0 of 2         0 of 10\n";
+        assert_eq!(printed(&[]), expected);
+        let at_risk = printed(&["not registered", "etcd is silent"]);
+        assert!(at_risk.starts_with("cluster north: AT RISK: not registered; etcd is silent\n"));
+        assert!(at_risk.contains("\nNO "), "{at_risk}");
+    }
 }

@@ -58,6 +58,32 @@ pub struct Status {
     /// Path of the block log, when there is one.
     pub block_log: Option<String>,
     pub workers: Vec<WorkerStatus>,
+    /// Its part in its cluster; none on a node of its own.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub membership: Option<MembershipStatus>,
+}
+
+/// A node's part in its cluster in short, as [`MemberStatus`] tells it in full.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MembershipStatus {
+    pub cluster: String,
+    /// What could end flows at the next failure, or sets the node apart; empty: it is OK.
+    pub risks: Vec<String>,
+    pub is_registered: bool,
+    /// Milliseconds since etcd was last known to answer.
+    pub etcd_silent_ms: u64,
+    /// What etcd tells of the map is complete and of now.
+    pub is_map_fresh: bool,
+    /// Shards by the role that a worker here has for them; roles that none has are left out.
+    pub shards: Vec<(String, u64)>,
+    /// Lanes of shards whose copy at other workers is not complete.
+    pub copies_missing: u64,
+    /// Lanes of shards whose copy here is not complete.
+    pub copies_awaited: u64,
+    pub peers: u64,
+    pub peers_silent: u64,
+    pub routes: u64,
+    pub routes_not_set: u64,
 }
 
 /// One worker at one moment.
@@ -184,6 +210,8 @@ pub struct Problem {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemberStatus {
     pub cluster: String,
+    /// Copies wanted of each shard beside the primary's.
+    pub replicas: u64,
     /// Whether etcd has this node's key, as far as the node can know.
     pub is_registered: bool,
     /// Why etcd does not answer; none: it does.
@@ -231,6 +259,8 @@ pub struct RoleStatus {
     pub is_route_out: bool,
     /// Packets keep coming to this replica while its primary is heard: a switch has the wrong route.
     pub is_misdirected: bool,
+    /// The store has forgotten what was seen of it here.
+    pub is_set_back: bool,
     /// Why it is not as it should be.
     pub trouble: Option<String>,
 }

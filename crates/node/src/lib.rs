@@ -39,6 +39,7 @@ mod log_loss;
 mod log_rate;
 mod longest_turn;
 mod member_metrics;
+mod member_verdict;
 mod memory;
 mod metrics;
 mod node;

@@ -13,6 +13,7 @@ use crate::board::Board;
 use crate::clock::Clock;
 use crate::cluster::MemberBoard;
 use crate::log::LogLimit;
+use crate::member_verdict::{membership, troubles};
 use crate::request::Requester;
 use crate::status::judge;
 
@@ -142,7 +143,12 @@ impl Node {
     pub(crate) fn status(&self) -> Status {
         let workers = self.worker_statuses();
         let is_failing = self.is_block_log_failing.load(Relaxed);
-        let (verdict, reasons) = judge(&workers, &self.shards(), is_failing);
+        let member = self.member.get().map(|board| board.status());
+        let membership = member.as_ref().map(|member| membership(member));
+        let risks = membership.iter().flat_map(|membership| membership.risks.clone());
+        let troubles = member.iter().flat_map(|member| troubles(member));
+        let of_member: Vec<String> = risks.chain(troubles).collect();
+        let (verdict, reasons) = judge(&workers, &self.shards(), is_failing, &of_member);
         Status {
             verdict,
             reasons,
@@ -153,6 +159,7 @@ impl Node {
             has_huge_pages: self.has_huge_pages,
             block_log: self.block_log.as_ref().map(|log| log.path.display().to_string()),
             workers,
+            membership,
         }
     }
 

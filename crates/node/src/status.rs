@@ -9,11 +9,13 @@ const TABLE_WARN_PERCENT: u64 = 90;
 
 /// The verdict and the reasons why it is not OK, the gravest first.
 ///
-/// `is_block_log_failing`: records were lost or could not be written in the last minutes.
+/// `is_block_log_failing`: records were lost or could not be written in the last minutes. `of_member`: what there is to
+/// say of the node's part in a cluster; none of it stops the node from forwarding.
 pub(crate) fn judge(
     workers: &[WorkerStatus],
     shards: &[ShardStatus],
     is_block_log_failing: bool,
+    of_member: &[String],
 ) -> (Verdict, Vec<String>) {
     let mut reasons = Vec::new();
     let mut forwarding = 0;
@@ -37,6 +39,7 @@ pub(crate) fn judge(
     if is_block_log_failing {
         reasons.push("block log: records are being lost".into());
     }
+    reasons.extend_from_slice(of_member);
     let verdict = match (forwarding, reasons.is_empty()) {
         (0, _) => Verdict::Down,
         (_, true) => Verdict::Ok,
@@ -111,18 +114,18 @@ pub(crate) mod tests {
 
     #[test]
     fn a_node_that_forwards_is_ok() {
-        assert_eq!(judge(&[worker(0)], &[shard()], false), (Verdict::Ok, vec![]));
+        assert_eq!(judge(&[worker(0)], &[shard()], false, &[]), (Verdict::Ok, vec![]));
     }
 
     #[test]
     fn one_broken_worker_of_two_degrades_and_both_are_down() {
         let mut broken = worker(1);
         broken.internet.is_gateway_up = false;
-        let (verdict, reasons) = judge(&[worker(0), broken.clone()], &[], false);
+        let (verdict, reasons) = judge(&[worker(0), broken.clone()], &[], false, &[]);
         assert_eq!(verdict, Verdict::Degraded);
         assert_eq!(reasons, ["worker 1: internet gateway 10.1.0.2 does not answer ARP"]);
         broken.access.is_link_up = false;
-        let (verdict, reasons) = judge(&[broken], &[], false);
+        let (verdict, reasons) = judge(&[broken], &[], false, &[]);
         assert_eq!(verdict, Verdict::Down);
         assert_eq!(reasons[0], "worker 1: access port net_null0 has no link");
     }
@@ -130,21 +133,28 @@ pub(crate) mod tests {
     #[test]
     fn a_hung_worker_does_not_forward() {
         let hung = WorkerStatus { silent_ms: 2500, ..worker(0) };
-        let (verdict, reasons) = judge(&[hung], &[], false);
+        let (verdict, reasons) = judge(&[hung], &[], false, &[]);
         assert_eq!((verdict, reasons), (Verdict::Down, vec!["worker 0: hangs for 2500 ms".into()]));
     }
 
     #[test]
     fn scarcity_degrades() {
         let full = WorkerStatus { flows: 900, ..worker(0) };
-        let (verdict, reasons) = judge(&[full], &[], false);
+        let (verdict, reasons) = judge(&[full], &[], false, &[]);
         assert_eq!(
             (verdict, reasons),
             (Verdict::Degraded, vec!["worker 0: flow table 90 % full".into()])
         );
         let empty = ShardStatus { blocks_free: 0, subscribers: 256, ..shard() };
-        let (verdict, reasons) = judge(&[worker(0)], &[empty], true);
+        let (verdict, reasons) = judge(&[worker(0)], &[empty], true, &[]);
         assert_eq!(verdict, Verdict::Degraded);
         assert_eq!(reasons.len(), 3, "{reasons:?}");
+    }
+
+    #[test]
+    fn a_member_at_risk_forwards_and_needs_a_look() {
+        let risk = ["not heard: n2/0".to_owned()];
+        let (verdict, reasons) = judge(&[worker(0)], &[], false, &risk);
+        assert_eq!((verdict, reasons), (Verdict::Degraded, risk.to_vec()));
     }
 }

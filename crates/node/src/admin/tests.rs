@@ -13,6 +13,7 @@ use super::{AdminSocket, serve};
 use crate::api::{Flushed, Session, ShardStatus, Status, SubscriberStatus, Verdict};
 use crate::capture::{Tally, Tap};
 use crate::client::{Client, ClientError};
+use crate::node::Node;
 use crate::request::{Mailbox, Request};
 use crate::sample_node::sample_node;
 
@@ -25,6 +26,7 @@ struct Serving {
     is_over: Arc<AtomicBool>,
     worker: Option<JoinHandle<()>>,
     folder: tempfile::TempDir,
+    node: Arc<Node>,
 }
 
 impl Serving {
@@ -39,12 +41,13 @@ impl Serving {
             let is_over = Arc::clone(&is_over);
             move || answer(mailbox, &is_over)
         });
+        let served = Arc::clone(&node);
         std::thread::spawn(move || {
             let _socket = socket;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(serve(listener, node))
+            runtime.unwrap().block_on(serve(listener, served))
         });
-        Self { client: Client::new(path), is_over, worker: Some(worker), folder }
+        Self { client: Client::new(path), is_over, worker: Some(worker), folder, node }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -134,6 +137,19 @@ fn status_shards_and_metrics_are_answered_without_the_worker() {
     let shards: Vec<ShardStatus> = serving.client.get("/shards").unwrap();
     assert_eq!((shards[0].shard, shards[0].blocks_free), (7, 60));
     assert!(serving.client.get_text("/metrics").unwrap().contains("weir_flows{worker=\"0\"} 3"));
+}
+
+#[test]
+fn the_status_of_a_member_judges_its_part_in_the_cluster() {
+    let serving = Serving::start();
+    let alone: Status = serving.client.get("/status").unwrap();
+    assert_eq!(alone.membership, None);
+    serving.node.member.set(Arc::default()).unwrap();
+    let member: Status = serving.client.get("/status").unwrap();
+    let membership = member.membership.unwrap();
+    assert!(!membership.is_registered);
+    assert!(membership.risks[0].starts_with("not registered in etcd"), "{membership:?}");
+    assert!(member.reasons.ends_with(&membership.risks), "{:?}", member.reasons);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_controller::records::{ActingAnswer, NodeAnswer};
-use weir_member::roles::ShardStatus;
+use weir_member::roles::{ShardStatus, Trouble};
 use weir_replica::Refusal;
 use weir_shard::role::Role;
 use weir_shard::{MemberState, ShardEntry, ShardId};
@@ -30,6 +30,7 @@ impl RolesThread {
         self.log_changes(&shards);
         let status = MemberStatus {
             cluster: self.parts.desired.cluster.name.clone(),
+            replicas: u64::from(self.parts.desired.cluster.replicas),
             is_registered: self.is_registered,
             etcd_error: error.map(|error| error.to_string()),
             etcd_silent_ms: counts.last_contact_age.map_or(now_ms, |age| age.as_millis() as u64),
@@ -114,6 +115,7 @@ impl RolesThread {
             is_route_out: status.is_route_out,
             since_ms: now_ms.saturating_sub(status.since_ms),
             is_misdirected: self.is_misdirected(status, now_ms),
+            is_set_back: matches!(status.trouble, Some(Trouble::SetBack(_) | Trouble::EntryGone)),
             trouble: status.trouble.as_ref().map(ToString::to_string),
         }
     }

@@ -1,0 +1,141 @@
+//! The verdict on a node's part in its cluster: what could end flows at the next failure, or sets the node apart?
+//!
+//! It judges what this node knows. Whether the cluster as a whole is well, `weir cluster status` asks etcd.
+
+use crate::api::{MemberStatus, MembershipStatus, PeerStatus, RoleStatus};
+
+/// By then a heartbeat was lost a hundred times over.
+const PEER_SILENT_MS: u64 = 1_000;
+/// By then the lease of a node that is not heard has ended.
+const ETCD_SILENT_MS: u64 = 10_000;
+/// Shards or peers that a sentence names.
+const NAMED_MAX: usize = 10;
+/// In the order of a shard's life.
+const ROLES: [&str; 6] = ["primary", "acting", "leaving", "synced", "syncing", "out-of-sync"];
+
+/// What `weir status` says of a member.
+pub(crate) fn membership(member: &MemberStatus) -> MembershipStatus {
+    let count = |count: usize| count as u64;
+    let roles = ROLES.map(|role| {
+        let shards = member.shards.iter().filter(|shard| shard.role == role);
+        (role.to_owned(), count(shards.count()))
+    });
+    let copies = || member.replication.iter();
+    MembershipStatus {
+        cluster: member.cluster.clone(),
+        risks: risks(member),
+        is_registered: member.is_registered,
+        etcd_silent_ms: member.etcd_silent_ms,
+        is_map_fresh: member.is_map_fresh,
+        shards: roles.into_iter().filter(|(_, count)| *count > 0).collect(),
+        copies_missing: copies()
+            .map(|it| {
+                let [waiting, copying, _] = it.copies;
+                waiting + copying
+            })
+            .sum(),
+        copies_awaited: copies().map(|it| it.lanes_awaited.saturating_sub(it.lanes_followed)).sum(),
+        peers: count(member.peers.len()),
+        peers_silent: count(silent_peers(member).count()),
+        routes: count(member.routes.len()),
+        routes_not_set: count(member.routes.iter().filter(|route| !route.is_set).count()),
+    }
+}
+
+/// What needs a look without being a risk: shards that are not served as the cluster file says.
+pub(crate) fn troubles(member: &MemberStatus) -> Vec<String> {
+    let shards = member.shards.iter().filter(|shard| !shard.is_set_back);
+    let shards = shards.filter_map(|shard| Some((shard.shard, shard.trouble.as_ref()?)));
+    let mut by_words: Vec<(&String, Vec<u32>)> = Vec::new();
+    for (shard, words) in shards {
+        match by_words.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, ids)) => ids.push(shard),
+            None => by_words.push((words, vec![shard])),
+        }
+    }
+    by_words.into_iter().map(|(words, ids)| format!("{}: {words}", shards_named(&ids))).collect()
+}
+
+fn risks(member: &MemberStatus) -> Vec<String> {
+    let mut risks = Vec::new();
+    let bare = ids(member, |shard| {
+        ["primary", "acting"].contains(&shard.role.as_str()) && shard.others_synced == 0
+    });
+    // Where no copies are wanted, none is missed.
+    if !bare.is_empty() && member.replicas > 0 {
+        risks.push(format!(
+            "{}: served here, and nobody else has a synced copy",
+            shards_named(&bare)
+        ));
+    }
+    let set_back = ids(member, |shard| shard.is_set_back);
+    if !set_back.is_empty() {
+        risks.push(format!(
+            "{}: etcd was set back and has forgotten what was seen here",
+            shards_named(&set_back)
+        ));
+    }
+    if !member.is_registered {
+        risks.push("not registered in etcd: the cluster counts this node as gone".to_owned());
+    }
+    let silent_sec = member.etcd_silent_ms / 1000;
+    match &member.etcd_error {
+        Some(error) => risks.push(format!("etcd does not answer: {error}")),
+        None if member.etcd_silent_ms >= ETCD_SILENT_MS => {
+            risks.push(format!("etcd has been silent for {silent_sec} s"));
+        }
+        None => {}
+    }
+    risks.extend(silence(&silent_peers(member).collect::<Vec<_>>()));
+    risks.extend(missing_routes(member));
+    risks
+}
+
+fn silent_peers(member: &MemberStatus) -> impl Iterator<Item = &PeerStatus> {
+    member.peers.iter().filter(|peer| peer.silent_ms >= PEER_SILENT_MS)
+}
+
+fn silence(peers: &[&PeerStatus]) -> Option<String> {
+    let names = peers.iter().take(NAMED_MAX).map(|peer| {
+        format!("{} for {} s (by worker {})", peer.peer, peer.silent_ms / 1000, peer.worker)
+    });
+    let names: Vec<String> = names.collect();
+    (!names.is_empty()).then(|| format!("not heard: {}{}", names.join(", "), more(peers.len())))
+}
+
+/// A list that the kernel refused in part is not set at all, as far as the node knows; a list that cannot be made
+/// leaves shards without their routes.
+fn missing_routes(member: &MemberStatus) -> Option<String> {
+    let count = member.routes.iter().filter(|route| !route.is_set).count();
+    if count > 0 {
+        let all = member.routes.len();
+        return Some(format!("{count} of {all} routes are not set in the kernel: `weir routes`"));
+    }
+    let shards = ids(member, |shard| shard.metric.is_some() && !shard.is_route_out);
+    let words = "its routes are not out as wanted: `weir routes`";
+    (!shards.is_empty()).then(|| format!("{}: {words}", shards_named(&shards)))
+}
+
+/// Sorted, each once.
+fn ids(member: &MemberStatus, is_it: impl Fn(&RoleStatus) -> bool) -> Vec<u32> {
+    let found = member.shards.iter().filter(|shard| is_it(shard)).map(|shard| shard.shard);
+    let mut ids: Vec<u32> = found.collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+fn shards_named(ids: &[u32]) -> String {
+    let names: Vec<String> = ids.iter().take(NAMED_MAX).map(u32::to_string).collect();
+    let word = if ids.len() == 1 { "shard" } else { "shards" };
+    format!("{word} {}{}", names.join(" "), more(ids.len()))
+}
+
+fn more(count: usize) -> String {
+    let more = count.saturating_sub(NAMED_MAX);
+    if more > 0 { format!(" and {more} more") } else { String::new() }
+}
+
+#[cfg(test)]
+#[path = "member_verdict_tests.rs"]
+mod tests;

@@ -1,0 +1,150 @@
+//! Each way to be at risk alone, and a member that is well.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use super::*;
+use crate::api::{ReplicationStatus, RouteStatus};
+
+fn shard(number: u32, role: &str, others_synced: usize) -> RoleStatus {
+    RoleStatus {
+        shard: number,
+        worker: 0,
+        role: role.into(),
+        term: 1,
+        epoch: 1,
+        members: Vec::new(),
+        others_synced,
+        metric: Some(7),
+        since_ms: 0,
+        is_route_out: true,
+        is_misdirected: false,
+        is_set_back: false,
+        trouble: None,
+    }
+}
+
+fn peer(silent_ms: u64) -> PeerStatus {
+    PeerStatus {
+        worker: 0,
+        peer: "n2/0".into(),
+        address: SocketAddr::from(([10, 9, 0, 2], 7473)),
+        silent_ms,
+        lag_records: 0,
+        lag_ms: 0,
+        resyncs_total: 0,
+        gaps_total: 0,
+        sent_bytes_total: 0,
+        difference: None,
+    }
+}
+
+fn route(is_set: bool) -> RouteStatus {
+    RouteStatus {
+        worker: 0,
+        side: "access".into(),
+        prefix: "10.100.0.1/32".into(),
+        next_hop: Ipv4Addr::new(10, 9, 0, 1),
+        metric: 7,
+        is_set,
+    }
+}
+
+/// Primary of one shard, replica of another; all is well.
+fn member() -> MemberStatus {
+    MemberStatus {
+        cluster: "north".into(),
+        replicas: 1,
+        is_registered: true,
+        is_map_fresh: true,
+        shards: vec![shard(1, "primary", 1), shard(2, "synced", 0)],
+        peers: vec![peer(20)],
+        replication: vec![ReplicationStatus {
+            copies: [0, 0, 8],
+            lanes_awaited: 8,
+            lanes_followed: 8,
+            ..ReplicationStatus::default()
+        }],
+        routes: vec![route(true), route(true)],
+        ..MemberStatus::default()
+    }
+}
+
+fn risks_of(change: impl FnOnce(&mut MemberStatus)) -> Vec<String> {
+    let mut member = member();
+    change(&mut member);
+    membership(&member).risks
+}
+
+#[test]
+fn a_member_that_is_well_is_counted_and_at_no_risk() {
+    let seen = membership(&member());
+    assert_eq!((seen.risks.len(), seen.cluster.as_str()), (0, "north"), "{seen:?}");
+    assert_eq!(seen.shards, [("primary".to_owned(), 1), ("synced".to_owned(), 1)]);
+    assert_eq!((seen.copies_missing, seen.copies_awaited), (0, 0));
+    assert_eq!((seen.peers, seen.peers_silent), (1, 0));
+    assert_eq!((seen.routes, seen.routes_not_set), (2, 0));
+    assert!(troubles(&member()).is_empty());
+}
+
+#[test]
+fn every_risk_is_named() {
+    let bare = risks_of(|member| member.shards.push(shard(7, "acting", 0)));
+    assert_eq!(bare, ["shard 7: served here, and nobody else has a synced copy"]);
+    let set_back = risks_of(|member| {
+        member.shards.iter_mut().for_each(|shard| shard.is_set_back = true);
+    });
+    assert_eq!(set_back, ["shards 1 2: etcd was set back and has forgotten what was seen here"]);
+    let unknown = risks_of(|member| member.is_registered = false);
+    assert_eq!(unknown, ["not registered in etcd: the cluster counts this node as gone"]);
+    let refused = risks_of(|member| member.etcd_error = Some("connection refused".into()));
+    assert_eq!(refused, ["etcd does not answer: connection refused"]);
+    assert_eq!(risks_of(|member| member.etcd_silent_ms = 9_999), [""; 0]);
+    let silent = risks_of(|member| member.etcd_silent_ms = 12_000);
+    assert_eq!(silent, ["etcd has been silent for 12 s"]);
+    let unheard = risks_of(|member| member.peers.push(peer(3_500)));
+    assert_eq!(unheard, ["not heard: n2/0 for 3 s (by worker 0)"]);
+    let unset = risks_of(|member| member.routes.push(route(false)));
+    assert_eq!(unset, ["1 of 3 routes are not set in the kernel: `weir routes`"]);
+    let unmade = risks_of(|member| member.shards[0].is_route_out = false);
+    assert_eq!(unmade, ["shard 1: its routes are not out as wanted: `weir routes`"]);
+}
+
+#[test]
+fn a_cluster_without_copies_misses_none() {
+    let risks = risks_of(|member| {
+        member.replicas = 0;
+        member.shards[0].others_synced = 0;
+    });
+    assert_eq!(risks, [""; 0]);
+}
+
+#[test]
+fn what_is_under_way_is_counted() {
+    let mut member = member();
+    member.replication[0].copies = [3, 2, 8];
+    member.replication[0].lanes_followed = 1;
+    member.peers.push(peer(1_000));
+    member.routes[0].is_set = false;
+    let seen = membership(&member);
+    assert_eq!((seen.copies_missing, seen.copies_awaited), (5, 7));
+    assert_eq!((seen.peers_silent, seen.routes_not_set), (1, 1));
+}
+
+#[test]
+fn many_shards_are_one_sentence() {
+    let bare = risks_of(|member| member.shards.extend((10..40).map(|id| shard(id, "primary", 0))));
+    assert_eq!(bare.len(), 1);
+    assert!(bare[0].starts_with("shards 10 11 12 13 14 15 16 17 18 19 and 20 more: "), "{bare:?}");
+    let mut member = member();
+    for shard in &mut member.shards {
+        shard.trouble = Some("the cluster's file has changed".into());
+    }
+    member.shards.push(RoleStatus { trouble: Some("no room".into()), ..shard(9, "syncing", 1) });
+    member.shards.push(RoleStatus {
+        trouble: Some("set back".into()),
+        is_set_back: true,
+        ..shard(8, "synced", 1)
+    });
+    let troubles = troubles(&member);
+    assert_eq!(troubles, ["shards 1 2: the cluster's file has changed", "shard 9: no room"]);
+}
