@@ -1,9 +1,10 @@
-//! A cluster under load: what homes see when a node is drained, killed and stopped. `make demo` shows the other faults.
+//! A cluster: what its nodes say of themselves, and under load what homes see when a node is drained, killed and
+//! stopped. `make demo` shows the other faults.
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use weir_lab::cluster::{ClusterLab, ClusterOptions};
+use anyhow::{Context, Result, ensure};
+use weir_lab::cluster::{ClusterLab, ClusterOptions, SHARDS};
 use weir_lab::failover::{Event, Observer, Pace, render};
 
 /// Longer than as shipped: a machine that runs tests has something else to do for a tenth of a second now and then.
@@ -11,6 +12,8 @@ const BFD: Duration = Duration::from_millis(300);
 const EVENTS: [&str; 4] = ["nothing", "drain", "kill", "term"];
 
 fn promises_are_kept(lab: &mut ClusterLab) -> Result<()> {
+    nodes_are_well(lab)?;
+    a_foreign_route_is_named(lab)?;
     let mut observer = Observer::start(lab, Pace::short())?;
     let mut rows = Vec::new();
     for name in EVENTS {
@@ -20,6 +23,58 @@ fn promises_are_kept(lab: &mut ClusterLab) -> Result<()> {
     println!("{table}");
     let are_kept = rows.iter().all(|(promise, seen)| promise.missed(seen).is_empty());
     ensure!(are_kept, "{table}");
+    Ok(())
+}
+
+/// On every node: its part in the cluster is well, and what it wants is in the kernel and with the switches.
+fn nodes_are_well(lab: &ClusterLab) -> Result<()> {
+    let mut wanted = 0;
+    for node in &lab.nodes {
+        let bird = node.bird.as_ref().context("a node without BIRD")?;
+        let socket = bird.socket().to_string_lossy();
+        let table = node.cli(&["routes", "--bird", &socket])?;
+        ensure!(
+            table.status.code() == Some(0),
+            "{}\n{}{}",
+            node.name(),
+            table.stdout,
+            table.stderr
+        );
+        ensure!(table.stdout.contains("in the kernel and exported as wanted"), "{}", table.stdout);
+        let said = node.cli(&["routes", "--json", "--bird", &socket])?.success()?.stdout;
+        let said: serde_json::Value = serde_json::from_str(&said)?;
+        let routes = said["routes"].as_array().context("no routes")?;
+        for route in routes {
+            let is_known = !route["shard"].is_null() && route["exported"] == route["kernel"];
+            ensure!(is_known && route["wanted"]["is_set"] == true, "{route}");
+        }
+        wanted += routes.len();
+
+        // Without BIRD's word nothing is claimed of it, and the rest is told.
+        let silent = node.cli(&["routes", "--bird", "/nonexistent/bird.ctl"])?;
+        ensure!(silent.status.code() == Some(3), "{}", silent.stdout);
+        ensure!(silent.stdout.contains("as wanted  no answer"), "{}", silent.stdout);
+        ensure!(silent.stdout.contains("BIRD does not run here"), "{}", silent.stdout);
+
+        let status = node.cli(&["status"])?;
+        ensure!(status.status.code() == Some(0), "{}", status.stdout);
+        ensure!(status.stdout.contains("\ncluster lab: OK\n"), "{}", status.stdout);
+    }
+    // Of each shard the primary and one replica announce an endpoint and a prefix.
+    ensure!(wanted == usize::from(SHARDS) * 2 * 2, "{wanted} routes");
+    Ok(())
+}
+
+/// Also before BIRD tells a switch of it.
+fn a_foreign_route_is_named(lab: &ClusterLab) -> Result<()> {
+    let node = lab.node(1)?;
+    let socket = node.bird.as_ref().context("a node without BIRD")?.socket().to_string_lossy();
+    lab.network.nodes[0].ip("route add 192.0.2.1/32 dev weir0 table 4242 metric 5")?;
+    let table = node.cli(&["routes", "--bird", &socket])?;
+    lab.network.nodes[0].ip("route delete 192.0.2.1/32 dev weir0 table 4242 metric 5")?;
+    ensure!(table.status.code() == Some(1), "{}", table.stdout);
+    let row = table.stdout.lines().find(|line| line.contains("192.0.2.1/32"));
+    ensure!(row.is_some_and(|row| row.ends_with("nobody wants it")), "{}", table.stdout);
     Ok(())
 }
 

@@ -20,6 +20,7 @@ mod node_socket;
 #[cfg(target_arch = "x86_64")]
 mod processor;
 mod rebalance;
+mod routes;
 mod run;
 mod sessions;
 mod shards;
@@ -53,6 +54,7 @@ enum Command {
     Check(check::Args),
     Status(status::Args),
     Shards(shards::Args),
+    Routes(routes::Args),
     Subscriber(subscriber::Args),
     Sessions(sessions::Args),
     Drops(drops::Args),
@@ -92,6 +94,7 @@ fn run_command() -> ExitCode {
         Command::Check(args) => return check::run(&args),
         Command::Guard(args) => return guard::run(&args),
         Command::Status(args) => return status::run(&args),
+        Command::Routes(args) => return routes::run(&args),
         Command::Shards(args) => shards::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
         Command::Sessions(args) => sessions::run(&args),
@@ -178,6 +181,8 @@ mod tests {
             "status",
             "status --json --socket /run/weir/n1.sock",
             "shards --json",
+            "routes --json --socket /run/weir/n1.sock",
+            "routes --config /etc/weir/weir.toml --bird /run/bird.ctl --access-protocol one",
             "shards --cluster north --etcd http://10.0.0.1:2379",
             "shards --watch --json --config /etc/weir/weir.toml",
             "subscriber show 10.200.0.1",
@@ -211,6 +216,7 @@ mod tests {
             "where 203.0.113.1",
             "sessions --public 1.2.3.4",
             "sessions --limit 0",
+            "routes --config /etc/weir/weir.toml --socket /run/weir/n1.sock",
             "drain",
             "fence a/b",
             "controller retire",

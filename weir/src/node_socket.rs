@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, bail};
+use weir_config::File;
 use weir_node::client::{Client, ClientError, SOCKET_FOLDER};
 
 /// The admin socket, for every command that asks a node.
@@ -24,6 +26,23 @@ impl NodeSocket {
         match &self.socket {
             Some(path) => Ok(Client::new(path.clone())),
             None => Client::find(Path::new(SOCKET_FOLDER)),
+        }
+    }
+
+    /// The node whose file this is.
+    ///
+    /// # Errors
+    /// When it cannot be read, is not valid or not of a node.
+    pub(crate) fn of_file(path: &Path) -> anyhow::Result<Client> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).with_context(|| name.clone())?;
+        match weir_config::parse_file(&text, &name) {
+            Ok((File::Single(config), _)) => Ok(Client::new(config.node.admin_socket)),
+            Ok((File::Member(member), _)) => Ok(Client::new(member.node.admin_socket)),
+            Ok((File::Cluster(_), _)) => bail!("{name} is the file of a cluster, not of a node"),
+            Err(errors) => {
+                bail!("{name} is not valid: {}; see `weir check {name}`", errors[0])
+            }
         }
     }
 }

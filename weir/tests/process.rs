@@ -218,6 +218,18 @@ fn a_node_starts_answers_and_stops_cleanly() {
     let metrics = text(&lab.ask(&["metrics"]).stdout);
     assert!(metrics.contains("weir_gateway_up{worker=\"0\",side=\"access\"} 1.0"), "{metrics}");
     assert_eq!(lab.ask(&["sessions"]).status.code(), Some(0));
+    for words in [&["routes"][..], &["routes", "--json"]] {
+        let alone = lab.ask(words);
+        assert_eq!((alone.status.code(), text(&alone.stdout).as_str()), (Some(3), ""));
+        let said = text(&alone.stderr);
+        assert!(
+            said.starts_with("weir: this node is in no cluster: it announces no routes"),
+            "{said}"
+        );
+    }
+    let file = lab.path("whole.toml");
+    let by_file = Command::new(WEIR).args(["routes", "--config"]).arg(&file).output().unwrap();
+    assert!(text(&by_file.stderr).contains("in no cluster"), "{}", text(&by_file.stderr));
     let nobody = lab.ask(&["subscriber", "show", "10.200.0.1"]);
     assert!(text(&nobody.stderr).contains("10.200.0.1 holds nothing"));
 
