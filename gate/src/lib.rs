@@ -54,7 +54,7 @@ pub const PARTS: [Part; 12] = [
     part(
         "replica-apply",
         "a new flow of another worker stored and indexed",
-        1295.0,
+        970.0,
         mirroring::apply,
     ),
 ];

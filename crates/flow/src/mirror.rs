@@ -38,13 +38,12 @@ impl<R: Record> Slabs<R> {
             None => self.attach_at(slab, position)?,
         };
         self.raise_floor(slab, version);
-        if self.extents.get(number).is_idle() {
-            let mut idle_head = self.extents.idle_head;
-            self.extents.unlink(&mut idle_head, number);
-            self.extents.idle_head = idle_head;
-            self.extents.link(&mut self.slabs[slab.0 as usize].mirrored_head, number);
+        let extent = self.extents.get(number);
+        if extent.is_idle() {
+            self.wake(number);
+        } else if !extent.is_mirrored {
+            self.mirror(number);
         }
-        self.mirror(number);
         let extent = self.extents.get_mut(number);
         for skipped in u32::from(extent.fresh)..offset {
             let record = &mut self.records[(number << OFFSET_BITS | skipped) as usize];
@@ -90,7 +89,18 @@ impl<R: Record> Slabs<R> {
         }
     }
 
+    /// An empty mirrored extent gets a record.
+    #[cold]
+    fn wake(&mut self, number: u32) {
+        let mut idle_head = self.extents.idle_head;
+        self.extents.unlink(&mut idle_head, number);
+        self.extents.idle_head = idle_head;
+        let slab = self.extents.get(number).slab;
+        self.extents.link(&mut self.slabs[slab as usize].mirrored_head, number);
+    }
+
     /// Makes an extent a mirrored one, if it is not: its free list is given up.
+    #[cold]
     fn mirror(&mut self, number: u32) {
         let extent = self.extents.get_mut(number);
         if extent.is_mirrored {

@@ -18,6 +18,8 @@ pub struct Slabs<R: Record> {
     pub(crate) positions: Positions,
     /// Finds the extent at (slab, position).
     places: Index,
+    /// Guesses at that, which the extent itself confirms: the last one whose (slab, position) falls here.
+    guesses: Box<[u32; GUESSES]>,
     pub(crate) live: usize,
     pub(crate) capacity: usize,
 }
@@ -34,6 +36,13 @@ pub(crate) struct Slab {
 
 /// Slab and position are numbers of ours, not of a stranger: a fixed key will do.
 const PLACES: HashKey = HashKey::new([0x7765_6972, 0x666C_6F77]);
+
+/// Extents that a worker which mirrors others' slabs writes in at a time, and some more.
+const GUESSES: usize = 1024;
+
+fn place_of_guess(slab: SlabId, position: u32) -> usize {
+    slab.0.wrapping_add(position << 6) as usize % GUESSES
+}
 
 fn place_hash(slab: u32, position: u32) -> Hash {
     PLACES.hash([u64::from(slab), u64::from(position), 0])
@@ -69,6 +78,7 @@ impl<R: Record> Slabs<R> {
             positions: Positions::new(slabs, count)?,
             // Half empty: an insertion that finds no place is out of the question.
             places: Index::new(2 * count)?,
+            guesses: Box::new([0; GUESSES]),
             live: 0,
             capacity: records_max,
         })
@@ -218,6 +228,7 @@ impl<R: Record> Slabs<R> {
             ..Extent::DETACHED
         };
         self.extents.link(room_head, number);
+        self.guesses[place_of_guess(slab, position)] = number;
         Some(number)
     }
 
@@ -268,6 +279,16 @@ impl<R: Record> Slabs<R> {
         &mut self.records[id.0 as usize]
     }
 
+    /// Prefetches the record at a slot of a slab that will be put, or was, and remembers its extent.
+    #[inline]
+    pub fn prefetch_slot(&mut self, slab: SlabId, slot: u32) {
+        let (position, offset) = (slot >> OFFSET_BITS, slot % RECORDS);
+        if let Some(number) = self.extent_at(slab, position) {
+            self.guesses[place_of_guess(slab, position)] = number;
+            prefetch(&self.records, (number << OFFSET_BITS | offset) as usize);
+        }
+    }
+
     /// Prefetches the first cache line of the record.
     #[inline(always)]
     pub fn prefetch(&self, id: RecordId) {
@@ -298,7 +319,18 @@ impl<R: Record> Slabs<R> {
     }
 
     /// The extent at a position of a slab.
+    #[inline]
     pub(crate) fn extent_at(&self, slab: SlabId, position: u32) -> Option<u32> {
+        let guess = self.guesses[place_of_guess(slab, position)];
+        let extent = self.extents.get(guess);
+        if extent.slab == slab.0 && extent.position == position {
+            return Some(guess);
+        }
+        self.find_extent(slab, position)
+    }
+
+    #[inline(never)]
+    fn find_extent(&self, slab: SlabId, position: u32) -> Option<u32> {
         self.places.find(place_hash(slab.0, position), |number| {
             let extent = self.extents.get(number);
             extent.slab == slab.0 && extent.position == position

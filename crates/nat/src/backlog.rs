@@ -8,12 +8,10 @@
 //! A look-up that misses drains the backlog first, so nobody notices. A record that goes while it waits leaves its id
 //! behind, which is passed over: the flag decides.
 
-use std::collections::VecDeque;
-
 use weir_flow::{Hash, RecordId};
 
 use crate::change::Applied;
-use crate::endpoint::Protocol;
+use crate::endpoint::{Home, Protocol};
 use crate::lane::slab_of;
 use crate::mapping::{Kind, Mapping};
 use crate::mirror::Exit;
@@ -21,50 +19,64 @@ use crate::nat::{Nat, WALK_STEP};
 use crate::port_block::BlockId;
 use crate::port_choice::Seat;
 
-/// Copies that can wait: two milliseconds of changes at the rate that a core makes flows would be 5,000.
+/// Copies that can wait, a power of two: two milliseconds of changes at the rate that a core makes flows would be 5,000.
 pub(crate) const BACKLOG_MAX: usize = 65_536;
 
 /// Copies attached together.
 const STEP: usize = 32;
 
-/// Where a copy will be found.
+/// Where a copy will be found, and the block of its port.
 #[derive(Clone, Copy, Debug)]
 struct Keys {
     outbound: Hash,
     inbound: Hash,
-    home: Hash,
+    block: BlockId,
 }
 
 impl Keys {
-    const NONE: Self = Self { outbound: Hash(0), inbound: Hash(0), home: Hash(0) };
+    const NONE: Self = Self { outbound: Hash(0), inbound: Hash(0), block: BlockId::NONE };
 }
 
 /// The ring of ids.
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    ring: VecDeque<RecordId>,
-    capacity: usize,
+    ring: Box<[RecordId]>,
+    /// Ids taken out and put in so far.
+    first: usize,
+    next: usize,
     /// A look-up that missed has drained it: others of the same burst may have missed before.
     has_missed: bool,
 }
 
 impl Backlog {
-    /// `capacity` ids: 0 on a worker without replicas.
+    /// `capacity` ids, a power of two: 0 on a worker without replicas.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { ring: VecDeque::with_capacity(capacity), capacity, has_missed: false }
+        let ring = vec![RecordId::NONE; capacity].into();
+        Self { ring, first: 0, next: 0, has_missed: false }
     }
 
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.ring.len() >= self.capacity
+        self.len() >= self.ring.len()
     }
 
     /// There must be room.
+    #[inline]
     pub(crate) fn push(&mut self, id: RecordId) {
-        self.ring.push_back(id);
+        let place = self.next & (self.ring.len() - 1);
+        self.ring[place] = id;
+        self.next += 1;
     }
 
+    /// The id that is the `number`-th from the oldest on.
+    #[inline]
+    fn get(&self, number: usize) -> RecordId {
+        self.ring[(self.first + number) & (self.ring.len() - 1)]
+    }
+
+    #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.ring.len()
+        self.next - self.first
     }
 }
 
@@ -77,7 +89,7 @@ impl Nat {
 
     /// Copies that may be applied before one has to be made known to look-ups at once.
     pub fn backlog_room(&self) -> usize {
-        self.backlog.capacity - self.backlog.len()
+        self.backlog.ring.len() - self.backlog.len()
     }
 
     /// May a look-up of this burst have missed what is, or was until just now, in the backlog?
@@ -101,13 +113,17 @@ impl Nat {
         while left > 0 {
             let step = left.min(STEP);
             for place in 0..step {
-                self.mappings.prefetch(self.backlog.ring[place]);
+                self.mappings.prefetch(self.backlog.get(place));
             }
             for (place, keys) in keys[..step].iter_mut().enumerate() {
-                *keys = self.prefetch_attach(self.backlog.ring[place]);
+                *keys = self.prefetch_attach(self.backlog.get(place));
             }
             for keys in &keys[..step] {
-                let id = self.backlog.ring.pop_front().expect("nobody else takes from the ring");
+                self.prefetch_owner(keys.block);
+            }
+            for keys in &keys[..step] {
+                let id = self.backlog.get(0);
+                self.backlog.first += 1;
                 self.attach_by(id, keys);
             }
             left -= step;
@@ -119,23 +135,36 @@ impl Nat {
     #[inline]
     fn prefetch_attach(&self, id: RecordId) -> Keys {
         let mapping = self.mappings.get(id);
+        if mapping.flags & Mapping::WAITING == 0 {
+            return Keys::NONE;
+        }
         let keys = self.keys_of(mapping);
-        if mapping.flags & Mapping::WAITING != 0 {
-            self.prefetch_outbound(keys.outbound);
-            self.prefetch_inbound(keys.inbound);
-            self.subscribers.prefetch_home(keys.home);
-            if self.policy.enabled {
-                let block = self.ports.block_of(mapping.address, mapping.public_port);
-                self.ports.prefetch(block, mapping.protocol, mapping.public_port);
-            }
+        self.prefetch_outbound(keys.outbound);
+        self.prefetch_inbound(keys.inbound);
+        if keys.block != BlockId::NONE {
+            self.ports.prefetch(keys.block, mapping.protocol, mapping.public_port);
         }
         keys
+    }
+
+    /// Asks for the home that has the block.
+    #[inline]
+    fn prefetch_owner(&self, block: BlockId) {
+        if block != BlockId::NONE {
+            if let Some(owner) = self.ports.owner(block) {
+                self.subscribers.prefetch(owner);
+            }
+        }
     }
 
     #[inline]
     fn keys_of(&self, mapping: &Mapping) -> Keys {
         let (outbound, inbound) = self.hashes_of(mapping);
-        Keys { outbound, inbound, home: self.subscribers.hash(&mapping.home()) }
+        let block = match self.policy.enabled {
+            true => self.ports.block_of(mapping.address, mapping.public_port),
+            false => BlockId::NONE,
+        };
+        Keys { outbound, inbound, block }
     }
 
     /// Makes a waiting copy a mapping like any other. If there is no room for what belongs to it, it is forgotten.
@@ -144,6 +173,7 @@ impl Nat {
         self.attach_by(id, &keys)
     }
 
+    #[inline]
     fn attach_by(&mut self, id: RecordId, keys: &Keys) -> Applied {
         let mapping = *self.mappings.get(id);
         if mapping.flags & Mapping::WAITING == 0 {
@@ -159,27 +189,22 @@ impl Nat {
     }
 
     /// None, and nothing changed but what stood in the way, if there is no room.
+    #[inline]
     fn try_attach(&mut self, id: RecordId, mapping: &Mapping, keys: &Keys) -> Option<()> {
         let is_live = mapping.kind == Kind::Live;
         if is_live && self.flows >= self.policy.flows_max {
             return None;
         }
-        if self.is_held(mapping) {
-            self.evict_holder(id, mapping);
-        }
-        let seat = mapping.subscriber;
-        let home = mapping.home();
-        let subscriber = match self.subscribers.find_by(keys.home, &home) {
-            Some(slot) => slot,
-            None => self.subscribers.create(&home, seat).ok()?,
+        let subscriber = match self.policy.enabled {
+            true => self.hold_port(id, mapping, keys.block)?,
+            false => self.hold_address(id, mapping)?,
         };
-        let attached =
-            self.hold_port(subscriber, mapping).and_then(|()| self.index(id, mapping, keys));
-        let record = self.mappings.get_mut(id);
-        if attached.is_none() {
+        if !self.index(id, is_live, keys) {
+            self.give_up_port(mapping);
             self.dismiss_home(subscriber);
             return None;
         }
+        let record = self.mappings.get_mut(id);
         record.flags &= !Mapping::WAITING;
         record.subscriber = subscriber;
         let home = self.subscribers.get_mut(subscriber);
@@ -193,13 +218,71 @@ impl Nat {
         Some(())
     }
 
-    /// May another mapping of this lane have the public endpoint? Without translation only a look-up can tell.
+    /// Takes the mapping's port in its block, which becomes the home's; returns the home's slot.
     #[inline]
-    fn is_held(&self, mapping: &Mapping) -> bool {
-        !self.policy.enabled || {
-            let block = self.ports.block_of(mapping.address, mapping.public_port);
-            self.ports.is_taken(block, mapping.protocol, mapping.public_port)
+    fn hold_port(&mut self, id: RecordId, mapping: &Mapping, block: BlockId) -> Option<u32> {
+        let place = self.ports.place_of(block, mapping.protocol, mapping.public_port);
+        if self.ports.is_taken(place) {
+            self.evict_holder(id, mapping);
         }
+        let home = mapping.home();
+        let subscriber = match self.ports.owner(block) {
+            Some(owner) if self.subscribers.is_of(owner, &home) => owner,
+            former => self.claim(mapping, &home, block, former)?,
+        };
+        self.ports.take_at(place, block, mapping.shard, mapping.protocol);
+        self.subscribers.get_mut(subscriber).ports_used[mapping.protocol.space()] += 1;
+        Some(subscriber)
+    }
+
+    /// Without translation nobody else may have the inside endpoint.
+    #[cold]
+    fn hold_address(&mut self, id: RecordId, mapping: &Mapping) -> Option<u32> {
+        self.evict_holder(id, mapping);
+        self.find_or_seat(&mapping.home(), mapping.subscriber)
+    }
+
+    fn find_or_seat(&mut self, home: &Home, seat: u32) -> Option<u32> {
+        match self.subscribers.find(home) {
+            Some(slot) => Some(slot),
+            None => self.subscribers.create(home, seat).ok(),
+        }
+    }
+
+    /// The block is not the home's yet: it becomes so.
+    #[inline(never)]
+    fn claim(
+        &mut self,
+        mapping: &Mapping,
+        home: &Home,
+        block: BlockId,
+        former: Option<u32>,
+    ) -> Option<u32> {
+        let subscriber = self.find_or_seat(home, mapping.subscriber)?;
+        if let Some(former) = former {
+            self.evict(former, block);
+        }
+        if self.subscribers.is_list_full(subscriber) {
+            self.dismiss_home(subscriber);
+            return None;
+        }
+        let capacity = self.ports.capacity(block);
+        self.ports.claim(block, subscriber);
+        self.subscribers.add_block(subscriber, block, capacity);
+        Some(subscriber)
+    }
+
+    /// Both indexes, or none.
+    #[inline]
+    fn index(&mut self, id: RecordId, is_live: bool, keys: &Keys) -> bool {
+        if self.inbound_index.insert(keys.inbound, id.0).is_err() {
+            return false;
+        }
+        if is_live && self.outbound_index.insert(keys.outbound, id.0).is_err() {
+            self.inbound_index.remove(keys.inbound, id.0);
+            return false;
+        }
+        true
     }
 
     /// The former mapping's end has not come here yet.
@@ -209,43 +292,6 @@ impl Nat {
         if let Some(former) = self.find_holder(slab, mapping.public(), mapping.protocol) {
             self.remove_mapping(former, Exit::Forgotten);
         }
-    }
-
-    /// Both indexes, or none.
-    fn index(&mut self, id: RecordId, mapping: &Mapping, keys: &Keys) -> Option<()> {
-        let Keys { outbound, inbound, .. } = *keys;
-        let is_live = mapping.kind == Kind::Live;
-        let mut is_indexed = self.inbound_index.insert(inbound, id.0).is_ok();
-        if is_indexed && is_live && self.outbound_index.insert(outbound, id.0).is_err() {
-            self.inbound_index.remove(inbound, id.0);
-            is_indexed = false;
-        }
-        if !is_indexed {
-            self.give_up_port(mapping);
-        }
-        is_indexed.then_some(())
-    }
-
-    /// Takes the mapping's port in its block, which becomes the home's.
-    fn hold_port(&mut self, subscriber: u32, mapping: &Mapping) -> Option<()> {
-        if !self.policy.enabled {
-            return Some(());
-        }
-        let block = self.ports.block_of(mapping.address, mapping.public_port);
-        if let Some(owner) = self.ports.owner(block).filter(|&owner| owner != subscriber) {
-            self.evict(owner, block);
-        }
-        if self.ports.owner(block).is_none() {
-            if self.subscribers.is_list_full(subscriber) {
-                return None;
-            }
-            let capacity = self.ports.capacity(block);
-            self.ports.claim(block, subscriber);
-            self.subscribers.add_block(subscriber, block, capacity);
-        }
-        self.ports.take_at(block, mapping.protocol, mapping.public_port);
-        self.subscribers.get_mut(subscriber).ports_used[mapping.protocol.space()] += 1;
-        Some(())
     }
 
     fn give_up_port(&mut self, mapping: &Mapping) {

@@ -158,6 +158,19 @@ impl Body {
     }
 }
 
+impl MappingBody {
+    /// The body that is one mapping, as it is written here, and nothing else.
+    #[inline]
+    pub(crate) fn read_alone(bytes: &[u8]) -> Option<MappingBody> {
+        match bytes.split_first_chunk::<2>() {
+            Some(([MAPPING, len], fields)) if usize::from(*len) == MAPPING_LEN => {
+                read_mapping(fields.try_into().ok()?)
+            }
+            _ => None,
+        }
+    }
+}
+
 #[inline]
 fn read_mapping(fields: &[u8; MAPPING_LEN]) -> Option<MappingBody> {
     Some(MappingBody {
@@ -187,6 +200,7 @@ fn read_session(fields: &[u8; SESSION_LEN]) -> SessionBody {
     }
 }
 
+#[inline]
 fn endpoint_bytes(endpoint: Endpoint) -> [u8; 6] {
     let [a, b, c, d] = endpoint.address.to_be_bytes();
     let [e, f] = endpoint.port.to_be_bytes();

@@ -46,15 +46,35 @@ impl Nat {
         applied
     }
 
+    /// Asks for the record that a change is about, well before [`apply`](Self::apply).
+    #[inline]
+    pub fn prefetch_change(&mut self, change: &Change) {
+        let Change { shard, lane, slot, .. } = *change;
+        if usize::from(shard.0) < self.shards.len() && u32::from(lane) < LANES {
+            let slab = slab_of(shard, lane.into());
+            match table_slot(slot) {
+                (Table::Mappings, slot) => self.mappings.prefetch_slot(slab, slot),
+                (Table::Sessions, slot) => self.sessions.prefetch_slot(slab, slot),
+            }
+        }
+    }
+
     fn apply_to_slot(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
         let Change { kind, shard, lane, slot, version } = *change;
         if usize::from(shard.0) >= self.shards.len() || u32::from(lane) >= LANES {
             return Applied::Invalid;
         }
-        let Some(body) = Body::read(body) else { return Applied::Invalid };
         let slab = slab_of(shard, lane.into());
         let (table, own_slot) = table_slot(slot);
         let &Lane { is_present, is_owned, .. } = self.lanes.get(slab);
+        let is_told = matches!(kind, ChangeKind::Create | ChangeKind::Change) && version != 0;
+        if is_told && is_present && !is_owned && table == Table::Mappings {
+            // Nearly every change is a mapping and nothing else.
+            if let Some(mapping) = MappingBody::read_alone(body) {
+                return self.apply_mapping(slab, own_slot, version, &mapping, None, now);
+            }
+        }
+        let Some(body) = Body::read(body) else { return Applied::Invalid };
         match kind {
             // It is leaving, or gone.
             _ if !is_present => Applied::Invalid,

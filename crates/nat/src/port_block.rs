@@ -227,6 +227,7 @@ impl PortBlocks {
     }
 
     /// Asks for the block and for the word of the port's bit.
+    #[inline]
     pub(crate) fn prefetch(&self, block: BlockId, protocol: Protocol, port: u16) {
         self.blocks.prefetch(block.0 as usize);
         self.ports.prefetch(self.port_bit(block, protocol, port).0);
@@ -336,6 +337,7 @@ impl PortBlocks {
     }
 
     /// The block of a port.
+    #[inline]
     pub(crate) fn block_of(&self, address: u32, port: u16) -> BlockId {
         BlockId((address << 16 | u32::from(port)) >> (u16::BITS - self.address_shift))
     }

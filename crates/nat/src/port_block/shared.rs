@@ -5,6 +5,13 @@ use super::{
     lanes_word,
 };
 
+/// The bit of a port of a block and protocol.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PortPlace {
+    word: usize,
+    bit: u64,
+}
+
 impl PortBlocks {
     /// From now on blocks of the shard are opened in these lanes only. Blocks that are open stay so.
     pub(crate) fn set_lanes(&mut self, shard: ShardIndex, lanes: u8) {
@@ -37,23 +44,35 @@ impl PortBlocks {
     }
 
     /// The subscriber that holds the block.
+    #[inline]
     pub(crate) fn owner(&self, block: BlockId) -> Option<u32> {
         let owner = self.blocks[block.0 as usize].owner;
         (owner != NO_OWNER).then_some(owner)
     }
 
+    /// Where the bit of a port is.
     #[inline]
-    pub(crate) fn is_taken(&self, block: BlockId, protocol: Protocol, port: u16) -> bool {
+    pub(crate) fn place_of(&self, block: BlockId, protocol: Protocol, port: u16) -> PortPlace {
         let (word, bit) = self.port_bit(block, protocol, port);
-        self.ports[word] & bit != 0
+        PortPlace { word, bit }
     }
 
-    /// Takes this free port of an owned block.
-    pub(crate) fn take_at(&mut self, block: BlockId, protocol: Protocol, port: u16) {
-        let (word, bit) = self.port_bit(block, protocol, port);
-        assert!(self.ports[word] & bit == 0, "a port is taken once");
-        self.ports[word] |= bit;
-        let shard = self.shard_of(block);
+    #[inline]
+    pub(crate) fn is_taken(&self, place: PortPlace) -> bool {
+        self.ports[place.word] & place.bit != 0
+    }
+
+    /// Takes this free port of an owned block of the shard.
+    #[inline]
+    pub(crate) fn take_at(
+        &mut self,
+        place: PortPlace,
+        block: BlockId,
+        shard: ShardIndex,
+        protocol: Protocol,
+    ) {
+        assert!(!self.is_taken(place), "a port is taken once");
+        self.ports[place.word] |= place.bit;
         self.shards[usize::from(shard.0)].ports_used += 1;
         self.blocks[block.0 as usize].used[protocol.space()] += 1;
     }
