@@ -202,7 +202,7 @@ impl CopyRoom<'_> {
     pub(crate) fn append(&mut self, item: &Item<'_>) -> Option<u64> {
         let mut bytes = [0; ITEM_LEN_MAX];
         let length = item.emit(&mut bytes);
-        let sequence = self.stream.append(self.buffers, self.now_us, &bytes[..length]).ok()?;
+        let sequence = self.stream.append(self.buffers, self.now_us, &bytes[..length], &[]).ok()?;
         self.counters.records_sent += 1;
         self.bytes -= length as i64;
         Some(sequence)

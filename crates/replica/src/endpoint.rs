@@ -61,6 +61,8 @@ pub(crate) struct Peer {
     pub(crate) streams: [ReceiveStream; LANES],
     /// When the next heartbeat is due.
     pub(crate) heartbeat_due_us: u64,
+    /// When what was received is acknowledged; u64::MAX: nothing was.
+    pub(crate) acknowledgement_due_us: u64,
     /// Windows were small when they were last told.
     pub(crate) told_little_room: bool,
 }
@@ -157,11 +159,8 @@ impl Endpoint {
         let free = self.peers.iter().position(Option::is_none).ok_or(PeerError::Full)?;
         let peer = PeerIndex(free as u16);
         let options = &self.setting.options;
-        let own_lane = |lane| OwnLane {
-            stream: SendStream::new(lane, options.log_datagrams, options.window_bytes),
-            copying: None,
-            waiting: 0,
-        };
+        let own_lane =
+            |lane| OwnLane { stream: SendStream::new(lane, options), copying: None, waiting: 0 };
         self.incarnations += 1;
         self.peers[free] = Some(Peer {
             link: Link::new(&self.setting, worker, address, self.incarnations, now_us),
@@ -169,6 +168,7 @@ impl Endpoint {
             lanes: Lane::ALL.map(own_lane),
             streams: Lane::ALL.map(ReceiveStream::new),
             heartbeat_due_us: 0,
+            acknowledgement_due_us: u64::MAX,
             told_little_room: false,
         });
         self.by_worker.insert(place, (worker, peer));
@@ -223,12 +223,13 @@ impl Endpoint {
         now_us: u64,
     ) -> Ticket {
         assert!(peers.len() <= REPLICAS_MAX, "a shard has at most four replicas");
-        let mut item = [0; ITEM_LEN_MAX];
-        let length = Item::Record(*record).emit(&mut item);
+        let head = record.head();
         let none = Place { peer: PeerIndex(0), epoch: 0, sequence: Sequence(0) };
         let mut ticket = Ticket { lane, count: 0, places: [none; REPLICAS_MAX] };
         for &peer in peers {
-            if let Some((epoch, sequence)) = self.append_item(peer, lane, &item[..length], now_us) {
+            if let Some((epoch, sequence)) =
+                self.append_item(peer, lane, &head, record.body, now_us)
+            {
                 let place = Place { peer, epoch, sequence: Sequence(sequence) };
                 ticket.places[usize::from(ticket.count)] = place;
                 ticket.count += 1;
@@ -243,7 +244,8 @@ impl Endpoint {
         &mut self,
         index: PeerIndex,
         lane: Lane,
-        item: &[u8],
+        head: &[u8],
+        body: &[u8],
         now_us: u64,
     ) -> Option<(u32, u64)> {
         let peer = self.peers.get_mut(index.index())?.as_mut()?;
@@ -252,7 +254,7 @@ impl Endpoint {
             return None;
         }
         let epoch = stream.epoch();
-        if let Ok(sequence) = stream.append(&mut self.buffers, now_us, item) {
+        if let Ok(sequence) = stream.append(&mut self.buffers, now_us, head, body) {
             peer.link.counters.records_sent += 1;
             self.mark(index);
             return Some((epoch, sequence));
@@ -351,6 +353,6 @@ impl Endpoint {
         }
         let mut item = [0; ITEM_LEN_MAX];
         let length = Item::CopyStop { shard: copy.shard }.emit(&mut item);
-        self.append_item(copy.peer, copy.lane, &item[..length], now_us);
+        self.append_item(copy.peer, copy.lane, &item[..length], &[], now_us);
     }
 }

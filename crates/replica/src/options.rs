@@ -18,6 +18,9 @@ pub struct Options {
     pub log_datagrams: u32,
     /// Bytes that a stream may have on the way; datagrams: at most 64.
     pub window_bytes: u32,
+    /// A datagram that has room is held back for so long, so that what comes next goes with it, and so is an
+    /// acknowledgement. Less than `retransmit_min_us`.
+    pub linger_us: u64,
     /// A peer from whom nothing else is due hears a heartbeat this often.
     pub heartbeat_us: u64,
     /// Time between two HELLOs to a peer without session.
@@ -51,6 +54,7 @@ impl Default for Options {
             buffers: 8192,
             log_datagrams: 1024,
             window_bytes: 64 * 1400,
+            linger_us: 200,
             heartbeat_us: 10_000,
             hello_us: 50_000,
             silence_us: 200_000,
@@ -88,6 +92,9 @@ pub enum OptionError {
     /// The retransmission timeout has a lower bound above its upper.
     #[error("retransmit_min_us is above retransmit_max_us")]
     Retransmit,
+    /// What is held back would be sent again before it is acknowledged.
+    #[error("linger_us is not below retransmit_min_us")]
+    Linger,
     /// Less than one datagram.
     #[error("window_bytes is {0}: at least 1,400")]
     WindowBytes(u32),
@@ -123,6 +130,9 @@ impl Options {
         if self.retransmit_min_us > self.retransmit_max_us {
             return Err(OptionError::Retransmit);
         }
+        if self.linger_us >= self.retransmit_min_us {
+            return Err(OptionError::Linger);
+        }
         Ok(())
     }
 }
@@ -140,6 +150,7 @@ mod tests {
         assert!(refused(Options { buffers: 10, ..good.clone() }).contains("at least 192"));
         assert!(refused(Options { burst: 0, ..good.clone() }).contains("burst is 0"));
         assert!(refused(Options { window_bytes: 9, ..good.clone() }).contains("1,400"));
+        assert!(refused(Options { linger_us: 2_000, ..good.clone() }).contains("linger_us"));
         let retransmit = Options { retransmit_min_us: 9, retransmit_max_us: 8, ..good };
         assert!(refused(retransmit).contains("above"));
     }

@@ -108,7 +108,10 @@ impl Peer {
             self.heartbeat_due_us = 0;
         }
         let is_session_due = now_us >= self.heartbeat_due_us
-            || self.lanes.iter().any(|own| now_us >= own.stream.timer_us || own.stream.has_new());
+            || self
+                .lanes
+                .iter()
+                .any(|own| now_us >= own.stream.timer_us || own.stream.has_new(now_us));
         self.link.hello_due_us <= now_us || (self.link.session.is_some() && is_session_due)
     }
 
@@ -129,8 +132,11 @@ impl Peer {
         }
         self.send_control(setting, window, exit);
         let Self { link, lanes, .. } = self;
-        lanes.iter_mut().all(|own| own.send(link, setting, buffers, exit))
-            && self.link.hello_due_us == u64::MAX
+        let mut is_done = link.hello_due_us == u64::MAX;
+        for own in lanes {
+            is_done &= own.send(link, setting, buffers, exit);
+        }
+        is_done && self.acknowledgement_due_us == u64::MAX
     }
 
     /// A heartbeat says where all streams stand; between two of them only what was received is acknowledged.
@@ -141,11 +147,15 @@ impl Peer {
         exit: &mut Exit<'_, T>,
     ) {
         let is_heartbeat = exit.now_us >= self.heartbeat_due_us;
-        if exit.budget == 0
-            || !(is_heartbeat || self.streams.iter().any(|stream| stream.needs_acknowledgement))
-        {
+        let is_anything_new = self.streams.iter().any(|stream| stream.needs_acknowledgement);
+        if is_anything_new && self.acknowledgement_due_us == u64::MAX {
+            self.acknowledgement_due_us = exit.now_us + setting.options.linger_us;
+        }
+        let is_due = is_heartbeat || exit.now_us >= self.acknowledgement_due_us;
+        if exit.budget == 0 || !is_due {
             return;
         }
+        self.acknowledgement_due_us = u64::MAX;
         let mut body = [0; CONTROL_LEN_MAX];
         let mut writer = Writer::new(&mut body);
         for lane in 0..LANES {
@@ -196,6 +206,6 @@ impl OwnLane {
             let Some(body) = new else { break };
             link.send(DatagramKind::Records, setting, body, exit);
         }
-        !self.stream.has_new()
+        !(self.stream.has_new(exit.now_us) || self.stream.lingers())
     }
 }

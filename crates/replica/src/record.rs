@@ -86,6 +86,24 @@ pub struct Record<'a> {
     pub body: &'a [u8],
 }
 
+impl Record<'_> {
+    /// What goes before the body.
+    ///
+    /// # Panics
+    /// If the body is longer than [`RECORD_BODY_MAX`].
+    #[inline]
+    pub(crate) fn head(&self) -> [u8; RECORD_HEADER_LEN] {
+        assert!(self.body.len() <= RECORD_BODY_MAX, "a record's body fits in it");
+        let mut head = [0; RECORD_HEADER_LEN];
+        head[0] = self.kind as u8;
+        head[1] = (RECORD_HEADER_LEN - 2 + self.body.len()) as u8;
+        head[2..6].copy_from_slice(&self.shard.0.to_be_bytes());
+        head[6..10].copy_from_slice(&self.slot.to_be_bytes());
+        head[10..14].copy_from_slice(&self.version.to_be_bytes());
+        head
+    }
+}
+
 const COPY_START: u8 = 32;
 const COPY_END: u8 = 33;
 const SUM: u8 = 34;
@@ -110,14 +128,10 @@ impl Item<'_> {
     pub(crate) fn emit(&self, buffer: &mut [u8; ITEM_LEN_MAX]) -> usize {
         let (kind, length) = match self {
             Item::Record(record) => {
-                assert!(record.body.len() <= RECORD_BODY_MAX, "a record's body fits in it");
-                buffer[0] = record.kind as u8;
-                buffer[1] = (RECORD_HEADER_LEN - 2 + record.body.len()) as u8;
-                buffer[2..6].copy_from_slice(&record.shard.0.to_be_bytes());
-                buffer[6..10].copy_from_slice(&record.slot.to_be_bytes());
-                buffer[10..14].copy_from_slice(&record.version.to_be_bytes());
-                buffer[14..14 + record.body.len()].copy_from_slice(record.body);
-                return RECORD_HEADER_LEN + record.body.len();
+                let end = RECORD_HEADER_LEN + record.body.len();
+                buffer[..RECORD_HEADER_LEN].copy_from_slice(&record.head());
+                buffer[RECORD_HEADER_LEN..end].copy_from_slice(record.body);
+                return end;
             }
             Item::CopyStart { .. } => (COPY_START, 24),
             Item::CopyEnd { .. } => (COPY_END, 4),

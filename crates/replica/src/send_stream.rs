@@ -14,6 +14,7 @@ use crate::buffers::{Buffer, Buffers};
 use crate::control::Acknowledgement;
 use crate::datagram::{BODY_MAX, STREAM_HEADER_LEN, StreamHeader};
 use crate::identity::Lane;
+use crate::options::Options;
 use crate::round_trip::RoundTrip;
 
 /// Datagrams on the way at most: what an acknowledgement's map can tell apart.
@@ -46,6 +47,7 @@ pub(crate) struct SendStream {
     peer_window: u64,
     bytes_on_the_way: u32,
     window_bytes: u32,
+    linger_us: u64,
     times_in_vain: u32,
     /// The first on the way was sent again since [`SendStream::looked`] because its time was over.
     is_in_vain: bool,
@@ -60,7 +62,7 @@ pub(crate) struct SendStream {
 pub(crate) struct LogFull;
 
 impl SendStream {
-    pub(crate) fn new(lane: Lane, log_datagrams: u32, window_bytes: u32) -> Self {
+    pub(crate) fn new(lane: Lane, options: &Options) -> Self {
         let entry = || Entry {
             buffer: None,
             length: 0,
@@ -77,10 +79,11 @@ impl SendStream {
             first: 1,
             sent: 1,
             next: 1,
-            entries: (0..log_datagrams).map(|_| entry()).collect(),
+            entries: (0..options.log_datagrams).map(|_| entry()).collect(),
             peer_window: 0,
             bytes_on_the_way: 0,
-            window_bytes,
+            window_bytes: options.window_bytes,
+            linger_us: options.linger_us,
             times_in_vain: 0,
             is_in_vain: false,
             timer_us: u64::MAX,
@@ -134,14 +137,16 @@ impl SendStream {
         (self.items, self.bytes, oldest.buffer.as_ref().map(|_| oldest.appended_us))
     }
 
-    /// Appends an item; returns the sequence of the datagram it goes with.
+    /// Appends an item, in one piece or two; returns the sequence of the datagram it goes with.
     #[inline]
     pub(crate) fn append(
         &mut self,
         buffers: &mut Buffers,
         now_us: u64,
-        item: &[u8],
+        head: &[u8],
+        body: &[u8],
     ) -> Result<u64, LogFull> {
+        let len = head.len() + body.len();
         if self.is_full() {
             return Err(LogFull);
         }
@@ -150,28 +155,39 @@ impl SendStream {
         if let Some(filling) = &entry.buffer {
             let filling = buffers.get_mut(filling);
             let start = usize::from(entry.length);
-            if let Some(room) = filling.get_mut(start..start + item.len()) {
-                room.copy_from_slice(item);
-                entry.length += item.len() as u16;
+            if let Some(room) = filling.get_mut(start..start + len) {
+                let (of_head, of_body) = room.split_at_mut(head.len());
+                of_head.copy_from_slice(head);
+                of_body.copy_from_slice(body);
+                entry.length += len as u16;
                 entry.items += 1;
                 self.items += 1;
-                self.bytes += item.len() as u64;
+                self.bytes += len as u64;
                 return Ok(next);
             }
             self.next += 1;
         }
-        self.begin(buffers, now_us, item)
+        self.begin(buffers, now_us, head, body)
     }
 
     /// The first item of a datagram.
-    fn begin(&mut self, buffers: &mut Buffers, now_us: u64, item: &[u8]) -> Result<u64, LogFull> {
+    fn begin(
+        &mut self,
+        buffers: &mut Buffers,
+        now_us: u64,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<u64, LogFull> {
         if self.is_full() {
             return Err(LogFull);
         }
         let next = self.next;
         let buffer = buffers.take().ok_or(LogFull)?;
-        let end = STREAM_HEADER_LEN + item.len();
-        buffers.get_mut(&buffer)[STREAM_HEADER_LEN..end].copy_from_slice(item);
+        let middle = STREAM_HEADER_LEN + head.len();
+        let end = middle + body.len();
+        let room = buffers.get_mut(&buffer);
+        room[STREAM_HEADER_LEN..middle].copy_from_slice(head);
+        room[middle..end].copy_from_slice(body);
         *self.entry(next) = Entry {
             buffer: Some(buffer),
             length: end as u16,
@@ -182,16 +198,31 @@ impl SendStream {
             sent_us: 0,
         };
         self.items += 1;
-        self.bytes += item.len() as u64;
+        self.bytes += (head.len() + body.len()) as u64;
         Ok(next)
     }
 
     /// Whether [`SendStream::take_new`] has one now.
-    pub(crate) fn has_new(&self) -> bool {
+    #[inline]
+    pub(crate) fn has_new(&self, now_us: u64) -> bool {
+        self.is_window_open()
+            && (self.sent < self.next || (self.is_filling() && self.is_ripe(now_us)))
+    }
+
+    /// Whether it will have one soon, without anything being appended or acknowledged.
+    pub(crate) fn lingers(&self) -> bool {
+        self.is_window_open() && self.is_filling()
+    }
+
+    fn is_window_open(&self) -> bool {
         let on_the_way = self.sent - self.first;
-        (self.sent < self.next || self.is_filling())
-            && on_the_way < self.peer_window.min(WINDOW)
-            && self.bytes_on_the_way < self.window_bytes
+        on_the_way < self.peer_window.min(WINDOW) && self.bytes_on_the_way < self.window_bytes
+    }
+
+    /// Whether what is being filled has waited for long enough.
+    fn is_ripe(&self, now_us: u64) -> bool {
+        let filling = &self.entries[self.next as usize & (self.entries.len() - 1)];
+        now_us >= filling.appended_us + self.linger_us
     }
 
     /// The body of the next datagram that was never sent, if the window has room for it.
@@ -202,7 +233,7 @@ impl SendStream {
         now_us: u64,
         timeout_us: u64,
     ) -> Option<&'a [u8]> {
-        if !self.has_new() {
+        if !self.has_new(now_us) {
             return None;
         }
         let sequence = self.sent;
