@@ -16,6 +16,17 @@ use super::state::State;
 /// Copies that may wait for their index entries when a grant is taken: what is attached at once for it.
 const GRANT_BACKLOG_MAX: usize = 1024;
 
+/// Records whose lines are asked for together.
+const BURST: usize = 32;
+
+/// The shard that one record or several in a row are about. No record changes what is known of it.
+struct Subject {
+    number: ShardId,
+    index: Option<ShardIndex>,
+    /// What the sender says of the lane is taken.
+    is_fed: bool,
+}
+
 pub(super) struct World<'a> {
     pub(super) nat: &'a mut Nat,
     pub(super) state: &'a mut State,
@@ -41,10 +52,22 @@ impl World<'_> {
     }
 
     #[inline]
-    fn take(&mut self, origin: Origin, record: &Record<'_>) {
-        let Some(shard) = self.index(record.shard) else {
+    fn subject(&self, origin: Origin, number: ShardId) -> Subject {
+        let index = self.index(number);
+        let part =
+            index.map(|index| self.state.part(index).expect("a numbered shard has its part"));
+        let is_fed =
+            part.is_some_and(|part| part.lanes[lane_index(origin.lane)].is_fed_by(origin.peer));
+        Subject { number, index, is_fed }
+    }
+
+    /// The change that a record tells of a lane that its sender is followed in. None: nothing is to be applied, and
+    /// all else is done.
+    #[inline]
+    fn change(&mut self, origin: Origin, of: &Subject, record: &Record<'_>) -> Option<Change> {
+        let Some(shard) = of.index else {
             self.state.counters.records_unknown_total += 1;
-            return;
+            return None;
         };
         let kind = match record.kind {
             Kind::Create => ChangeKind::Create,
@@ -53,18 +76,16 @@ impl World<'_> {
             Kind::Clear => ChangeKind::Clear,
             Kind::Touch => ChangeKind::Touch,
             Kind::Grant | Kind::Announced | Kind::Want | Kind::Block => {
-                return self.take_message(origin, shard, record);
+                self.take_message(origin, shard, record);
+                return None;
             }
         };
-        let part = self.state.part(shard).expect("a numbered shard has its part");
-        let lane = &part.lanes[lane_index(origin.lane)];
-        if kind != ChangeKind::Touch && !lane.is_fed_by(origin.peer) {
+        if kind != ChangeKind::Touch && !of.is_fed {
             self.state.counters.records_unwanted_total += 1;
-            return;
+            return None;
         }
         let (slot, version) = (record.slot, record.version);
-        let change = Change { kind, shard, lane: origin.lane.number(), slot, version };
-        self.nat.apply(&change, record.body, tick(self.now_us));
+        Some(Change { kind, shard, lane: origin.lane.number(), slot, version })
     }
 
     /// What is said of a lane or a shard as a whole.
@@ -109,6 +130,17 @@ impl World<'_> {
         }
         self.state.forget_if_foreign(shard, number);
     }
+
+    /// Applies changes that were looked at.
+    #[inline]
+    fn apply_all(&mut self, records: &[Record<'_>], changes: &mut [Option<Change>; BURST]) {
+        let now = tick(self.now_us);
+        for (record, change) in records.iter().zip(changes) {
+            if let Some(change) = change.take() {
+                self.nat.apply(&change, record.body, now);
+            }
+        }
+    }
 }
 
 impl State {
@@ -130,8 +162,23 @@ impl Sink for World<'_> {
     }
 
     fn apply(&mut self, origin: Origin, records: &[Record<'_>]) {
-        for record in records {
-            self.take(origin, record);
+        let Some(first) = records.first() else { return };
+        let mut subject = self.subject(origin, first.shard);
+        for records in records.chunks(BURST) {
+            let mut changes = [None; BURST];
+            for (place, record) in records.iter().enumerate() {
+                if record.shard != subject.number {
+                    subject = self.subject(origin, record.shard);
+                }
+                // A grant is behind what came before it.
+                if record.kind == Kind::Grant {
+                    self.apply_all(records, &mut changes);
+                }
+                let change = self.change(origin, &subject, record);
+                change.iter().for_each(|change| self.nat.prefetch_change(change));
+                changes[place] = change;
+            }
+            self.apply_all(records, &mut changes);
         }
     }
 
