@@ -164,6 +164,9 @@ impl Replication {
                 lane.outgoing.retain(|out| out.peer != gone.place);
                 lane.lose(gone.place);
             }
+            for to in part.announcements.iter_mut().filter(|to| to.peer == id) {
+                to.ticket = None;
+            }
             if names_it {
                 self.settle(shard, path, now_us);
             }
@@ -177,6 +180,8 @@ impl Replication {
             self.state.answers.push_back(News::ShardAdded(number));
             return;
         }
+        // Its index may be the next to be used.
+        self.tell_removed(path.nat());
         let added = match self.state.has_room() {
             true => path.add_shard(setup, now_us / 1000),
             false => Err("there are as many shards as this worker keeps room for".to_owned()),
@@ -260,6 +265,11 @@ impl Replication {
         while let Some((shard, _)) = nat.take_filled() {
             self.state.review(shard, nat);
         }
+        self.tell_removed(nat);
+        self.sweep(now_us, nat);
+    }
+
+    fn tell_removed(&mut self, nat: &Nat) {
         let answers = &mut self.state.answers;
         self.removing.retain(|&(shard, number)| {
             let is_gone = nat.is_removed(shard);
@@ -268,7 +278,6 @@ impl Replication {
             }
             !is_gone
         });
-        self.sweep(now_us, nat);
     }
 
     /// Goes on with the first lane that is to be emptied. Then its source is asked for a copy.

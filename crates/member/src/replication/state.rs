@@ -63,7 +63,7 @@ impl State {
             shards_max,
             shards: 0,
             queue: VecDeque::with_capacity(shards_max),
-            answers: VecDeque::new(),
+            answers: VecDeque::with_capacity(64),
             wanted: Vec::with_capacity(WANTS_MAX),
             forgetting: Vec::with_capacity(shards_max),
             counters: ReplicationCounters::default(),

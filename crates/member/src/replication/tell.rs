@@ -59,7 +59,8 @@ impl Replication {
 
     /// Peers have asked for copies that they lack. One that is on its way is not begun again.
     pub(super) fn answer_wants(&mut self) {
-        for (peer, shard, lane) in self.state.wanted.drain(..).collect::<Vec<_>>() {
+        let mut wanted = std::mem::take(&mut self.state.wanted);
+        for (peer, shard, lane) in wanted.drain(..) {
             let Some(part) = self.state.part(shard) else { continue };
             let boot = self.endpoint.boot(peer);
             let mut copies = part.lanes[lane].outgoing.iter();
@@ -71,6 +72,7 @@ impl Replication {
                 self.state.counters.copies_restarted_total += 1;
             }
         }
+        self.state.wanted = wanted;
     }
 
     /// Grants and announcements that are due.

@@ -128,6 +128,28 @@ fn a_shard_goes_and_comes_again() {
     cluster.check_equal();
 }
 
+/// Copies, changes and losses take no memory: only orders do, and news that nobody reads.
+#[test]
+fn a_turn_allocates_nothing() {
+    let mut cluster = Cluster::new(2, 9, Faults::MANY);
+    let plan = Plan::new(&[0, 1]);
+    plan.order(&mut cluster);
+    cluster.run(100_000);
+    cluster.allocations = 0;
+    for turn in 0..4_000_u32 {
+        cluster.up((turn % 2) as usize, turn % 200, (6_000 + turn / 200) as u16);
+        if turn % 1_000 == 999 {
+            // Fallen out of sync: copied again.
+            cluster.network.parted.push(crate::worker::address(1));
+            cluster.run(6_000_000);
+            cluster.network.parted.clear();
+        }
+        cluster.step();
+    }
+    cluster.run_until("both have copies", |cluster| (0..2).all(|one| cluster.is_done(one)));
+    assert_eq!(cluster.allocations, 0);
+}
+
 /// Orders that name a peer which is not known yet wait for it.
 #[test]
 fn orders_wait_for_their_peer() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use allocation_counter::measure;
 use weir_member::order::{MissOrder, ShardDuties};
 use weir_member::{News, Order, PeerId, Replication};
 use weir_nat::Tick;
@@ -70,6 +71,8 @@ pub(crate) struct Cluster {
     pub(crate) now_us: u64,
     pub(crate) flows_max: u32,
     lives: u128,
+    /// Made by the workers in their turns.
+    pub(crate) allocations: u64,
     /// Who has a public endpoint: no other flow may get it.
     pub(crate) given: BTreeMap<(u32, u16), Flow>,
 }
@@ -83,6 +86,7 @@ impl Cluster {
             now_us: 1_000_000_000,
             flows_max: 20_000,
             lives: 0,
+            allocations: 0,
             given: BTreeMap::new(),
         };
         for worker in 0..workers {
@@ -152,12 +156,18 @@ impl Cluster {
             let to = (0..self.workers.len()).find(|&worker| address(worker) == datagram.to);
             if let Some(worker) = to.and_then(|to| self.workers[to].as_mut()) {
                 let (from, bytes) = (datagram.from, &mut datagram.bytes);
-                let _ = worker.replication.receive(from, bytes, now_us, &mut worker.site.nat);
+                let made = measure(|| {
+                    let _ = worker.replication.receive(from, bytes, now_us, &mut worker.site.nat);
+                });
+                self.allocations += made.count_total;
             }
         }
         for worker in self.workers.iter_mut().flatten() {
             let mut port = self.network.port(address(worker.number), now_us);
-            worker.replication.poll(now_us, &mut worker.site.nat, &mut port);
+            let made = measure(|| {
+                worker.replication.poll(now_us, &mut worker.site.nat, &mut port);
+            });
+            self.allocations += made.count_total;
             worker.site.nat.expire(Tick((now_us / 1_000_000) as u32), 256, 64);
             worker.news.extend(std::iter::from_fn(|| worker.replication.next_news()));
         }
