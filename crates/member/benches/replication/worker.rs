@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use weir_engine::{
-    AccessMode, Engine, EngineConfig, FragmentLimits, MssClamp, Now, Output, Side, SideConfig,
+    AccessMode, Engine, EngineConfig, FragmentLimits, MssClamp, Now, Output, Post, Side, SideConfig,
 };
 use weir_member::order::{CopyOrder, MissOrder, ShardDuties, ShardSetup};
 use weir_member::{Order, PeerId, Replication};
@@ -17,26 +17,28 @@ use weir_wire::ethernet::Mac;
 use crate::frame::{BufferFrame, Buffers};
 
 pub(crate) const BURST: usize = 64;
-/// Homes of a shard.
-pub(crate) const HOMES: u32 = 2_000;
-pub(crate) const FLOWS_MAX: u32 = 1 << 20;
+/// How large the tables are.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) flows_max: u32,
+    /// Homes of a shard, at most 4,096.
+    pub(crate) homes: u32,
+}
+
 const PORT: u16 = 7473;
 const GATEWAY: u32 = 250;
 
-/// Datagrams on their way out.
-pub(crate) struct Wire {
-    places: Vec<(SocketAddrV4, [u8; 1400], usize)>,
-    count: usize,
+/// The way out for datagrams.
+struct Exit<'a> {
+    post: Post<'a>,
+    pool: &'a mut Buffers,
+    out: &'a mut Output<BufferFrame>,
 }
 
-impl Transmit for Wire {
+impl Transmit for Exit<'_> {
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
         let SocketAddr::V4(to) = to else { return false };
-        let Some((address, bytes, length)) = self.places.get_mut(self.count) else { return false };
-        (*address, *length) = (to, datagram.len());
-        bytes[..datagram.len()].copy_from_slice(datagram);
-        self.count += 1;
-        true
+        self.post.send(to, datagram, self.pool, self.out)
     }
 }
 
@@ -45,7 +47,6 @@ pub(crate) struct Worker {
     pub(crate) replication: Option<Replication>,
     pub(crate) pool: Buffers,
     pub(crate) out: Output<BufferFrame>,
-    wire: Wire,
 }
 
 fn address(side: Side, host: u32) -> u32 {
@@ -69,7 +70,7 @@ pub(crate) fn home(host: u32, n: u32) -> u32 {
     u32::from_be_bytes([10, 200, 0, 0]) + (host << 12) + n
 }
 
-fn setup(host: u32) -> ShardSetup {
+fn setup(host: u32, homes: u32) -> ShardSetup {
     let (id, public) = (ShardId(host), format!("203.0.{host}.0/24"));
     ShardSetup {
         engine: weir_engine::ShardConfig {
@@ -80,7 +81,7 @@ fn setup(host: u32) -> ShardSetup {
         nat: weir_nat::ShardConfig {
             id,
             public: vec![public.parse().expect("a prefix")],
-            subscribers_max: HOMES,
+            subscribers_max: homes,
         },
     }
 }
@@ -98,7 +99,7 @@ fn boot(host: u32) -> BootId {
     BootId(u128::from(host) << 64 | 7)
 }
 
-fn config(host: u32, is_replicated: bool) -> EngineConfig {
+fn config(host: u32, is_replicated: bool, room: Room) -> EngineConfig {
     let side = |side: Side| SideConfig {
         mac: mac(side, host),
         address: format!("{}/24", Ipv4Addr::from(address(side, host))).parse().expect("a prefix"),
@@ -106,7 +107,7 @@ fn config(host: u32, is_replicated: bool) -> EngineConfig {
         vlan: None,
         mtu: 1500,
     };
-    let own = setup(host);
+    let own = setup(host, room.homes);
     let (shards, nat_shards) =
         if is_replicated { (vec![], vec![]) } else { (vec![own.engine], vec![own.nat]) };
     EngineConfig {
@@ -116,10 +117,10 @@ fn config(host: u32, is_replicated: bool) -> EngineConfig {
         mss_clamp: MssClamp::Auto,
         shards,
         nat: NatConfig {
-            flows_max: FLOWS_MAX,
+            flows_max: room.flows_max,
             subscribers: vec!["10.200.0.0/16".parse().expect("a prefix")],
             shards: nat_shards,
-            room: ShardRoom { shards: 2, public_addresses: 512, subscribers: 2 * HOMES },
+            room: ShardRoom { shards: 2, public_addresses: 512, subscribers: 2 * room.homes },
             replicas: u8::from(is_replicated),
             seed: [1, 2, 3, u64::from(host)],
             ..NatConfig::default()
@@ -132,13 +133,12 @@ fn config(host: u32, is_replicated: bool) -> EngineConfig {
 
 impl Worker {
     /// Worker 1 or 2. Alone it has its own shard; in a cluster it has seven lanes of that and one of the other's.
-    pub(crate) fn new(host: u32, is_replicated: bool, now_us: u64) -> Self {
+    pub(crate) fn new(host: u32, is_replicated: bool, room: Room, now_us: u64) -> Self {
         let mut worker = Self {
-            engine: Engine::new(config(host, is_replicated)).expect("a good configuration"),
+            engine: Engine::new(config(host, is_replicated, room)).expect("a good configuration"),
             replication: None,
             pool: Buffers::default(),
             out: Output::new(),
-            wire: Wire { places: vec![(access(1), [0; 1400], 0); 256], count: 0 },
         };
         let now = Now { ms: now_us / 1000 };
         worker.engine.start(now, &mut worker.pool, &mut worker.out);
@@ -148,7 +148,7 @@ impl Worker {
             worker.receive(side, &build::arp(reply), now_us);
         }
         if is_replicated {
-            worker.join(host, now_us);
+            worker.join(host, room.homes, now_us);
             // As the other would answer.
             let (other, side) = (3 - host, Side::Access);
             let to = (mac(side, host), address(side, host));
@@ -168,7 +168,7 @@ impl Worker {
         self.engine.receive(side, now, &mut frames, &mut self.pool, &mut self.out);
     }
 
-    fn join(&mut self, host: u32, now_us: u64) {
+    fn join(&mut self, host: u32, homes: u32, now_us: u64) {
         let other = 3 - host;
         let identity =
             Identity { worker: peer_id(host), boot: boot(host), secret: [host as u8; 32] };
@@ -179,7 +179,8 @@ impl Worker {
         let (peer, address) = (peer_id(other), access(other));
         replication.obey(Order::AddPeer { peer, address }, &mut self.engine, now_us);
         for shard in [1, 2] {
-            replication.obey(Order::AddShard(Box::new(setup(shard))), &mut self.engine, now_us);
+            let setup = Box::new(setup(shard, homes));
+            replication.obey(Order::AddShard(setup), &mut self.engine, now_us);
             // The first lane is the replica's.
             let lanes = LaneSet(if shard == host { 0xfe } else { 0x01 });
             let mut sources = [Some(peer); LANES];
@@ -208,7 +209,7 @@ impl Worker {
         from_other: &mut Vec<BufferFrame>,
         now_us: u64,
     ) {
-        let Self { engine, replication, pool, out, wire } = self;
+        let Self { engine, replication, pool, out } = self;
         let now = Now { ms: now_us / 1000 };
         engine.receive(side, now, packets, pool, out);
         let Some(replication) = replication else { return };
@@ -220,10 +221,7 @@ impl Worker {
             let _ = replication.receive(from, datagram, now_us, engine.nat_mut());
             pool.give_back(frame);
         }
-        replication.poll(now_us, engine.nat_mut(), wire);
-        for (to, bytes, length) in &wire.places[..wire.count] {
-            engine.nat_and_post().1.send(*to, &bytes[..*length], pool, out);
-        }
-        wire.count = 0;
+        let (nat, post) = engine.nat_and_post();
+        replication.poll(now_us, nat, &mut Exit { post, pool, out });
     }
 }

@@ -1,0 +1,101 @@
+//! An initial copy: a worker with millions of flows gets a replica that has none of them, while packets run.
+
+use std::time::Instant;
+
+use weir_engine::Side;
+use weir_member::News;
+use weir_shard::ShardId;
+
+use crate::frame::BufferFrame;
+use crate::worker::{BURST, Room, Worker};
+use crate::{START_US, median, upstream};
+
+const FLOWS: u32 = 5_000_000;
+const ROOM: Room = Room { flows_max: 6_000_000, homes: 4_000 };
+/// Packets before the copy that it is compared with.
+const PACKETS: u32 = 2_000_000;
+/// Coprime to `FLOWS`: packets meet their flows in no order.
+const STRIDE: u32 = 1_000_003;
+
+struct Case {
+    worker: Worker,
+    start: Instant,
+    packets: u32,
+}
+
+impl Case {
+    fn now_us(&self) -> u64 {
+        START_US + self.start.elapsed().as_micros() as u64
+    }
+
+    /// A turn of the worker with these flows' packets; returns what it sent to the other, and nanoseconds.
+    fn turn(
+        &mut self,
+        flows: impl Iterator<Item = u32>,
+        mail: &mut Vec<BufferFrame>,
+    ) -> (Vec<BufferFrame>, u64) {
+        let now_us = self.now_us();
+        let Self { worker, .. } = self;
+        let mut packets: Vec<_> =
+            flows.map(|n| worker.pool.filled(&upstream(1, n, ROOM.homes))).collect();
+        let began = Instant::now();
+        worker.turn(Side::Access, &mut packets, mail, now_us);
+        let spent_ns = began.elapsed().as_nanos() as u64;
+        let Worker { pool, out, .. } = worker;
+        assert_eq!(out.internet.len(), BURST, "every packet passes");
+        out.internet.drain(..).for_each(|frame| pool.give_back(frame));
+        (out.access.drain(..).collect(), spent_ns)
+    }
+
+    /// A burst of packets of flows that are there.
+    fn pass(&mut self, mail: &mut Vec<BufferFrame>) -> (Vec<BufferFrame>, u64) {
+        let first = self.packets;
+        self.packets += BURST as u32;
+        let flow = |n: u32| (u64::from(n) * u64::from(STRIDE) % u64::from(FLOWS)) as u32;
+        self.turn((first..self.packets).map(flow), mail)
+    }
+}
+
+/// Takes a burst of what waits.
+fn batch(mail: &mut Vec<BufferFrame>) -> Vec<BufferFrame> {
+    mail.drain(..mail.len().min(BURST)).collect()
+}
+
+pub(crate) fn run(cycles: f64) {
+    let worker = Worker::new(1, true, ROOM, START_US);
+    let mut case = Case { worker, start: Instant::now(), packets: 0 };
+    for first in (0..FLOWS).step_by(BURST) {
+        case.turn(first..first + BURST as u32, &mut Vec::new());
+    }
+    let mut before = Vec::new();
+    while case.packets < PACKETS {
+        before.push(case.pass(&mut Vec::new()).1 as f64);
+    }
+
+    let mut replica = Worker::new(2, true, ROOM, case.now_us());
+    let (mut to_worker, mut to_replica) = (Vec::new(), Vec::new());
+    let (began, mut during, mut is_done) = (Instant::now(), Vec::new(), false);
+    while !is_done {
+        let (sent, spent_ns) = case.pass(&mut batch(&mut to_worker));
+        during.push(spent_ns as f64);
+        to_replica.extend(sent);
+        let now_us = case.now_us();
+        replica.turn(Side::Access, &mut Vec::new(), &mut batch(&mut to_replica), now_us);
+        to_worker.append(&mut replica.out.access);
+        let replication = replica.replication.as_mut().expect("it takes part in a cluster");
+        let mut news = std::iter::from_fn(|| replication.next_news());
+        is_done = news.any(|news| matches!(news, News::CopyDone(ShardId(1))));
+    }
+    let took_sec = began.elapsed().as_secs_f64();
+    // Medians of turns: others on the machine do not count.
+    let [before, during] =
+        [before, during].map(|mut turns| median(&mut turns) / BURST as f64 * cycles);
+    let flows = replica.engine.nat().gauges().flows;
+    assert!(flows > FLOWS / 100 * 99, "the replica has {flows} flows");
+    println!(
+        "{:22} {during:7.1} during it, {before:5.1} before: rate {:.3} of it",
+        "packet of a worker",
+        before / during
+    );
+    println!("{:22} {FLOWS} flows in {took_sec:.1} s, both on one core", "initial copy");
+}
