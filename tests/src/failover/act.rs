@@ -45,6 +45,16 @@ pub(super) fn kill_for_good(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     lab.node(victim)?.weir.end(Signal::SIGKILL)
 }
 
+/// What an operator does who knows that a node will not come back: its share of the ports is free again.
+pub(super) fn fence_the_dead(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    for node in &lab.nodes {
+        if node.weir.process()?.ended().is_some() {
+            operate(lab, &["fence", &node.name()])?;
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn silence(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     lab.network.silence(victim, true)
 }

@@ -126,8 +126,8 @@ pub const EVENTS: &[Event] = &[
             then("{} is heard again on internet", NothingBroken, LEASE, act::regain_internet),
         ],
     ),
-    asked("flap", &[moment("link of {} flaps", NothingBroken, LEASE, act::flap)]),
-    asked(
+    shown("flap", &[moment("link of {} flaps", NothingBroken, LEASE, act::flap)]),
+    shown(
         "etcd-cut",
         &[moment("{} without etcd for 60 s", NothingLost, SHORT, act::without_store)],
     ),
@@ -153,6 +153,7 @@ pub const EVENTS: &[Event] = &[
         &[
             moment("kill -9 {}, for good", NothingBroken, LEASE, act::kill_for_good),
             moment("kill -9 {}, the second", NothingBroken, LEASE, act::kill),
+            then("weir fence of the first", NothingLost, SHORT, act::fence_the_dead),
         ],
     ),
     shown("add", &[moment("one more node", NothingLost, LEASE, act::add)]),

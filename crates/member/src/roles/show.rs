@@ -18,6 +18,12 @@ impl Roles {
             }
         }
         for (worker, shard, part) in self.parts() {
+            // One that was gone before this node began is nobody's peer, and not heard either.
+            let members = part.machine.entry().into_iter().flat_map(|entry| entry.members());
+            let nodes = members.map(|member| &member.incarnation.worker.node);
+            for node in nodes.filter(|node| **node != self.node) {
+                report.hears.entry(node.clone()).or_default();
+            }
             match (part.role(), part.machine.entry()) {
                 (Role::Primary, _) => report.loads.push((shard, load(worker, shard))),
                 (Role::Acting, Some(entry)) => {

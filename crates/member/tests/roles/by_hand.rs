@@ -152,6 +152,14 @@ fn who_is_cut_from_the_store_but_heard_is_there() {
 }
 
 #[test]
+fn a_node_that_was_gone_before_this_one_began_is_not_heard() {
+    let mut hand = Hand::new();
+    hand.desired(1);
+    hand.entry(&pair());
+    assert_eq!(hand.roles.report(|_, _| 0).hears.values().copied().collect::<Vec<_>>(), [false]);
+}
+
+#[test]
 fn a_silent_primary_is_replaced_only_where_packets_come() {
     let mut hand = Hand::synced();
     hand.ticks(500);
