@@ -42,7 +42,7 @@ fn receive() {
             let peer = endpoint.peer_status(PeerIndex(0), 0).expect("a peer");
             let refused = peer.counters.refused.total() + endpoint.refused().total();
             assert_eq!(refused, number as u64 + 1);
-            assert!(!peer.has_session);
+            assert!(peer.version.is_none());
         }
     });
 }

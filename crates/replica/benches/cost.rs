@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use weir_replica::{
-    BootId, ClusterKeys, CopyRoom, Endpoint, Fingerprint, Identity, Kind, Lane, Options, Origin,
-    PeerIndex, Record, Reign, ShardId, Sink, Source, Transmit, WorkerId,
+    BootId, ClusterKeys, CopyRoom, DATAGRAM_MAX, Endpoint, Fingerprint, Identity, Kind, Lane,
+    Options, Origin, PeerIndex, Record, Reign, ShardId, Sink, Source, Transmit, WorkerId,
 };
 
 const ROUNDS: usize = 9;
@@ -63,13 +63,13 @@ impl Sink for Counting {
 }
 
 struct Wire {
-    places: Vec<([u8; 1400], usize)>,
+    places: Vec<([u8; DATAGRAM_MAX], usize)>,
     count: usize,
 }
 
 impl Wire {
     fn new() -> Self {
-        Self { places: vec![([0; 1400], 0); 256], count: 0 }
+        Self { places: vec![([0; DATAGRAM_MAX], 0); 256], count: 0 }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The frame of a datagram: at most 1,400 bytes of UDP payload.
+//! The frame of a datagram: at most 1,400 bytes of UDP payload, in version 1.
 //!
 //! ```text
 //!  0 magic u16   2 version u8   3 kind u8 (bit 7: encrypted)   4 session u32   8 sender u64   16 number u64
@@ -10,10 +10,11 @@
 
 use crate::bytes::{Reader, Writer};
 use crate::identity::WorkerId;
+use crate::later_version::{LATER, MARK_LEN_MAX};
 use crate::refusal::Refusal;
 
-/// Bytes of UDP payload of the longest datagram.
-pub const DATAGRAM_MAX: usize = 1400;
+/// Bytes of UDP payload of the longest datagram of any version.
+pub const DATAGRAM_MAX: usize = HEADER_LEN + MARK_LEN_MAX + BODY_MAX + TAG_LEN;
 
 /// Bytes of the header, which is authenticated and never encrypted.
 pub(crate) const HEADER_LEN: usize = 24;
@@ -21,7 +22,8 @@ pub(crate) const HEADER_LEN: usize = 24;
 /// Bytes of the authentication tag behind the body.
 pub(crate) const TAG_LEN: usize = 16;
 
-pub(crate) const BODY_MAX: usize = DATAGRAM_MAX - HEADER_LEN - TAG_LEN;
+/// Bytes of the longest body.
+pub(crate) const BODY_MAX: usize = 1_360;
 
 /// "wR"
 const MAGIC: u16 = 0x7752;
@@ -31,7 +33,7 @@ const ENCRYPTED: u8 = 0x80;
 /// Protocol versions this build speaks: its own and the one before, if there is one.
 pub const VERSION_MIN: u8 = 1;
 /// The newest protocol version this build speaks.
-pub const VERSION_MAX: u8 = 1;
+pub const VERSION_MAX: u8 = if cfg!(feature = "later-protocol") { LATER } else { 1 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

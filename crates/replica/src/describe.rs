@@ -6,6 +6,7 @@ use crate::control::{Field, fields};
 use crate::datagram::{DatagramKind, HEADER_LEN, Header, StreamHeader, TAG_LEN};
 use crate::fingerprint::Fingerprint;
 use crate::hello::Hello;
+use crate::later_version::mark;
 use crate::record::{Item, Items};
 
 /// Describes a datagram (UDP payload) in one line. Whether it is authentic is not looked at.
@@ -19,6 +20,7 @@ pub fn describe(datagram: &[u8]) -> String {
         "weir replication {version}, sender {sender}, session {session:#010x}, number {number}: "
     );
     let body = &datagram[HEADER_LEN..datagram.len() - TAG_LEN];
+    let body = body.strip_prefix(mark(version)).unwrap_or(body);
     let text = match kind {
         _ if is_encrypted => Some(format!("{kind:?}, {} bytes encrypted", body.len())),
         DatagramKind::Hello => describe_hello(body),

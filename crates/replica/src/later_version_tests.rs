@@ -8,7 +8,7 @@ use bolero::check;
 use crate::cluster_keys::ClusterKeys;
 use crate::control::{Field, fields};
 use crate::copy::CopyRoom;
-use crate::datagram::{DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header};
+use crate::datagram::{DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header, VERSION_MAX};
 use crate::endpoint::Endpoint;
 use crate::fingerprint::Fingerprint;
 use crate::hello::{Challenge, Hello};
@@ -25,6 +25,12 @@ const PEER: WorkerId = WorkerId(2);
 const OWN_BOOT: BootId = BootId(11);
 const PEER_BOOT: BootId = BootId(22);
 const PEER_CHALLENGE: Challenge = [7; 16];
+/// In front of each body of version 2, which builds with the feature `later-protocol` speak.
+const MARK: &[u8] = b"\0\xFFlater!";
+
+fn mark(version: u8) -> &'static [u8] {
+    if version == 2 { MARK } else { &[] }
+}
 
 fn peer_address() -> SocketAddr {
     SocketAddr::from(([10, 9, 0, 2], 4789))
@@ -157,6 +163,27 @@ impl Meeting {
         Ok(())
     }
 
+    /// As [`Meeting::send`] in a session of this version: version 2 has its mark in front of each body.
+    fn speak(&mut self, version: u8, kind: DatagramKind, body: &[u8]) -> Result<(), Refusal> {
+        self.send(version, kind, &[mark(version), body].concat())
+    }
+
+    /// Whether our answer is one that a peer of this version can read: its first datagram is acknowledged.
+    fn is_acknowledged(&mut self, version: u8) -> bool {
+        let sent = self.poll();
+        let (_, _, key) = self.keys.as_ref().unwrap();
+        sent.into_iter().any(|mut datagram| {
+            let header = Header::parse(&datagram).unwrap();
+            if header.kind == DatagramKind::Hello {
+                return false;
+            }
+            assert_eq!(header.version, version);
+            let body = key.open(header.number, header.is_encrypted, &mut datagram).unwrap();
+            fields(body.strip_prefix(mark(version)).unwrap())
+                .any(|field| matches!(field, Field::Acknowledgement(ack) if ack.cumulative == 1))
+        })
+    }
+
     fn refused(&self, refusal: Refusal) -> u64 {
         let status = self.endpoint.peer_status(self.peer, self.now_us).unwrap();
         status.counters.refused.of(refusal)
@@ -185,40 +212,31 @@ fn create(slot: u32, body: &[u8]) -> Vec<u8> {
     item(1, &fields)
 }
 
-/// Version 2 speaks to us in version 1, with fields and types that we do not know.
+/// The next version speaks to us in ours, with fields and types that we do not know.
 #[test]
 fn the_next_version_is_understood() {
     let mut meeting = Meeting::new();
-    meeting.shake_hands([1, 2], 12, &item(99, &[1, 2, 3])).unwrap();
+    meeting.shake_hands([VERSION_MAX, VERSION_MAX + 1], 12, &item(99, &[1, 2, 3])).unwrap();
     let items = [
         create(1, b"one"),
-        item(120, b"a record of version 2"),
+        item(120, b"a record of the next version"),
         create(2, b"two"),
         item(33, b"\0\0\0\x05and more"),
         item(7 + 1, &[]),
         create(3, b""),
     ];
-    meeting.send(1, DatagramKind::Records, &records(24, 1, &items.concat())).unwrap();
+    meeting.speak(VERSION_MAX, DatagramKind::Records, &records(24, 1, &items.concat())).unwrap();
     let applied = [(1, b"one".to_vec()), (2, b"two".to_vec()), (3, Vec::new())];
     assert_eq!(meeting.notes.applied, applied);
-    // Our answer is one that the peer can read: an acknowledgement of its epoch.
-    let sent = meeting.poll();
-    let (_, _, key) = meeting.keys.as_ref().unwrap();
-    let acknowledged = sent.into_iter().any(|mut datagram| {
-        let header = Header::parse(&datagram).unwrap();
-        assert_eq!(header.version, 1);
-        header.kind == DatagramKind::Control
-            && fields(key.open(header.number, header.is_encrypted, &mut datagram).unwrap())
-                .any(|field| matches!(field, Field::Acknowledgement(ack) if ack.cumulative == 1))
-    });
-    assert!(acknowledged);
+    assert!(meeting.is_acknowledged(VERSION_MAX));
     let control = [item(77, &[1; 9]), item(1, &[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5, 1, 1])];
-    meeting.send(1, DatagramKind::Control, &control.concat()).unwrap();
+    meeting.speak(VERSION_MAX, DatagramKind::Control, &control.concat()).unwrap();
     assert_eq!(meeting.endpoint.behind(meeting.peer, Lane::ALL[0]), 4);
     let status = meeting.endpoint.peer_status(meeting.peer, meeting.now_us).unwrap();
     assert_eq!(status.counters.items_skipped, 2);
-    // What was settled on is version 1.
-    let refused = meeting.send(2, DatagramKind::Control, &[]);
+    assert_eq!(status.version, Some(VERSION_MAX));
+    // What was settled on is our version.
+    let refused = meeting.speak(VERSION_MAX + 1, DatagramKind::Control, &[]);
     assert_eq!((refused, meeting.refused(Refusal::Version)), (Err(Refusal::Version), 1));
 }
 
@@ -231,9 +249,52 @@ fn the_version_before_is_understood() {
     assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
 }
 
+/// A build with the feature beside one without: they speak version 1, and nothing else.
+#[cfg(feature = "later-protocol")]
+#[test]
+fn a_mixed_pair_speaks_the_earlier_version() {
+    let mut meeting = Meeting::new();
+    meeting.shake_hands([1, 1], 0, &[]).unwrap();
+    let body = records(16, 1, &create(1, b"x"));
+    let later = meeting.speak(2, DatagramKind::Records, &body);
+    assert_eq!((later, meeting.notes.applied.len()), (Err(Refusal::Version), 0));
+    meeting.speak(1, DatagramKind::Records, &body).unwrap();
+    assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
+    assert!(meeting.is_acknowledged(1));
+}
+
+/// Two builds with the feature: what version 1 would say is no longer understood.
+#[cfg(feature = "later-protocol")]
+#[test]
+fn a_later_pair_speaks_the_later_version() {
+    let mut meeting = Meeting::new();
+    meeting.shake_hands([1, 2], 0, &[]).unwrap();
+    let body = records(16, 1, &create(1, b"x"));
+    for (version, refusal) in [(1, Refusal::Version), (2, Refusal::Malformed)] {
+        assert_eq!(meeting.send(version, DatagramKind::Records, &body), Err(refusal));
+    }
+    assert!(meeting.notes.applied.is_empty());
+    meeting.speak(2, DatagramKind::Records, &body).unwrap();
+    assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
+    assert!(meeting.is_acknowledged(2));
+}
+
+/// What version 1 makes of a body of version 2, should its header be no warning.
+#[test]
+fn a_marked_body_is_no_body_of_version_1() {
+    let mut meeting = Meeting::new();
+    meeting.shake_hands([1, 1], 0, &[]).unwrap();
+    let marked = |body: &[u8]| [MARK, body].concat();
+    let body = marked(&records(16, 1, &create(1, b"x")));
+    assert_eq!(meeting.send(1, DatagramKind::Records, &body), Err(Refusal::Malformed));
+    let position = item(1, &[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5]);
+    let _ = meeting.send(1, DatagramKind::Control, &marked(&position));
+    assert_eq!(meeting.endpoint.behind(meeting.peer, Lane::ALL[0]), 0);
+}
+
 #[test]
 fn no_version_in_common_is_refused_by_name() {
-    for versions in [[2, 3], [0, 0]] {
+    for versions in [[VERSION_MAX + 1, VERSION_MAX + 2], [0, 0]] {
         let mut meeting = Meeting::new();
         assert_eq!(meeting.shake_hands(versions, 0, &[]), Err(Refusal::Version));
         assert_eq!(meeting.refused(Refusal::Version), 1);

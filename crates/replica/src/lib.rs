@@ -38,6 +38,7 @@ mod fingerprint;
 mod hello;
 mod identity;
 mod incoming;
+mod later_version;
 #[cfg(test)]
 mod later_version_tests;
 mod link;

@@ -8,6 +8,7 @@ use crate::datagram::{DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header, VERSION_MI
 use crate::fingerprint::{Fingerprint, FingerprintPart};
 use crate::hello::{HELLO_LEN, Hello};
 use crate::identity::WorkerId;
+use crate::later_version::mark;
 use crate::options::Options;
 use crate::refusal::Refusal;
 use crate::round_trip::RoundTrip;
@@ -162,8 +163,11 @@ impl Link {
         let (number, key) = session.next_number();
         let sender = setting.identity.worker;
         Header { version, kind, is_encrypted, session: id, sender, number }.emit(exit.scratch);
-        exit.scratch[HEADER_LEN..HEADER_LEN + body.len()].copy_from_slice(body);
-        let length = key.seal(number, is_encrypted, body.len(), exit.scratch);
+        let mark = mark(version);
+        let (start, body_len) = (HEADER_LEN + mark.len(), mark.len() + body.len());
+        exit.scratch[HEADER_LEN..start].copy_from_slice(mark);
+        exit.scratch[start..start + body.len()].copy_from_slice(body);
+        let length = key.seal(number, is_encrypted, body_len, exit.scratch);
         self.pass_on(length, exit)
     }
 
@@ -175,7 +179,7 @@ impl Link {
         is_taken
     }
 
-    /// Opens a datagram of a session; the body in the clear.
+    /// Opens a datagram of a session; the body in the clear, without the mark of its version.
     #[inline]
     pub(crate) fn open<'a>(
         &mut self,
@@ -200,7 +204,7 @@ impl Link {
             .ok_or(Refusal::BadMac)?;
         session.window.note(header.number);
         self.note_heard(options, now_us);
-        Ok(body)
+        body.strip_prefix(mark(header.version)).ok_or(Refusal::Malformed)
     }
 
     fn unknown_session(&mut self, header: &Header, options: &Options, now_us: u64) -> Refusal {

@@ -18,8 +18,8 @@ pub struct PeerStatus {
     pub address: SocketAddr,
     /// Its last known life; None before the first session.
     pub boot: Option<BootId>,
-    /// Whether a session is set up.
-    pub has_session: bool,
+    /// Protocol version of the session. None: there is no session.
+    pub version: Option<u8>,
     /// Milliseconds since something authentic came from it.
     pub silent_ms: u64,
     /// Smoothed round trip in microseconds, 0 = not measured yet.
@@ -117,7 +117,7 @@ impl Endpoint {
             worker: link.worker,
             address: link.address,
             boot: *boot,
-            has_session: link.session.is_some(),
+            version: link.session.as_ref().map(|session| session.version),
             silent_ms: link.silent_us(now_us) / 1000,
             round_trip_us: link.round_trip.smoothed_us(),
             lag,

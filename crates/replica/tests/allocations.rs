@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use allocation_counter::measure;
 use weir_replica::{
-    BootId, ClusterKeys, CopyRoom, Endpoint, Fingerprint, Identity, Kind, Lane, Options, Origin,
-    PeerIndex, Record, Reign, ShardId, Sink, Source, Transmit, WorkerId,
+    BootId, ClusterKeys, CopyRoom, DATAGRAM_MAX, Endpoint, Fingerprint, Identity, Kind, Lane,
+    Options, Origin, PeerIndex, Record, Reign, ShardId, Sink, Source, Transmit, WorkerId,
 };
 
 /// A slab of 10,000 equal records to copy from; counts what is applied.
@@ -64,7 +64,7 @@ impl Sink for Table {
 
 /// Datagrams on their way, in places made before; each seventh is lost.
 struct Wire {
-    places: Vec<([u8; 1400], usize)>,
+    places: Vec<([u8; DATAGRAM_MAX], usize)>,
     count: usize,
     sent: u64,
 }
@@ -103,7 +103,7 @@ fn endpoint(worker: u64, peer: u64) -> (Endpoint, PeerIndex) {
 fn nothing_is_allocated() {
     let ((mut owner, replica), (mut other, _)) = (endpoint(1, 2), endpoint(2, 1));
     let (mut source, mut sink) = (Table::default(), Table::default());
-    let wire = || Wire { places: vec![([0; 1400], 0); 256], count: 0, sent: 0 };
+    let wire = || Wire { places: vec![([0; DATAGRAM_MAX], 0); 256], count: 0, sent: 0 };
     let (mut there, mut back) = (wire(), wire());
     let mut now_us = 0;
     let mut turn = |owner: &mut Endpoint, sink: &mut Table| {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use weir_replica::{
-    BootId, ClusterKeys, CopyId, CopyState, Endpoint, Fingerprint, Identity, Kind, Lane, Options,
-    PeerIndex, Record, ShardId, Ticket, Transmit, WorkerId,
+    BootId, ClusterKeys, CopyId, CopyState, DATAGRAM_MAX, Endpoint, Fingerprint, Identity, Kind,
+    Lane, Options, PeerIndex, Record, ShardId, Ticket, Transmit, WorkerId,
 };
 
 use crate::world::{Slab, Slot, World, is_newer, live};
@@ -70,7 +70,7 @@ struct Port<'a> {
 
 impl Transmit for Port<'_> {
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
-        assert!(datagram.len() <= 1400);
+        assert!(datagram.len() <= DATAGRAM_MAX);
         self.network.send(self.from, to, datagram, self.now_us);
         true
     }

@@ -28,7 +28,7 @@ fn keys_of(digits: &[&str]) -> ClusterKeys {
 fn a_session_takes_one_round_trip() {
     let mut cluster = two(10_000);
     let start_us = cluster.now_us;
-    while !(status(&cluster, 0).has_session && status(&cluster, 1).has_session) {
+    while !(status(&cluster, 0).version.is_some() && status(&cluster, 1).version.is_some()) {
         assert!(cluster.now_us < start_us + 22_000, "two ways and a few turns");
         cluster.step();
     }
@@ -43,7 +43,7 @@ fn a_session_is_set_up_on_a_bad_network() {
         let faults =
             Faults { loss_percent: 60, repeat_percent: 30, delay_us: 500, jitter_us: 9_000 };
         let mut cluster = Cluster::new(2, seed, faults, small_options());
-        while !(status(&cluster, 0).has_session && status(&cluster, 1).has_session) {
+        while !(status(&cluster, 0).version.is_some() && status(&cluster, 1).version.is_some()) {
             assert!(cluster.now_us < 10_000_000);
             cluster.step();
         }
@@ -77,7 +77,7 @@ fn a_copy_is_for_one_life() {
     let replacement = cluster.boot_with(1, Fingerprint::default(), keys());
     cluster.nodes[1] = replacement;
     cluster.run(500_000);
-    assert!(status(&cluster, 0).has_session && !cluster.is_synced());
+    assert!(status(&cluster, 0).version.is_some() && !cluster.is_synced());
 }
 
 #[test]
@@ -89,13 +89,13 @@ fn a_different_configuration_is_refused_by_name() {
         cluster.run(200_000);
         for node in 0..2 {
             let status = status(&cluster, node);
-            assert_eq!((status.has_session, status.difference), (false, Some(part)));
+            assert_eq!((status.version.is_some(), status.difference), (false, Some(part)));
             assert!(status.counters.refused.of(Refusal::Fingerprint) > 0);
         }
         cluster.nodes[1] = cluster.boot_with(1, Fingerprint::default(), keys());
         cluster.run(200_000);
         assert_eq!(status(&cluster, 0).difference, None);
-        assert!(status(&cluster, 0).has_session);
+        assert!(status(&cluster, 0).version.is_some());
     }
 }
 
@@ -105,7 +105,7 @@ fn a_different_key_is_a_bad_mac() {
     cluster.nodes[1] = cluster.boot_with(1, Fingerprint::default(), keys_of(&["7"]));
     cluster.run(300_000);
     for node in 0..2 {
-        assert!(!status(&cluster, node).has_session);
+        assert!(status(&cluster, node).version.is_none());
         assert!(status(&cluster, node).counters.refused.of(Refusal::BadMac) > 0);
     }
 }
