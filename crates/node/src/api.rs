@@ -271,6 +271,9 @@ pub struct PeerStatus {
     pub worker: usize,
     pub peer: String,
     pub address: SocketAddr,
+    /// Version of the replication protocol that both speak; none: there is no session.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub version: Option<u8>,
     pub silent_ms: u64,
     /// What it has not acknowledged.
     pub lag_records: u64,

@@ -69,6 +69,10 @@ fn replication(family: &mut Family<'_, '_>, status: &MemberStatus) -> Result<(),
     };
     let silent = gauge(|peer| peer.silent_ms as f64 / 1e3);
     family.gauge("weir_replication_silent_seconds", "Since the peer was heard.", silent)?;
+    let versions = gauge(|peer| f64::from(peer.version.unwrap_or_default()));
+    let help =
+        "Version of the replication protocol spoken with the peer; 0: none, there is no session.";
+    family.gauge("weir_replication_version", help, versions)?;
     let lag = gauge(|peer| peer.lag_ms as f64 / 1e3);
     let help = "Age of the oldest change that the peer has not acknowledged.";
     family.gauge("weir_replication_lag_seconds", help, lag)?;

@@ -28,6 +28,7 @@ fn peer(silent_ms: u64) -> PeerStatus {
         worker: 0,
         peer: "n2/0".into(),
         address: SocketAddr::from(([10, 9, 0, 2], 7473)),
+        version: Some(1),
         silent_ms,
         lag_records: 0,
         lag_ms: 0,

@@ -134,6 +134,7 @@ impl RolesThread {
                 .get(&peer.address)
                 .map_or_else(|| peer.address.to_string(), ToString::to_string),
             address: peer.address,
+            version: peer.version,
             silent_ms: peer.silent_ms,
             lag_records: peer.lag.records,
             lag_ms: peer.lag.age_ms,
