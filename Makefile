@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SHELL := /bin/bash
 
-.PHONY: demo demo-single failover test bench gate deps fmt lint build help
+.PHONY: demo demo-single failover later test bench gate deps fmt lint build help
 
 help:
 	@echo 'make demo    a cluster under load loses its nodes, and a table tells what homes saw (KEEP=1 leaves it running)'
@@ -31,14 +31,21 @@ demo: build
 demo-single: build
 	@target/release/demo_single
 
-failover: build
+# A weir that speaks a later protocol version, too, where an upgrade to it is asked for.
+LATER := $(if $(filter upgrade all,$(EVENTS)),target/later/release/weir)
+
+later: deps
+	$(CARGO) build --release --locked -p weir --features later-protocol --target-dir target/later
+
+failover: build $(if $(LATER),later)
 	@target/release/demo $(EVENTS) --runs $(or $(RUNS),3) --no-control $(if $(FRR),--frr) \
 	  $(if $(NODES),--nodes $(NODES)) $(if $(SHARDS),--shards $(SHARDS)) \
-	  $(if $(TABLES),--tables $(TABLES)) $(if $(HUGE),--huge-pages) $(if $(LOGS),--logs)
+	  $(if $(TABLES),--tables $(TABLES)) $(if $(HUGE),--huge-pages) $(if $(LOGS),--logs) $(if $(LATER),--later $(LATER))
 
 test: deps
 	$(CARGO) build --locked -p weir
 	$(CARGO) test --locked --workspace --no-fail-fast
+	$(CARGO) test --locked -p weir-replica --features later-protocol
 
 bench: build
 	@target/release/weir traffic bench $(if $(SHORT),--short) $(if $(ONLY),--only $(ONLY))

@@ -16,6 +16,7 @@ mod route_history;
 mod route_watch;
 mod table;
 mod timeline;
+mod upgrade;
 
 pub use event::{CONTROL, EVENTS, Event, Moment};
 pub use observation::{Observation, Side};

@@ -1,6 +1,7 @@
 //! The whole cluster, from nothing to every shard with its copies.
 
 use std::net::SocketAddrV4;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -101,6 +102,8 @@ pub struct ClusterLab {
     pub network: ClusterNetwork,
     /// Its options; of a node alone those that still mean something.
     pub options: ClusterOptions,
+    /// A weir that speaks a later version of the replication protocol, too, for upgrades.
+    pub later: Option<PathBuf>,
     /// Everything above lives in it.
     pub lab: Lab,
     _exclusive: MutexGuard<'static, ()>,
@@ -129,6 +132,7 @@ impl ClusterLab {
             homes,
             network,
             options,
+            later: None,
             lab,
             _exclusive: exclusive,
         })
@@ -160,6 +164,7 @@ impl ClusterLab {
             homes,
             network,
             options,
+            later: None,
             lab,
             _exclusive: exclusive,
         };
@@ -215,6 +220,21 @@ impl ClusterLab {
             is_whole.then_some(())
         });
         whole.with_context(|| format!("{last:#?}"))
+    }
+
+    /// Waits until `weir cluster status` says OK.
+    pub fn wait_ok(&self) -> Result<()> {
+        let control = self.control()?;
+        let mut last = String::new();
+        let ok = wait_for("weir cluster status: OK", self.options.whole_deadline(), || {
+            let begun = Instant::now();
+            let status = control.weir(&["cluster", "status"]);
+            thread::sleep(begun.elapsed() * (LOOKING_PART - 1));
+            let status = status.ok()?;
+            last = status.stdout + &status.stderr;
+            status.status.success().then_some(())
+        });
+        ok.with_context(|| last)
     }
 
     /// Opens connections from all homes.

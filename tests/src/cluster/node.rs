@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -32,6 +33,8 @@ pub struct ClusterNode {
     /// None: its routes are static.
     pub bird: Option<Bird>,
     socket: PathBuf,
+    /// What its next start runs.
+    binary: Arc<Mutex<PathBuf>>,
 }
 
 impl ClusterNode {
@@ -46,22 +49,29 @@ impl ClusterNode {
         let bird = bfd.map(|interval| start_bird(lab, namespace, number, interval)).transpose()?;
         let config = lab.directory().join(format!("node{number}.toml"));
         fs::write(&config, file)?;
-        let binary = weir::binary()?;
+        let binary = Arc::new(Mutex::new(weir::binary()?));
+        let next_binary = Arc::clone(&binary);
         let (inside, state) = (namespace.clone(), lab.directory().to_owned());
         let weir = Supervised::start(lab, &format!("node{number}"), move || {
             // A worker has a core for itself; here it shares one, and must not stand still for what others do on it.
             let mut command = inside.command("nice");
-            command.args(["-n", "-10"]).arg(&binary).args(["run", "--config"]).arg(&config);
+            let binary = next_binary.lock().unwrap_or_else(PoisonError::into_inner);
+            command.args(["-n", "-10"]).arg(&*binary).args(["run", "--config"]).arg(&config);
             command.env("STATE_DIRECTORY", &state);
             command
         })?;
         let socket = socket(lab.directory(), number);
-        Ok(Self { number, namespace: namespace.clone(), weir, bird, socket })
+        Ok(Self { number, namespace: namespace.clone(), weir, bird, socket, binary })
     }
 
     /// Its name in the cluster.
     pub fn name(&self) -> String {
         format!("node{}", self.number)
+    }
+
+    /// From its next start on it runs this weir.
+    pub fn set_binary(&self, binary: &Path) {
+        *self.binary.lock().unwrap_or_else(PoisonError::into_inner) = binary.to_owned();
     }
 
     /// Holds the thread of its worker for so long; whether the process ended meanwhile.

@@ -84,6 +84,11 @@ impl Supervised {
         process.with_context(|| state.failure.clone().unwrap_or_default())
     }
 
+    /// Whether the process runs.
+    pub fn is_running(&self) -> bool {
+        self.process().is_ok_and(|process| process.ended().is_none())
+    }
+
     /// How often it was started.
     pub fn starts(&self) -> u32 {
         self.shared.state().starts
@@ -174,8 +179,10 @@ mod tests {
         supervised.signal(Signal::SIGKILL).unwrap();
         supervised.wait_line(1, "ready", DEADLINE).unwrap();
         assert_ne!(supervised.process().unwrap().id(), first);
+        assert!(supervised.is_running());
         supervised.end(Signal::SIGTERM).unwrap();
         thread::sleep(3 * RESTART);
+        assert!(!supervised.is_running());
         assert_eq!(supervised.starts(), 2);
         supervised.resume().unwrap();
         supervised.wait_line(2, "ready", DEADLINE).unwrap();

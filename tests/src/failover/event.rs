@@ -8,6 +8,7 @@ use super::act;
 use super::observation::Observation;
 use super::observer::Observer;
 use super::promise::Promise;
+use super::upgrade;
 use crate::cluster::ClusterLab;
 
 /// Longer than the lease of a node in etcd: only then a node that says nothing is missed there.
@@ -31,7 +32,7 @@ pub struct Event {
 /// One thing that is done.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// What is done; `{}` is the node it is done to.
+    /// What is done; `{}` is the node it is done to, if it is to one.
     pub what: &'static str,
     /// What homes may see of it.
     pub promise: Promise,
@@ -148,6 +149,13 @@ pub const EVENTS: &[Event] = &[
         ],
     ),
     shown("term", &[moment("SIGTERM {}, restart", NothingLost, LEASE, act::terminate)]),
+    asked(
+        "upgrade",
+        &[
+            moment("upgrade, node by node", NothingLost, LEASE, upgrade::upgrade),
+            moment("and back, node by node", NothingLost, LEASE, upgrade::downgrade),
+        ],
+    ),
     shown(
         "second",
         &[
@@ -195,11 +203,10 @@ impl Event {
             }
             let what = moment.what.replace("{}", &format!("node{victim}"));
             progress(&what);
+            let watched = moment.what.contains("{}").then_some(victim);
             let until_whole = moment.ends_whole && moment.promise != Promise::Broken;
             let observation = observer
-                .observe(&what, moment.settle, until_whole, Some(victim), || {
-                    (moment.act)(lab, victim)
-                })
+                .observe(&what, moment.settle, until_whole, watched, || (moment.act)(lab, victim))
                 .with_context(|| what.clone())?;
             seen.push((moment.promise, Observation { kind: moment.what, ..observation }));
         }

@@ -1,0 +1,128 @@
+//! A rolling upgrade: nodes change their binary, one after the other, as the operator's guide has it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
+
+use crate::cluster::{ClusterLab, ClusterNode};
+use crate::condition::wait_for;
+use crate::weir;
+
+const SESSIONS_DEADLINE: Duration = Duration::from_secs(30);
+
+/// From the weir that is tested to one that speaks the next version of the replication protocol, too.
+pub(super) fn upgrade(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    let later = lab.later.as_ref().context("no weir of a later protocol version is known")?;
+    roll(lab, later, |version| version + 1)
+}
+
+/// Back again.
+pub(super) fn downgrade(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    roll(lab, &weir::binary()?, |version| version - 1)
+}
+
+/// Each node in turn gets the other binary; at any time two nodes speak the newest version that both know.
+fn roll(lab: &ClusterLab, binary: &Path, next: fn(u8) -> u8) -> Result<()> {
+    let nodes: Vec<&ClusterNode> = lab.nodes.iter().filter(|it| it.weir.is_running()).collect();
+    let first = sessions(nodes.first().context("no node runs")?)?;
+    let version = first.values().copied().max().context("no session, no version")?;
+    let mut known: BTreeMap<String, u8> = nodes.iter().map(|it| (it.name(), version)).collect();
+    check_sessions(&nodes, &known, 1)?;
+    for node in &nodes {
+        let starts = node.weir.starts();
+        node.weir.end(Signal::SIGTERM)?;
+        node.set_binary(binary);
+        node.weir.resume()?;
+        node.wait_ready(starts)?;
+        lab.wait_ok()?;
+        known.insert(node.name(), next(version));
+        // It has no session until it gets shards.
+        check_sessions(&nodes, &known, 0).with_context(|| format!("upgraded: {}", node.name()))?;
+    }
+    lab.control()?.weir(&["rebalance"])?.success()?;
+    check_sessions(&nodes, &known, 1)
+}
+
+/// Waits until all sessions have the newest version that both ends know. Nodes that share shards have one; each node
+/// shall have `least`.
+fn check_sessions(
+    nodes: &[&ClusterNode],
+    known: &BTreeMap<String, u8>,
+    least: usize,
+) -> Result<()> {
+    for node in nodes {
+        let mut last = None;
+        let agreed = wait_for("sessions of the wanted version", SESSIONS_DEADLINE, || {
+            let found = sessions(node);
+            let is_it = found.as_ref().is_ok_and(|it| agrees(&node.name(), it, known, least));
+            last = Some(found);
+            is_it.then_some(())
+        });
+        agreed.with_context(|| format!("{}: {last:?}; known: {known:?}", node.name()))?;
+    }
+    Ok(())
+}
+
+/// Versions that a node speaks with its peers, by node; 0: a session is not set up yet.
+fn sessions(node: &ClusterNode) -> Result<BTreeMap<String, u8>> {
+    let metrics = node.cli(&["metrics"])?.success()?.stdout;
+    versions(&metrics).with_context(|| format!("metrics of {}", node.name()))
+}
+
+fn versions(metrics: &str) -> Option<BTreeMap<String, u8>> {
+    let lines = metrics.lines().filter(|it| it.starts_with("weir_replication_version{"));
+    let read = |line: &str| {
+        let (_, rest) = line.split_once("peer=\"")?;
+        let (peer, _) = rest.split_once("/0\"")?;
+        let (_, value) = rest.rsplit_once(' ')?;
+        Some((peer.to_owned(), value.parse::<f64>().ok()? as u8))
+    };
+    lines.map(read).collect()
+}
+
+/// Whether `node` speaks with those that run as it should. Who does not run is a peer until it is known to be gone.
+fn agrees(
+    node: &str,
+    sessions: &BTreeMap<String, u8>,
+    known: &BTreeMap<String, u8>,
+    least: usize,
+) -> bool {
+    let wanted = |peer: &str| Some(*known.get(node)?.min(known.get(peer)?));
+    let mut running = sessions.iter().filter_map(|(peer, version)| Some((*version, wanted(peer)?)));
+    running.clone().count() >= least && running.all(|(version, wanted)| version == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(versions: &[(&str, u8)]) -> BTreeMap<String, u8> {
+        versions.iter().map(|&(node, version)| (node.to_owned(), version)).collect()
+    }
+
+    #[test]
+    fn the_versions_spoken_are_read() {
+        let metrics = "# TYPE weir_replication_version gauge\n\
+             weir_replication_silent_seconds{worker=\"0\",peer=\"node2/0\"} 7.0\n\
+             weir_replication_version{worker=\"0\",peer=\"node1/0\"} 0.0\n\
+             weir_replication_version{worker=\"0\",peer=\"node2/0\"} 2.0\n";
+        assert_eq!(versions(metrics), Some(of(&[("node1", 0), ("node2", 2)])));
+        assert_eq!(versions(""), Some(of(&[])));
+        assert_eq!(versions("weir_replication_version{worker=\"0\"} 2.0"), None);
+    }
+
+    #[test]
+    fn a_pair_shall_speak_the_newest_version_that_both_know() {
+        let known = of(&[("node1", 2), ("node2", 2), ("node3", 1)]);
+        let node1 = |sessions: &[(&str, u8)]| agrees("node1", &of(sessions), &known, 1);
+        assert!(node1(&[("node2", 2), ("node3", 1)]));
+        assert!(node1(&[("node2", 2), ("dead", 0)]));
+        assert!(!node1(&[("node2", 1), ("node3", 1)]), "the later version is not taken");
+        assert!(!node1(&[("node2", 2), ("node3", 0)]), "no session");
+        assert!(!node1(&[("dead", 2)]), "a node with nobody");
+        assert!(agrees("node1", &of(&[]), &known, 0));
+    }
+}
