@@ -9,22 +9,22 @@
 //! sent, opened, stored and indexed by the other. One thread does it all, in bursts of 64, short rounds of the one and the
 //! other in turn and medians over many, so that the machine's speed and what else it does cancel out. What is on its way
 //! when a round ends is as much as when it began. Then the initial copy of a large worker to an empty replica.
+//!
+//! The workers' clock counts the time that they spend: their core is busy, and packets are made in no time.
 
+mod clock;
 mod frame;
 mod initial_copy;
 mod worker;
-
-use std::time::Instant;
 
 use weir_engine::Side;
 use weir_wire::build;
 use weir_wire::frame::Frame;
 
+use clock::Clock;
 use frame::BufferFrame;
 use worker::{BURST, Room, Worker, endpoint, gateway_mac, home, mac};
 
-/// When the workers' clocks begin.
-const START_US: u64 = 1_000_000_000;
 const ROOM: Room = Room { flows_max: 1 << 20, homes: 2_000 };
 const ROUNDS: usize = 140;
 /// The first rounds touch memory for the first time, and fill the streams.
@@ -36,7 +36,7 @@ struct Pair {
     workers: [Worker; 2],
     /// What each worker is to get from the other.
     mail: [Vec<BufferFrame>; 2],
-    start: Instant,
+    clock: Clock,
     opened: u32,
 }
 
@@ -54,36 +54,29 @@ fn upstream(host: u32, n: u32, homes: u32) -> Vec<u8> {
 
 impl Pair {
     fn new(is_replicated: bool) -> Self {
-        let start = Instant::now();
+        let clock = Clock::default();
         let mut pair = Self {
-            workers: [1, 2].map(|host| Worker::new(host, is_replicated, ROOM, START_US)),
+            workers: [1, 2].map(|host| Worker::new(host, is_replicated, ROOM, clock.now_us())),
             mail: [Vec::new(), Vec::new()],
-            start,
+            clock,
             opened: 0,
         };
         // Until both have copied the other's empty lanes.
-        let end_us = pair.now_us() + 500_000;
-        while is_replicated && pair.now_us() < end_us {
+        let end_us = pair.clock.now_us() + 500_000;
+        while is_replicated && pair.clock.now_us() < end_us {
             pair.turns(Side::Access, &mut [Vec::new(), Vec::new()]);
         }
         pair
-    }
-
-    fn now_us(&self) -> u64 {
-        START_US + self.start.elapsed().as_micros() as u64
     }
 
     /// A turn of each worker; returns the nanoseconds that they took.
     fn turns(&mut self, side: Side, packets: &mut [Vec<BufferFrame>; 2]) -> u64 {
         let mut spent_ns = 0;
         for (place, packets) in packets.iter_mut().enumerate() {
-            let now_us = self.now_us();
             let (worker, mail) = (&mut self.workers[place], &mut self.mail[place]);
-            let began = Instant::now();
             // At most a burst waits to be taken.
             let mut batch: Vec<_> = mail.drain(..mail.len().min(BURST)).collect();
-            worker.turn(side, packets, &mut batch, now_us);
-            spent_ns += began.elapsed().as_nanos() as u64;
+            spent_ns += self.clock.time(|now_us| worker.turn(side, packets, &mut batch, now_us));
             if side == Side::Access {
                 self.mail[1 - place].append(&mut self.workers[place].out.access);
             }
@@ -134,10 +127,10 @@ impl Pair {
             count += answers.iter().map(|answers| answers.len() + BURST).sum::<usize>();
             for (place, answers) in answers.iter_mut().enumerate() {
                 let Worker { engine, pool, out, .. } = &mut self.workers[place];
-                let now = weir_engine::Now { ms: 1_000_000 };
-                let began = Instant::now();
-                engine.receive(Side::Internet, now, answers, pool, out);
-                spent_ns += began.elapsed().as_nanos() as u64;
+                spent_ns += self.clock.time(|now_us| {
+                    let now = weir_engine::Now { ms: now_us / 1000 };
+                    engine.receive(Side::Internet, now, answers, pool, out);
+                });
                 assert_eq!(out.access.len(), BURST);
             }
             self.clear();
