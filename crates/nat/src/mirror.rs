@@ -170,13 +170,17 @@ impl Nat {
             return is_ours.then_some((NO_ADDRESS, NO_ADDRESS));
         }
         let position = self.ports.position_of(address)?;
-        let seat = seat.map_or(Some(position), |seat| self.ports.position_of(seat))?;
         let block = self.ports.block_of(position, port);
         let is_right = self.ports.is_usable(port)
             && self.ports.shard_at(position) == shard
-            && self.ports.shard_at(seat) == shard
             && self.ports.lane(block) == u32::from(lane);
-        is_right.then_some((position, seat))
+        if !is_right {
+            return None;
+        }
+        let Some(seat) = seat else { return Some((position, position)) };
+        let seat =
+            self.ports.position_of(seat).filter(|&seat| self.ports.shard_at(seat) == shard)?;
+        Some((position, seat))
     }
 
     fn is_same_mapping(&self, id: RecordId, body: &MappingBody) -> bool {

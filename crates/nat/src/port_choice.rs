@@ -7,7 +7,7 @@
 
 use crate::block_event::BlockEventKind;
 use crate::config::Pooling;
-use crate::endpoint::{Endpoint, Home, Protocol};
+use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex};
 use crate::lane::ALL_LANES;
 use crate::nat::Nat;
 use crate::packet::Refusal;
@@ -56,7 +56,8 @@ impl Nat {
         let (home, blocks) = self.subscribers.with_blocks(subscriber);
         let has_room = home.ports_used[protocol.space()] < home.capacity;
         let block = match *blocks {
-            [block] if has_room && self.lanes.are_all_owned => block,
+            // The home's only block: nothing is to be chosen.
+            [block] if has_room && self.may_open_in(home.shard, block) => block,
             _ if has_room => match self.block_with_room(subscriber, protocol) {
                 Some(block) => block,
                 None => self.open_block(subscriber)?,
@@ -69,6 +70,12 @@ impl Nat {
             .expect("a block with room has a free port");
         self.subscribers.get_mut(subscriber).ports_used[protocol.space()] += 1;
         Ok(Seat { subscriber, block, public })
+    }
+
+    /// Does the block, which is of this shard, lie in a lane of ours?
+    #[inline]
+    fn may_open_in(&self, shard: ShardIndex, block: BlockId) -> bool {
+        self.lanes.are_all_owned || self.ports.is_ours(shard, block)
     }
 
     /// A random block of the subscriber in a lane of ours with a free port; None if only others' have one. The

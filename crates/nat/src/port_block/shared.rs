@@ -37,6 +37,12 @@ impl PortBlocks {
         self.shards[usize::from(shard.0)].lanes as u8
     }
 
+    /// Does the block, which is of this shard, lie in a lane that we write?
+    #[inline]
+    pub(crate) fn is_ours(&self, shard: ShardIndex, block: BlockId) -> bool {
+        self.lanes(shard) >> self.lane(block) & 1 != 0
+    }
+
     /// Gives a free block to a subscriber because its lane's owner did; he has logged it.
     pub(crate) fn claim(&mut self, block: BlockId, owner: u32) {
         self.set_free(block, false);
