@@ -238,6 +238,18 @@ impl Endpoint {
         ticket
     }
 
+    /// The same, for who will not ask what became of the record.
+    ///
+    /// # Panics
+    /// If the body is too long.
+    #[inline]
+    pub fn tell(&mut self, peers: &[PeerIndex], lane: Lane, record: &Record<'_>, now_us: u64) {
+        let head = record.head();
+        for &peer in peers {
+            self.append_item(peer, lane, &head, record.body, now_us);
+        }
+    }
+
     /// Appends an encoded item; returns epoch and sequence.
     #[inline]
     fn append_item(

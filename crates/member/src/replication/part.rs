@@ -39,7 +39,7 @@ pub(super) struct Feed {
 /// One lane of the shard.
 #[derive(Debug)]
 pub(super) struct LanePart {
-    /// Who has copies from here, and the same as [`weir_replica::Endpoint::append`] takes it.
+    /// Who has copies from here, and the same as [`weir_replica::Endpoint::tell`] takes it.
     pub(super) outgoing: Vec<Outgoing>,
     pub(super) readers: Vec<PeerIndex>,
     feeds: Vec<Feed>,

@@ -40,8 +40,7 @@ impl Replication {
                 version: change.version,
                 body: &self.body[..length],
             };
-            // Its ticket would tell when the change is on how many replicas.
-            self.endpoint.append(peers, Lane::ALL[usize::from(change.lane)], &record, now_us);
+            self.endpoint.tell(peers, Lane::ALL[usize::from(change.lane)], &record, now_us);
         }
     }
 
@@ -105,7 +104,7 @@ impl Replication {
                 .is_none_or(|(sent_in, sent_us)| sent_in != epoch || now_us >= sent_us + REPEAT_US);
             if is_there && is_due && nat.is_told(grant.journal_end) {
                 let body = order.since.0.to_be_bytes();
-                endpoint.append(&[peer], lane, &message(Kind::Grant, part.number, &body), now_us);
+                endpoint.tell(&[peer], lane, &message(Kind::Grant, part.number, &body), now_us);
                 grant.sent = Some((epoch, now_us));
             }
         }
@@ -145,7 +144,7 @@ impl Replication {
             has_lapsed |= lane.has_carry_ended(now_us);
             let is_full = nat.is_copy_full(shard, number.number());
             if let Some(source) = lane.next_want(is_full, now_us) {
-                self.endpoint.append(&[source], number, &want, now_us);
+                self.endpoint.tell(&[source], number, &want, now_us);
                 wanted += 1;
             }
         }
