@@ -45,8 +45,9 @@ use world::World;
 use crate::order::{MissOrder, ShardSetup};
 use crate::{News, Order, PeerId};
 
-/// Copies that one turn makes known to look-ups.
-const BACKLOG_PER_TURN: usize = 128;
+/// Copies that one turn makes known to look-ups: four times what a burst of new flows makes, as the first packet of a
+/// flow that finds some left has to make them known itself.
+const BACKLOG_PER_TURN: usize = 256;
 
 /// Records that one turn forgets of a lane whose writer began anew.
 const FORGET_PER_TURN: usize = 64;
