@@ -62,7 +62,7 @@ impl Default for Options {
             retransmit_min_us: 2_000,
             retransmit_max_us: 200_000,
             copy_bytes_per_sec: 50_000_000,
-            copy_slots_per_poll: 256,
+            copy_slots_per_poll: 128,
             scrub_us: 10_000,
             settle_us: 100_000,
             burst: 64,
