@@ -10,7 +10,7 @@ use crate::steering::Network;
 /// Homes, which take their turns on the shards.
 pub const HOMES: u8 = 12;
 /// Shards, unless somebody wants more.
-pub(super) const SHARDS: u16 = 8;
+pub const SHARDS: u16 = 8;
 /// Flows of each node's tables, unless somebody wants more.
 pub(super) const FLOWS_MAX: u32 = 100_000;
 /// Memory of a node, as `docs/config.md` has it: for each flow, each shard with its eight lanes, each public address,
