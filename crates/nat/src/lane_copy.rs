@@ -1,4 +1,7 @@
-//! A lane of ours for others: a copy in slot order while traffic flows, and sums to compare copies by.
+//! A lane for others: a copy in slot order while traffic flows, and sums to compare copies by.
+//!
+//! Of a lane of ours we know which slots are free. Of one that is passed on we know which were free when we heard of it
+//! last: who has heard more of its writer keeps what is there. So only versions are told of them, for who takes the lane.
 
 use std::ops::{ControlFlow, Range};
 
@@ -21,6 +24,7 @@ struct Walk<'a, O> {
     shard: ShardIndex,
     lane: u8,
     slab: SlabId,
+    is_ours: bool,
     /// First slot of which nothing was said yet.
     unsaid: u32,
     out: O,
@@ -38,7 +42,8 @@ impl Nat {
     }
 
     /// Says what a lane's slots hold: a [`Create`](ChangeKind::Create) for each record and a
-    /// [`Clear`](ChangeKind::Clear) for each run without any, whose version no earlier record of the run exceeds.
+    /// [`Clear`](ChangeKind::Clear) for each run without any, whose version no earlier record of the run exceeds; in a
+    /// lane that is not ours it is of no slot.
     /// `out` gets each change with its body and returns whether it took it. Looks at `budget` slots at most, or a few
     /// more.
     ///
@@ -52,7 +57,8 @@ impl Nat {
         out: impl FnMut(&Change, &[u8]) -> bool,
     ) -> u32 {
         let (slab, mut from, mut left) = (slab_of(shard, lane.into()), slots.start, budget);
-        let mut walk = Walk { nat: self, shard, lane, slab, unsaid: slots.start, out };
+        let is_ours = self.lanes.get(slab).is_owned;
+        let mut walk = Walk { nat: self, shard, lane, slab, is_ours, unsaid: slots.start, out };
         while from < slots.end && left > 0 {
             let extent = self.next_lane_extent(slab, from >> OFFSET_BITS);
             let start = extent.map_or(slots.end, |extent| (extent << OFFSET_BITS).min(slots.end));
@@ -186,12 +192,13 @@ impl<O: FnMut(&Change, &[u8]) -> bool> Walk<'_, O> {
         is_taken
     }
 
-    /// Says that there is nothing from the first unsaid slot to `end`. Of a version 0 there never was anything.
+    /// Says that there is nothing from the first unsaid slot to `end`, and was nothing later than `version`. Of a
+    /// version 0 there never was anything.
     fn say_cleared(&mut self, end: u32, version: u32) -> bool {
         if version != 0 && end > self.unsaid {
             let mut bytes = [0; BODY_MAX];
             let mut writer = BodyWriter::new(&mut bytes);
-            writer.run(end - self.unsaid);
+            writer.run(if self.is_ours { end - self.unsaid } else { 0 });
             let len = writer.len();
             if !self.say(ChangeKind::Clear, self.unsaid, version, &bytes[..len]) {
                 return false;

@@ -56,12 +56,21 @@ pub(crate) struct Network {
     count: u64,
     /// Workers that nobody hears and that hear nobody.
     pub(crate) parted: Vec<SocketAddrV4>,
+    /// Workers that nobody hears and that hear all.
+    pub(crate) muted: Vec<SocketAddrV4>,
 }
 
 impl Network {
     pub(crate) fn new(seed: u64, faults: Faults) -> Self {
         let flights = BTreeMap::new();
-        Self { faults, random: Random(seed), flights, count: 0, parted: Vec::new() }
+        Self {
+            faults,
+            random: Random(seed),
+            flights,
+            count: 0,
+            parted: Vec::new(),
+            muted: Vec::new(),
+        }
     }
 
     pub(crate) fn port(&mut self, from: SocketAddrV4, now_us: u64) -> Port<'_> {
@@ -75,7 +84,7 @@ impl Network {
     }
 
     fn send(&mut self, from: SocketAddrV4, to: SocketAddrV4, bytes: &[u8], now_us: u64) {
-        if self.parted.contains(&from) || self.parted.contains(&to) {
+        if self.parted.contains(&from) || self.parted.contains(&to) || self.muted.contains(&from) {
             return;
         }
         let copies = 1 + u64::from(self.random.below(100) < self.faults.repeat_percent);

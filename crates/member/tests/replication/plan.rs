@@ -19,6 +19,8 @@ pub(crate) struct Plan {
     pub(crate) members: Vec<usize>,
     pub(crate) lanes: [Lane; LANES],
     pub(crate) epoch: u64,
+    /// A member that lives and counts as gone to all others.
+    pub(crate) unheard: Option<usize>,
 }
 
 impl Plan {
@@ -26,7 +28,7 @@ impl Plan {
     pub(crate) fn new(members: &[usize]) -> Self {
         let owner = |lane: usize| *members.get(lane + 1).unwrap_or(&members[0]);
         let lanes = std::array::from_fn(|lane| Lane { owner: owner(lane), from: None });
-        Self { members: members.to_vec(), lanes, epoch: 1 }
+        Self { members: members.to_vec(), lanes, epoch: 1, unheard: None }
     }
 
     pub(crate) fn move_lane(&mut self, lane: usize, to: usize) {
@@ -76,6 +78,12 @@ impl Plan {
         owner == worker && from.is_none_or(|(_, since)| has_grant(since))
     }
 
+    /// Who has written a lane last, as far as the map tells.
+    fn writer(&self, lane: usize) -> usize {
+        let Lane { owner, from } = self.lanes[lane];
+        from.map_or(owner, |(from, _)| from)
+    }
+
     /// What a member does by this map.
     pub(crate) fn duties(&self, cluster: &mut Cluster, worker: usize) -> ShardDuties {
         let lanes =
@@ -83,22 +91,30 @@ impl Plan {
                 lanes | u8::from(self.writes(cluster, worker, lane)) << lane
             }));
         let others = self.members.iter().copied().filter(|&other| other != worker);
-        let is_primary = self.members[0] == worker;
-        let frozen = |lane: &usize| !cluster.is_alive(self.lanes[*lane].owner);
-        let passed = (0..LANES).filter(frozen).filter(|_| is_primary);
+        let is_gone = |cluster: &Cluster, other: usize| {
+            !cluster.is_alive(other) || self.unheard == Some(other) && other != worker
+        };
+        let stand_in = *self.members.iter().find(|&&it| !is_gone(cluster, it)).expect("a member");
+        let frozen = |lane: &usize| is_gone(cluster, self.writer(*lane));
+        let passed = (0..LANES).filter(frozen).filter(|_| stand_in == worker);
         let copied = passed.fold(lanes, LaneSet::with);
+        let own = |other: usize| {
+            LaneSet(
+                (0..LANES).fold(0, |set, lane| set | u8::from(self.writer(lane) == other) << lane),
+            )
+        };
         let mut sources = [None; LANES];
         for (lane, source) in sources.iter_mut().enumerate() {
             let Lane { owner, from } = self.lanes[lane];
             let writer = if owner == worker { from.map_or(owner, |(from, _)| from) } else { owner };
-            let is_frozen = !cluster.is_alive(writer);
-            let giver = if is_frozen { self.members[0] } else { writer };
+            let giver = if is_gone(cluster, writer) { stand_in } else { writer };
             *source = (giver != worker && !lanes.contains(lane)).then(|| peer_id(giver));
         }
         let copies = others.map(|other| CopyOrder {
             peer: peer_id(other),
             boot: cluster.boot(other),
-            lanes: copied,
+            // Nobody else tells it of its own.
+            lanes: LaneSet(copied.0 & !(own(other).0 & !lanes.0)),
         });
         let gives = |lane: usize| {
             let Lane { owner, from: Some((from, since)) } = self.lanes[lane] else { return None };

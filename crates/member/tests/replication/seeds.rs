@@ -1,4 +1,4 @@
-//! Random histories: lanes move, workers die, come back and are parted, while flows begin everywhere.
+//! Random histories: lanes move, workers die, come back, are parted and not heard, while flows begin everywhere.
 //!
 //! In the end, when the network is good again, all members have the same flows, and at no time has anybody given a
 //! port twice. `WEIR_SEED=n` runs one history again.
@@ -87,6 +87,30 @@ impl History {
         self.cluster.network.parted.clear();
     }
 
+    /// Nobody hears one, for so long that it counts as gone, and then again.
+    fn mute_one(&mut self) {
+        if (0..WORKERS).any(|one| !self.cluster.is_alive(one)) {
+            return;
+        }
+        let worker = self.below(WORKERS);
+        let is_deaf = self.below(2) == 0;
+        let network = &mut self.cluster.network;
+        let list = if is_deaf { &mut network.parted } else { &mut network.muted };
+        list.push(address(worker));
+        let turns = self.below(500);
+        self.traffic(turns);
+        self.plan.unheard = Some(worker);
+        self.order_in_turns();
+        let turns = self.below(1_500);
+        self.traffic(turns);
+        self.cluster.network.parted.clear();
+        self.cluster.network.muted.clear();
+        let turns = self.below(100);
+        self.traffic(turns);
+        self.plan.unheard = None;
+        self.order_in_turns();
+    }
+
     fn settle(&mut self) {
         self.cluster.network.faults = Faults::NONE;
         self.bring_one_back();
@@ -108,10 +132,11 @@ fn run(seed: u64) {
     let mut history = History { cluster, plan, port: 1_000 };
     for _ in 0..30 {
         history.traffic(300);
-        match history.below(10) {
+        match history.below(12) {
             0..=5 => history.move_a_lane(),
             6..=7 => history.kill_one(),
             8 => history.bring_one_back(),
+            9..=10 => history.mute_one(),
             _ => history.part_one(),
         }
     }
@@ -124,7 +149,7 @@ fn histories_end_well() {
     if let Some(seed) = std::env::var("WEIR_SEED").ok().and_then(|seed| seed.parse().ok()) {
         return run(seed);
     }
-    for seed in 100..112 {
+    for seed in 100..120 {
         let outcome = std::panic::catch_unwind(|| run(seed));
         assert!(outcome.is_ok(), "WEIR_SEED={seed}");
     }

@@ -84,7 +84,7 @@ impl Cluster {
             workers: (0..workers).map(|_| None).collect(),
             network: Network::new(seed, faults),
             now_us: 1_000_000_000,
-            flows_max: 20_000,
+            flows_max: 60_000,
             lives: 0,
             allocations: 0,
             given: BTreeMap::new(),
