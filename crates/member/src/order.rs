@@ -54,6 +54,22 @@ pub struct ShardDuties {
     pub announced: Option<(Term, Vec<(PeerId, BootId)>)>,
 }
 
+impl ShardDuties {
+    /// Nothing is to be done.
+    pub fn none(shard: ShardId) -> Self {
+        Self {
+            shard,
+            serves_hits: false,
+            lanes: LaneSet::EMPTY,
+            misses: MissOrder::Refuse,
+            copies: Vec::new(),
+            sources: [None; LANES],
+            grants: Vec::new(),
+            announced: None,
+        }
+    }
+}
+
 /// What becomes of a packet from inside without a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissOrder {

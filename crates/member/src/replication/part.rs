@@ -2,10 +2,10 @@
 
 use weir_nat::{Nat, ShardIndex};
 use weir_replica::{BootId, CopyId, PeerIndex, Reign, Ticket};
-use weir_shard::{Epoch, LANES, LaneSet, ShardId, Term};
+use weir_shard::{Epoch, LANES, ShardId, Term};
 
 use crate::PeerId;
-use crate::order::{GrantOrder, MissOrder, ShardDuties};
+use crate::order::{GrantOrder, ShardDuties};
 
 /// Peers whose copies of one lane may be under way here at once: its source, the one before it, and others in doubt.
 const FEEDS_MAX: usize = 4;
@@ -264,19 +264,9 @@ pub(super) struct Part {
 
 impl Part {
     pub(super) fn new(number: ShardId) -> Self {
-        let duties = ShardDuties {
-            shard: number,
-            serves_hits: false,
-            lanes: LaneSet::EMPTY,
-            misses: MissOrder::Refuse,
-            copies: Vec::new(),
-            sources: [None; LANES],
-            grants: Vec::new(),
-            announced: None,
-        };
         Self {
             number,
-            duties,
+            duties: ShardDuties::none(number),
             is_settled: true,
             lanes: std::array::from_fn(|_| LanePart::new()),
             grants: Vec::new(),

@@ -16,7 +16,7 @@
 //!   nobody can send yet has the source [`NOBODY`], so that it is never taken for complete.
 
 use weir_shard::role::{Duties, Misses, Role, RoleMachine};
-use weir_shard::{Incarnation, LANES, LaneSet, Member, MemberState, Move, ShardEntry, ShardId};
+use weir_shard::{Incarnation, LaneSet, Member, MemberState, Move, ShardEntry, ShardId};
 
 use super::directory::{Directory, NOBODY};
 use super::peers::Peers;
@@ -40,20 +40,6 @@ impl Others<'_> {
     }
 }
 
-/// No duty at all.
-pub(super) fn none(shard: ShardId) -> ShardDuties {
-    ShardDuties {
-        shard,
-        serves_hits: false,
-        lanes: LaneSet::EMPTY,
-        misses: MissOrder::Refuse,
-        copies: Vec::new(),
-        sources: [None; LANES],
-        grants: Vec::new(),
-        announced: None,
-    }
-}
-
 /// The duties of a worker as its role has them now. `is_route_out`: the switches have been told its route.
 pub(super) fn of(
     shard: ShardId,
@@ -62,7 +48,7 @@ pub(super) fn of(
     others: Others<'_>,
 ) -> ShardDuties {
     let duties = machine.duties();
-    let mut told = none(shard);
+    let mut told = ShardDuties::none(shard);
     told.serves_hits = duties.serves_hits;
     told.lanes = duties.lanes;
     told.misses = misses(duties, others);

@@ -9,7 +9,7 @@ use super::duties::{self, Others};
 use super::output::{Change, SetBack, WantedRoute};
 use super::part::{Part, Tables};
 use super::worker::{Shared, Worker};
-use crate::order::Order;
+use crate::order::{Order, ShardDuties};
 
 impl Worker {
     /// Orders and wishes as they follow from the role now: only differences are ordered.
@@ -38,7 +38,7 @@ impl Worker {
         let is_route_out = self.routes_out >= part.route_number;
         let others = Others { directory: &shared.directory, peers: &self.peers };
         let duties = duties::of(shard, &part.machine, is_route_out, others);
-        if part.ordered.as_ref().unwrap_or(&duties::none(shard)) != &duties {
+        if part.ordered.as_ref().unwrap_or(&ShardDuties::none(shard)) != &duties {
             self.orders.push_back(Order::Duties(Box::new(duties.clone())));
             part.ordered = Some(duties);
         }

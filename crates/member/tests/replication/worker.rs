@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use allocation_counter::measure;
-use weir_member::order::{MissOrder, ShardDuties};
+use weir_member::order::ShardDuties;
 use weir_member::{News, Order, PeerId, Replication};
 use weir_nat::Tick;
 use weir_replica::{BootId, ClusterKeys, Fingerprint, Identity, Options};
-use weir_shard::{LANES, LaneSet, ShardId};
+use weir_shard::{LaneSet, ShardId};
 
 use crate::network::{Faults, Network};
 use crate::site::{Flow, Site, nat, setup};
@@ -42,16 +42,7 @@ pub(crate) fn keys() -> ClusterKeys {
 }
 
 pub(crate) fn no_duties(shard: u32) -> ShardDuties {
-    ShardDuties {
-        shard: ShardId(shard),
-        serves_hits: false,
-        lanes: LaneSet::EMPTY,
-        misses: MissOrder::Refuse,
-        copies: vec![],
-        sources: [None; LANES],
-        grants: vec![],
-        announced: None,
-    }
+    ShardDuties::none(ShardId(shard))
 }
 
 /// A worker in one life.
