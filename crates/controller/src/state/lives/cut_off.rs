@@ -78,17 +78,15 @@ impl Lives {
 
     /// All who say anything of it say that they do not hear it, and one of them hears another.
     fn is_unheard(&self, node: &NodeId, options: &Options, now: Now) -> bool {
-        let is_fresh = |at_ms: u64| now.since(at_ms) <= options.report_max_ms;
-        let said_of = |life: &Life| -> Vec<(NodeId, bool)> {
-            let said = life.hears.iter().filter(|(_, (_, at_ms))| is_fresh(*at_ms));
-            said.map(|(by, (is_heard, _))| (by.clone(), *is_heard)).collect()
+        let said = |life: &Life, by: &NodeId| {
+            let (is_heard, at_ms) = *life.hears.get(by)?;
+            (now.since(at_ms) <= options.report_max_ms).then_some(is_heard)
         };
-        let witnesses = said_of(&self.all[node]);
-        let hears_somebody = |who: &NodeId| {
-            self.all.values().any(|life| said_of(life).contains(&(who.clone(), true)))
-        };
-        witnesses.iter().all(|(_, is_heard)| !is_heard)
-            && witnesses.iter().any(|(who, _)| hears_somebody(who))
+        let hears_somebody =
+            |who: &NodeId| self.all.values().any(|life| said(life, who) == Some(true));
+        let life = &self.all[node];
+        let witnesses = || life.hears.keys().filter_map(|by| Some((by, said(life, by)?)));
+        witnesses().all(|(_, is_heard)| !is_heard) && witnesses().any(|(by, _)| hears_somebody(by))
     }
 
     /// For the operator; empty: none of its workers is cut off.
