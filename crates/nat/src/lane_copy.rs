@@ -164,7 +164,9 @@ impl<O: FnMut(&Change, &[u8]) -> bool> Walk<'_, O> {
             if slot >= end {
                 return ControlFlow::Break(());
             }
-            is_taken = self.say_cleared(slot, ceiling) && self.say_record(slot, version, body);
+            // Of a lane that is not ours the versions are told once, at the end.
+            is_taken = (!self.is_ours || self.say_cleared(slot, ceiling))
+                && self.say_record(slot, version, body);
             if is_taken { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         match table {
