@@ -73,6 +73,10 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("worker-fenced", "A worker stood still, so its routes were withdrawn until it went on."),
     ("worker-hung", "A worker does not go round its loop."),
     ("worker-panic", "A worker hit a broken invariant; the process ends."),
+    (
+        "worker-rejoined",
+        "A fenced worker goes on; says how many packets it threw away, too late to be forwarded.",
+    ),
     ("worker-resumed", "A worker that hung goes round its loop again."),
 ];
 

@@ -122,16 +122,19 @@ impl Worker {
     /// Goes on after the guard took it for dead. What waits in its rings is late, and others serve its shards by now.
     #[cold]
     fn rejoin(&mut self, frames: &mut Vec<Mbuf>) {
+        let mut discarded = 0;
         for port in [&mut self.access, &mut self.internet] {
             for _ in 0..DISCARDED_BURSTS_MAX {
-                if port.rx.burst(frames, BURST_MAX) == 0 {
+                let packets = port.rx.burst(frames, BURST_MAX);
+                if packets == 0 {
                     break;
                 }
+                discarded += packets;
                 frames.clear();
             }
         }
         if let Some(part) = &mut self.part {
-            part.rejoin();
+            part.rejoin(discarded);
         }
     }
 

@@ -138,11 +138,11 @@ impl WorkerPart {
     }
 
     /// Goes on although the guard took it for dead: its routes may be set again. Its roles and tables are as they were,
-    /// since nobody else got its lanes.
+    /// since nobody else got its lanes. `discarded`: packets that had waited in its rings.
     #[cold]
-    pub(crate) fn rejoin(&mut self) {
+    pub(crate) fn rejoin(&mut self, discarded: usize) {
         let fence = self.heartbeat.acknowledge();
-        let _ = self.inbox.send(Inbox::Rejoined { worker: self.worker, fence });
+        let _ = self.inbox.send(Inbox::Rejoined { worker: self.worker, fence, discarded });
     }
 
     /// Its part of a turn: after the bursts were received, before frames are sent. Whether there was something to do.
