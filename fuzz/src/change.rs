@@ -144,7 +144,6 @@ fn apply() {
             now = Tick(now.0 + u32::from(hostile.seconds / 64));
             nat.apply(&hostile.change(), &hostile.body.bytes(), now);
             if hostile.seconds.is_multiple_of(4) {
-                nat.drain_backlog(64);
                 nat.expire(now, 4096, usize::MAX);
                 _ = send(&mut nat, hostile.version % 8, 2, now);
             }

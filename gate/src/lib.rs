@@ -42,7 +42,7 @@ pub const PARTS: [Part; 12] = [
     part(
         "replica-open",
         "first packets of UDP flows, noted for replicas",
-        1410.0,
+        1390.0,
         trace::replica_open,
     ),
     part(
@@ -54,7 +54,7 @@ pub const PARTS: [Part; 12] = [
     part(
         "replica-apply",
         "a new flow of another worker stored and indexed",
-        955.0,
+        870.0,
         mirroring::apply,
     ),
 ];

@@ -70,10 +70,6 @@ impl<F: Frame> NewFlows<F> {
     /// Every step but the last.
     #[inline]
     fn prepare(&mut self, nat: &mut Nat) {
-        if nat.take_doubt() {
-            // What was looked up in vain may be there now: the general way looks again.
-            self.packets.iter_mut().for_each(|waiting| waiting.is_behind = true);
-        }
         for waiting in &mut self.packets {
             waiting.subscriber = nat.prefetch_subscriber(waiting.home);
         }
@@ -104,16 +100,12 @@ impl<F: Frame> Engine<F> {
     #[inline]
     pub(crate) fn wait(&mut self, frame: F, packet: &Upstream) -> Result<(), DropReason> {
         // A segment may be behind its own SYN.
-        let mut is_behind = self.new_flows.has(packet.hash);
+        let is_behind = self.new_flows.has(packet.hash);
         if !is_behind {
             let checked = self.nat.check_opening(packet.key.protocol, packet.key.tcp_flags);
             if let Err(refusal) = checked {
-                if !self.nat.has_backlog() {
-                    self.hear_up(packet);
-                    return Err(refusal.into());
-                }
-                // Or it belongs to a copy that is not found yet.
-                is_behind = true;
+                self.hear_up(packet);
+                return Err(refusal.into());
             }
         }
         let home = self.nat.prefetch_home(&packet.home);

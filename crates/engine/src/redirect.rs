@@ -55,14 +55,6 @@ impl<F: Frame> Engine<F> {
         if !self.nat.is_subscriber(&packet.home) {
             return Err(DropReason::NotSubscriber);
         }
-        if self.nat.has_backlog() {
-            // It may be in a copy that is not found yet.
-            match self.nat.outbound_known(packet.hash, &packet.outbound(), cx.now.tick()) {
-                Ok(Some(public)) => return self.translated_up(frame, packet, public, cx),
-                Ok(None) | Err(Refusal::TcpNotSyn) => {}
-                Err(refusal) => return Err(self.refuse(refusal, &packet.home, frame.data(), cx)),
-            }
-        }
         let shard = packet.home.shard;
         match (self.redirect_up_to(packet), self.duties.redirect(shard)) {
             (Some(to), _) => self.redirect_session_up(frame, packet, to, cx),

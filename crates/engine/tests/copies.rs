@@ -1,4 +1,4 @@
-//! Flows of another worker whose copies wait for their index entries: a burst that meets them is served at once.
+//! Flows of another worker that were copied here: a burst that meets them is served at once.
 
 mod world;
 
@@ -41,7 +41,7 @@ fn up(world: &mut World, packets: &[Vec<u8>]) -> Vec<(u32, u16, u32, u16)> {
 
 /// TCP in the middle of its connection and UDP, first packets that this worker sees, in one burst with new flows.
 #[test]
-fn a_burst_finds_what_waits() {
+fn a_burst_finds_what_was_copied() {
     let (mut primary, mut replica) = (worker(0x7f), worker(0x80));
     let opening: Vec<_> = (0..20).map(|n| packet(5000 + n, (n % 2 == 0).then_some(SYN))).collect();
     let given = up(&mut primary, &opening);
@@ -50,7 +50,6 @@ fn a_burst_finds_what_waits() {
     while let Some((change, len)) = primary.engine.nat_mut().next_change(&mut body) {
         replica.engine.nat_mut().apply(&change, &body[..len], Tick(1));
     }
-    assert!(replica.engine.nat().has_backlog());
     let mut later: Vec<_> =
         (0..20).map(|n| packet(5000 + n, (n % 2 == 0).then_some(ACK))).collect();
     later.push(packet(6000, None));

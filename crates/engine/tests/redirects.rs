@@ -69,17 +69,6 @@ fn a_new_flow_is_made_where_it_is_to_be_made() {
     assert_eq!(pair.drops(), 0);
 }
 
-/// The copy of the flow is there, but is not found yet.
-#[test]
-fn what_waits_in_the_backlog_is_known() {
-    let mut pair = Pair::redirecting();
-    pair.b.engine.nat_mut().set_replicated_lanes(SHARD, 0xff);
-    let sent = pair.b.up(HOME_A, udp()).into_internet();
-    replicate(&mut pair);
-    assert!(pair.a.engine.nat().has_backlog());
-    assert_eq!(ends(&pair.a.up(HOME_A, udp()).into_internet()), ends(&sent));
-}
-
 #[test]
 fn what_comes_from_the_internet_is_asked_for_there_too() {
     let mut pair = Pair::redirecting();

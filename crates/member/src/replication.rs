@@ -45,10 +45,6 @@ use world::World;
 use crate::order::{MissOrder, ShardSetup};
 use crate::{News, Order, PeerId};
 
-/// Copies that one turn makes known to look-ups: four times what a burst of new flows makes, as the first packet of a
-/// flow that finds some left has to make them known itself.
-const BACKLOG_PER_TURN: usize = 256;
-
 /// Records that one turn forgets of a lane whose writer began anew.
 const FORGET_PER_TURN: usize = 64;
 
@@ -249,9 +245,6 @@ impl Replication {
         }
         let world = &mut World { nat: &mut *nat, state: &mut self.state, now_us };
         self.endpoint.poll(now_us, world, transmit);
-        if nat.has_backlog() {
-            nat.drain_backlog(BACKLOG_PER_TURN);
-        }
     }
 
     fn look_at_the_rare(&mut self, now_us: u64, nat: &mut Nat) {

@@ -91,7 +91,7 @@ pub struct NatConfig {
     /// For shards that come at run time ([`Nat::add_shard`](crate::Nat::add_shard)); by default there is none.
     pub room: ShardRoom,
     /// Other workers that mirror each shard, 0 to 4. Not 0: room for their lanes' blocks in the lists of the homes, a
-    /// journal of changes and a backlog, 3 MiB. Which lanes are ours and which are replicated is told at run time.
+    /// journal of changes, 1 MiB. Which lanes are ours and which are replicated is told at run time.
     pub replicas: u8,
     /// Secret randomness for hashes and ports: fresh at every start, except in tests.
     pub seed: [u64; 4],

@@ -39,8 +39,6 @@ pub struct ShardGauges {
 pub struct MirrorGauges {
     /// Marks of changes that nobody has read yet.
     pub journal: usize,
-    /// Copies that look-ups do not find yet.
-    pub backlog: usize,
     pub changes_applied_total: u64,
     /// Changes of which the same or something newer was known.
     pub changes_old_total: u64,
@@ -56,7 +54,6 @@ impl Nat {
     pub fn mirror_gauges(&self) -> MirrorGauges {
         MirrorGauges {
             journal: self.journal.len(),
-            backlog: self.backlog.len(),
             changes_applied_total: self.totals.changes_applied,
             changes_old_total: self.totals.changes_old,
             changes_ours_total: self.totals.changes_ours,

@@ -39,11 +39,7 @@ impl Nat {
         packet: &Inbound,
         now: Tick,
     ) -> Result<Delivery, Refusal> {
-        let mut found = self.find_inbound(hash, packet.public, packet.protocol);
-        if found.is_none() && self.has_backlog() {
-            self.drain_on_miss();
-            found = self.find_inbound(hash, packet.public, packet.protocol);
-        }
+        let found = self.find_inbound(hash, packet.public, packet.protocol);
         let id = found.ok_or(Refusal::NoMapping)?;
         let mapping = self.mappings.get_mut(id);
         if let Some(delivery) = mapping.inbound_first(packet, &self.policy, now) {

@@ -95,7 +95,23 @@ impl Journal {
 }
 
 impl Nat {
-    /// A mapping has begun, changed or ended.
+    /// A mapping has begun, in a lane of ours.
+    #[inline]
+    pub(crate) fn mark_begun(&mut self, slab: SlabId, id: RecordId) {
+        if !self.lanes.get(slab).is_replicated {
+            return;
+        }
+        let mapping = self.mappings.get_mut(id);
+        let version = mapping.version();
+        let mark = Mark { news: News::Begun, table: Table::Mappings, slab, version, place: id.0 };
+        if self.journal.push(mark) {
+            mapping.flags |= Mapping::MARKED;
+        } else {
+            self.lanes.note(Mishap::Lost, slab);
+        }
+    }
+
+    /// A mapping has changed or ended.
     #[inline]
     pub(crate) fn note_mapping(&mut self, news: News, id: RecordId) {
         if self.lanes.is_any_replicated {
@@ -269,7 +285,7 @@ impl Nat {
             state: mapping.first.state,
             age_sec: self.now.since(mapping.created),
         });
-        if !self.policy.enabled || mapping.flags & Mapping::WAITING != 0 {
+        if !self.policy.enabled {
             return;
         }
         let seat = self.subscribers.get(mapping.subscriber).seat;

@@ -26,7 +26,7 @@
 
 mod address_ranges;
 mod admin;
-mod backlog;
+mod attach;
 mod block_event;
 mod change;
 mod change_body;

@@ -133,7 +133,7 @@ impl Mapping {
     pub(crate) const UNCLEAN: u16 = 1 << 1;
     /// A mark in the journal waits for it.
     pub(crate) const MARKED: u16 = 1 << 2;
-    /// A copy that is in no index yet and has no subscriber.
+    /// A copy that will be attached at the end of its burst: it is in no index and has no subscriber.
     pub(crate) const WAITING: u16 = 1 << 3;
     /// The upper byte: when its owner was last told of traffic, see `touch.rs`.
     pub(crate) const TOUCHED_SHIFT: u32 = 8;

@@ -1,7 +1,7 @@
 //! Copies of other workers' lanes: what a change does here.
 //!
 //! The slot number is the owner's, so a change is one store if its version is newer. What follows from a mapping's
-//! record - index entries, its home, its port and block - is made a little later, see `backlog.rs`.
+//! record - index entries, its home, its port and block - is made at the end of its burst, see `attach.rs`.
 //!
 //! - A version that was deleted stays deleted, a mapping in quarantine does not come back to life, and a change of the
 //!   version that is here replaces what its owner decides: the order of changes within a slot is the stream's.
@@ -35,20 +35,29 @@ impl Nat {
     /// The same change may come again, and changes of different slots in any order.
     pub fn apply(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
         let applied = self.apply_to_slot(change, body, now);
-        let totals = &mut self.totals;
-        match applied {
-            Applied::Done => totals.changes_applied += 1,
-            Applied::Old => totals.changes_old += 1,
-            Applied::Ours => totals.changes_ours += 1,
-            Applied::Invalid => totals.changes_invalid += 1,
-            Applied::Full => totals.changes_full += 1,
-        }
+        self.attach_waiting();
         applied
     }
 
-    /// Asks for the record that a change is about, well before [`apply`](Self::apply).
+    /// The same for changes that came together, their cache misses overlapped: better a datagram's at a time than one.
     #[inline]
-    pub fn prefetch_change(&mut self, change: &Change) {
+    pub fn apply_burst<'a>(
+        &mut self,
+        changes: impl Iterator<Item = (Change, &'a [u8])> + Clone,
+        now: Tick,
+    ) {
+        for (change, _) in changes.clone() {
+            self.prefetch_change(&change);
+        }
+        for (change, body) in changes {
+            self.apply_to_slot(&change, body, now);
+        }
+        self.attach_waiting();
+    }
+
+    /// Asks for the record that a change is about.
+    #[inline(always)]
+    fn prefetch_change(&mut self, change: &Change) {
         let Change { shard, lane, slot, .. } = *change;
         if usize::from(shard.0) < self.shards.len() && u32::from(lane) < LANES {
             let slab = slab_of(shard, lane.into());
@@ -59,10 +68,12 @@ impl Nat {
         }
     }
 
+    /// Copies of mappings may wait to be attached when this returns.
+    #[inline(always)]
     fn apply_to_slot(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
         let Change { kind, shard, lane, slot, version } = *change;
         if usize::from(shard.0) >= self.shards.len() || u32::from(lane) >= LANES {
-            return Applied::Invalid;
+            return self.count(Applied::Invalid);
         }
         let slab = slab_of(shard, lane.into());
         let (table, own_slot) = table_slot(slot);
@@ -71,9 +82,37 @@ impl Nat {
         if is_told && is_present && !is_owned && table == Table::Mappings {
             // Nearly every change is a mapping and nothing else.
             if let Some(mapping) = MappingBody::read_alone(body) {
-                return self.apply_mapping(slab, own_slot, version, &mapping, None, now);
+                let applied = self.store_mapping(slab, own_slot, version, &mapping, None, now);
+                return self.count(applied);
             }
         }
+        self.apply_otherwise(change, body, now)
+    }
+
+    #[inline(always)]
+    fn count(&mut self, applied: Applied) -> Applied {
+        let totals = &mut self.totals;
+        *match applied {
+            Applied::Done => &mut totals.changes_applied,
+            Applied::Old => &mut totals.changes_old,
+            Applied::Ours => &mut totals.changes_ours,
+            Applied::Invalid => &mut totals.changes_invalid,
+            Applied::Full => &mut totals.changes_full,
+        } += 1;
+        applied
+    }
+
+    #[inline(never)]
+    fn apply_otherwise(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
+        let applied = self.apply_any(change, body, now);
+        self.count(applied)
+    }
+
+    fn apply_any(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
+        let Change { kind, shard, lane, slot, version } = *change;
+        let slab = slab_of(shard, lane.into());
+        let (table, own_slot) = table_slot(slot);
+        let &Lane { is_present, is_owned, .. } = self.lanes.get(slab);
         let Some(body) = Body::read(body) else { return Applied::Invalid };
         match kind {
             // It is leaving, or gone.
@@ -105,8 +144,19 @@ impl Nat {
         }
     }
 
-    /// The record that a slot has, live or not, and its version; 0 if nothing is known of the slot.
-    pub(crate) fn held_mapping(&self, slab: SlabId, slot: u32) -> (Option<RecordId>, u32) {
+    /// The record that a slot has, attached, and its version; 0 if nothing is known of the slot.
+    #[inline(always)]
+    pub(crate) fn held_mapping(&mut self, slab: SlabId, slot: u32) -> (Option<RecordId>, u32) {
+        let held = self.known_mapping(slab, slot);
+        if held.0.is_some_and(|id| self.mappings.get(id).flags & Mapping::WAITING != 0) {
+            self.attach_waiting();
+            return self.known_mapping(slab, slot);
+        }
+        held
+    }
+
+    #[inline(always)]
+    fn known_mapping(&self, slab: SlabId, slot: u32) -> (Option<RecordId>, u32) {
         let Some(id) = self.mappings.id_of(slab, slot) else { return (None, 0) };
         let mapping = self.mappings.get(id);
         (mapping.is_live().then_some(id), mapping.version())
@@ -119,6 +169,19 @@ impl Nat {
     }
 
     pub(crate) fn apply_mapping(
+        &mut self,
+        slab: SlabId,
+        slot: u32,
+        version: u32,
+        body: &MappingBody,
+        seat: Option<u32>,
+        now: Tick,
+    ) -> Applied {
+        self.store_mapping(slab, slot, version, body, seat, now)
+    }
+
+    #[inline(always)]
+    fn store_mapping(
         &mut self,
         slab: SlabId,
         slot: u32,
@@ -150,14 +213,12 @@ impl Nat {
         mapping.address = address;
         // Its seat, until it has a subscriber.
         mapping.subscriber = seat;
-        if self.backlog.is_full() {
-            return self.attach(id);
-        }
-        self.backlog.push(id);
+        self.wait_to_attach(id);
         Applied::Done
     }
 
     /// Positions of the public address and of the seat, if such a mapping can lie in this lane.
+    #[inline(always)]
     fn place_of(&self, slab: SlabId, body: &MappingBody, seat: Option<u32>) -> Option<(u32, u32)> {
         let (shard, lane) = lane_of(slab);
         let Endpoint { address, port } = body.public;
@@ -192,12 +253,12 @@ impl Nat {
     }
 
     /// What the owner decides of a mapping that is here.
+    #[inline(never)]
     fn change_mapping(&mut self, id: RecordId, body: &MappingBody) -> Applied {
         let mapping = self.mappings.get_mut(id);
         if mapping.kind == Kind::Quarantined && !body.is_quarantined {
             return Applied::Old;
         }
-        let is_attached = mapping.flags & Mapping::WAITING == 0;
         let is_over = mapping.kind == Kind::Live && body.is_quarantined;
         mapping.note_gre_key(body.gre_key);
         mapping.flags &= !Mapping::UNCLEAN;
@@ -210,10 +271,8 @@ impl Nat {
         }
         mapping.first.state = body.state;
         mapping.count_inbound(body.state, 1);
-        if is_over && is_attached {
+        if is_over {
             self.quarantine_copy(id);
-        } else if is_over {
-            mapping.kind = Kind::Quarantined;
         }
         Applied::Done
     }
@@ -268,19 +327,18 @@ impl Nat {
     }
 
     /// Removes the copy of a mapping with all that belongs to it.
+    #[inline(never)]
     pub(crate) fn remove_mapping(&mut self, id: RecordId, exit: Exit) {
-        if self.mappings.get(id).flags & Mapping::WAITING == 0 {
-            self.end_sessions(id, exit);
-            let mapping = *self.mappings.get(id);
-            if mapping.kind == Kind::Live {
-                self.unindex_outbound(id, &mapping);
-            } else {
-                self.quarantined -= 1;
-            }
-            self.release_holding(id);
-            self.subscribers.get_mut(mapping.subscriber).records -= 1;
-            self.dismiss_home(mapping.subscriber);
+        self.end_sessions(id, exit);
+        let mapping = *self.mappings.get(id);
+        if mapping.kind == Kind::Live {
+            self.unindex_outbound(id, &mapping);
+        } else {
+            self.quarantined -= 1;
         }
+        self.release_holding(id);
+        self.subscribers.get_mut(mapping.subscriber).records -= 1;
+        self.dismiss_home(mapping.subscriber);
         match exit {
             Exit::Ended => self.mappings.free(id),
             Exit::Forgotten => self.mappings.forget(id),
@@ -312,7 +370,8 @@ impl Mapping {
     }
 }
 
-/// A copy that waits for its index entries.
+/// A copy that waits to be attached.
+#[inline(always)]
 fn fill(mapping: &mut Mapping, shard: ShardIndex, body: &MappingBody, now: Tick) {
     mapping.kind = if body.is_quarantined { Kind::Quarantined } else { Kind::Live };
     mapping.outer = body.outer;

@@ -5,7 +5,7 @@ use weir_flow::{RecordId, SlabId, is_later_version};
 use crate::change::{Applied, Table, table_slot};
 use crate::change_body::{MappingBody, SessionBody};
 use crate::endpoint::Tick;
-use crate::mapping::{Mapping, Remote};
+use crate::mapping::Remote;
 use crate::mirror::Exit;
 use crate::nat::Nat;
 use crate::session::SessionKey;
@@ -52,13 +52,10 @@ impl Nat {
                 return brought;
             }
         }
+        self.attach_waiting();
         let Some(mapping) = self.live_mapping(slab, mapping_slot, mapping_version) else {
             return Applied::Old;
         };
-        let is_waiting = self.mappings.get(mapping).flags & Mapping::WAITING != 0;
-        if is_waiting && self.attach(mapping) != Applied::Done {
-            return Applied::Full;
-        }
         // One of our own, or one whose end is still to come.
         if let Some(other) = self.find_session(mapping, SessionKey::Remote(body.remote)) {
             self.end_copy(other, Exit::Forgotten);

@@ -1,7 +1,7 @@
 //! Two NATs that share shards: random traffic at the owner of lanes, its changes brought to the other in any order, late,
 //! twice or not at all; then the other serves.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 
 use weir_nat::*;
 
@@ -38,8 +38,8 @@ struct Pair {
     replica: World,
     dice: Dice,
     /// From the primary to the replica, and back.
-    down: VecDeque<News>,
-    up: VecDeque<News>,
+    down: Vec<News>,
+    up: Vec<News>,
     /// Flows that were seen at the primary: home, inside, remote, protocol, public.
     flows: HashMap<Flow, Endpoint>,
 }
@@ -53,8 +53,8 @@ impl Pair {
             // Its own secrets: what is replicated depends on none.
             replica: World::new(pair_config(filtering, seed + 1000)),
             dice: Dice(seed + 1),
-            down: VecDeque::new(),
-            up: VecDeque::new(),
+            down: Vec::new(),
+            up: Vec::new(),
             flows: HashMap::new(),
         };
         for shard in SHARDS {
@@ -112,12 +112,15 @@ impl Pair {
 
     /// Delivers what is on its way, in order.
     fn deliver(&mut self) {
-        for (change, body) in self.down.drain(..) {
-            deliver(&mut self.replica, &change, &body);
+        let length = 1 + self.dice.below(80) as usize;
+        for news in self.down.chunks(length) {
+            deliver(&mut self.replica, news);
         }
-        for (change, body) in self.up.drain(..) {
-            deliver(&mut self.primary, &change, &body);
+        for news in self.up.chunks(length) {
+            deliver(&mut self.primary, news);
         }
+        self.down.clear();
+        self.up.clear();
     }
 
     /// Mixes what is on its way to the replica, loses some and doubles some.
@@ -154,7 +157,7 @@ impl Pair {
                             let has_room = room > 0;
                             if has_room {
                                 room -= 1;
-                                deliver(replica, change, body);
+                                deliver(replica, &[(*change, body.to_vec())]);
                             }
                             has_room
                         });
@@ -171,8 +174,6 @@ impl Pair {
 
     /// The replica holds what the primary does, and finds every flow of it, both ways.
     fn check_equal(&mut self) {
-        self.replica.nat.drain_backlog(64);
-        self.replica.nat.drain_backlog(usize::MAX);
         audit(&self.primary.nat);
         audit(&self.replica.nat);
         for shard in SHARDS {
@@ -225,9 +226,11 @@ fn changes(nat: &mut Nat) -> Vec<News> {
     .collect()
 }
 
-fn deliver(world: &mut World, change: &Change, body: &[u8]) {
-    let applied = world.nat.apply(change, body, world.now);
-    assert_ne!(applied, Applied::Invalid, "{change:?} {body:?}");
+fn deliver(world: &mut World, news: &[News]) {
+    let invalid = world.nat.mirror_gauges().changes_invalid_total;
+    let changes = news.iter().map(|(change, body)| (*change, &body[..]));
+    world.nat.apply_burst(changes, world.now);
+    assert_eq!(world.nat.mirror_gauges().changes_invalid_total, invalid, "{news:?}");
 }
 
 /// The flows that a NAT lists, in lanes of its own.
@@ -309,7 +312,6 @@ fn a_copy_repairs_what_a_stream_has_lost() {
                     pair.deliver();
                 }
             }
-            pair.replica.nat.drain_backlog(usize::MAX);
             audit(&pair.replica.nat);
             pair.copy();
             pair.tell();
@@ -344,12 +346,10 @@ fn a_shard_that_left_a_replica_comes_back() {
                     pair.deliver();
                     let budget = pair.dice.below(400) as usize;
                     pair.replica.nat.expire(pair.replica.now, budget, 8);
-                    pair.replica.nat.drain_backlog(16);
                 }
             }
             pair.wait(1);
             assert!(pair.replica.nat.is_removed(index));
-            pair.replica.nat.drain_backlog(usize::MAX);
             audit(&pair.replica.nat);
             let config = pair_config(Filtering::default(), 0).shards.swap_remove(round % 2);
             let (replica, now) = (&mut pair.replica.nat, pair.replica.now);
@@ -374,10 +374,12 @@ fn changes_of_different_slots_come_in_any_order() {
             if pair.dice.below(10) == 0 {
                 let seconds = pair.dice.below(60);
                 pair.wait(seconds);
+                // Beginnings, changes and ends of a slot then come together.
+                pair.tell();
             }
         }
         pair.tell();
-        let news = pair.down.make_contiguous();
+        let news = &mut pair.down[..];
         let place = |news: &News| (news.0.shard, news.0.lane, news.0.slot);
         let len = news.len() as u32 - 1;
         for _ in 0..len * 20 {
@@ -387,7 +389,6 @@ fn changes_of_different_slots_come_in_any_order() {
             }
         }
         pair.deliver();
-        pair.replica.nat.drain_backlog(usize::MAX);
         audit(&pair.replica.nat);
         // A port that changed hands may have been said to be taken before it was said to be free: then the last word
         // was the end of the former mapping, and what it stood in the way of is brought by the scrub.
@@ -423,8 +424,6 @@ fn a_port_is_never_given_twice() {
                 }
             }
             if step % 200 == 0 {
-                pair.replica.nat.drain_backlog(usize::MAX);
-                pair.primary.nat.drain_backlog(usize::MAX);
                 audit(&pair.primary.nat);
                 audit(&pair.replica.nat);
                 let live = [live_at(&pair.primary), live_at(&pair.replica)];

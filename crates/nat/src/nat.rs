@@ -4,7 +4,7 @@
 use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
 
 use crate::address_ranges::{AddressRanges, home_addresses, public_addresses};
-use crate::backlog::{BACKLOG_MAX, Backlog};
+use crate::attach::Waiting;
 use crate::block_event::{BlockEvent, BlockEventKind, BlockEvents};
 use crate::config::{Filtering, NatConfig, Pooling};
 use crate::config_check::{self, NatError};
@@ -77,7 +77,7 @@ pub struct Nat {
     pub(crate) totals: Totals,
     pub(crate) lanes: Lanes,
     pub(crate) journal: Journal,
-    pub(crate) backlog: Backlog,
+    pub(crate) waiting: Waiting,
     /// Live mappings plus further sessions.
     pub(crate) flows: u32,
     pub(crate) quarantined: u32,
@@ -136,7 +136,7 @@ impl Nat {
             totals: Totals::default(),
             lanes: Lanes::new(config.shards.len(), config.shards_max()),
             journal: Journal::new(if config.replicas > 0 { MARKS_MAX } else { 0 }),
-            backlog: Backlog::new(if config.replicas > 0 { BACKLOG_MAX } else { 0 }),
+            waiting: Waiting::new(),
             flows: 0,
             quarantined: 0,
             now: Tick(0),

@@ -65,12 +65,7 @@ impl Nat {
         packet: &Outbound,
         now: Tick,
     ) -> Result<Option<Endpoint>, Refusal> {
-        let mut found = self.find_outbound_of(hash, packet);
-        if self.has_backlog() && !found.is_some_and(|id| self.has_session(id, packet.remote)) {
-            self.drain_on_miss();
-            found = self.find_outbound_of(hash, packet);
-        }
-        let Some(id) = found else { return Ok(None) };
+        let Some(id) = self.find_outbound_of(hash, packet) else { return Ok(None) };
         // RFC 4787 REQ-1, RFC 5382 REQ-1: "A NAT MUST have an "Endpoint-Independent Mapping"
         // behavior." The remote is no part of what was looked up.
         let mapping = self.mappings.get_mut(id);
@@ -277,8 +272,8 @@ impl Nat {
         };
         self.totals.flow_creates += 1;
         let Seat { subscriber, block, public } = opening.seat;
-        if !self.policy.is_plain {
-            self.note_mapping(News::Begun, id);
+        if self.lanes.is_any_replicated {
+            self.mark_begun(opening.slab, id);
         }
         if block != BlockId::NONE && self.ports.note_use(block) {
             self.push_block_event(BlockEventKind::Allocated, subscriber, block);

@@ -8,7 +8,7 @@ impl Nat {
     /// From now on exactly these lanes of the shard are ours, a bit each. At the start all are. Of a shard that is being
     /// removed nothing changes, as with the calls below.
     ///
-    /// A lane that is taken may be allocated in at once: copies that wait are attached first, quarantines are kept and
+    /// A lane that is taken may be allocated in at once: quarantines are kept and
     /// all timers start again in full. A lane that is given up is served as before, but nothing begins or ends in it.
     /// Tell what is journalled of it before, see [`next_change`](Self::next_change).
     ///
@@ -20,9 +20,6 @@ impl Nat {
     pub fn set_owned_lanes(&mut self, shard: ShardIndex, lanes: u8, now: Tick) {
         if !self.shards.is_staying(shard) {
             return;
-        }
-        if lanes & !self.owned_lanes(shard) != 0 {
-            self.drain_backlog(usize::MAX);
         }
         for lane in 0..LANES {
             let (slab, is_owned) = (slab_of(shard, lane), lanes >> lane & 1 != 0);

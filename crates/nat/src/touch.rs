@@ -46,8 +46,7 @@ impl Mapping {
     #[inline]
     pub(crate) fn is_touch_due(&self, timeouts: &Timeouts, now: Tick) -> bool {
         let told = (self.flags >> Self::TOUCHED_SHIFT) as u8;
-        self.flags & Self::WAITING == 0
-            && self.first.is_touch_due(told, self.protocol, timeouts, now)
+        self.first.is_touch_due(told, self.protocol, timeouts, now)
     }
 
     pub(crate) fn note_touch(&mut self, timeouts: &Timeouts, now: Tick) {

@@ -64,8 +64,6 @@ pub(crate) struct Board {
     pub table_bytes: [Gauge; 7],
     /// Block events lost inside the NAT because nobody took them in time.
     pub block_events_lost: Gauge,
-    /// Copied flows that wait for their index entries.
-    pub backlog: Gauge,
     /// By the places of the worker's shards.
     pub shards: Vec<ShardBoard>,
 }
@@ -102,7 +100,6 @@ impl Board {
             memory_bytes: Gauge::default(),
             table_bytes: Default::default(),
             block_events_lost: Gauge::default(),
-            backlog: Gauge::default(),
             shards: (0..shards).map(|_| ShardBoard::default()).collect(),
         }
     }

@@ -121,11 +121,6 @@ fn copies(
     });
     let help = "Datagrams of replication that were not used.";
     family.counter("weir_replication_refusals", help, refusals)?;
-    let backlog = workers.iter().map(|(label, worker)| {
-        (Labels([("worker", label), NO_LABEL, NO_LABEL]), worker.board.backlog.get() as f64)
-    });
-    let help = "Copied flows that wait for their index entries.";
-    family.gauge("weir_backlog", help, backlog)?;
     let redirects = workers.iter().flat_map(|(label, worker)| {
         let engine = &worker.board.engine;
         let of = |dir| Labels([("worker", label.as_str()), ("dir", dir), NO_LABEL]);

@@ -108,7 +108,6 @@ fn publish_worker<F: Frame>(engine: &Engine<F>, board: &Board) {
     for (gauge, (_, bytes)) in board.table_bytes.iter().zip(gauges.tables.named()) {
         gauge.set(bytes as u64);
     }
-    board.backlog.set(engine.nat().mirror_gauges().backlog as u64);
     board.block_events_lost.set(engine.nat().events_lost());
 }
 

@@ -31,8 +31,6 @@ pub struct ReplicationStatus {
     pub lanes_awaited: usize,
     /// Lanes that our tables had no room for.
     pub lanes_full: usize,
-    /// Flows of others that look-ups do not find yet.
-    pub backlog: usize,
     pub counters: ReplicationCounters,
     /// Datagrams refused that no peer could be blamed for.
     pub refused: Refusals,
@@ -52,7 +50,6 @@ impl Replication {
             lanes_followed: 0,
             lanes_awaited: 0,
             lanes_full: 0,
-            backlog: nat.mirror_gauges().backlog,
             counters: self.state.counters,
             refused: self.endpoint.refused(),
             buffers_used,

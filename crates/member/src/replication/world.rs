@@ -13,20 +13,6 @@ use weir_shard::{Epoch, Term};
 
 use super::state::State;
 
-/// Copies that may wait for their index entries when a grant is taken: what is attached at once for it.
-const GRANT_BACKLOG_MAX: usize = 1024;
-
-/// Records whose lines are asked for together.
-const BURST: usize = 32;
-
-/// The shard that one record or several in a row are about. No record changes what is known of it.
-struct Subject {
-    number: ShardId,
-    index: Option<ShardIndex>,
-    /// What the sender says of the lane is taken.
-    is_fed: bool,
-}
-
 pub(super) struct World<'a> {
     pub(super) nat: &'a mut Nat,
     pub(super) state: &'a mut State,
@@ -51,41 +37,23 @@ impl World<'_> {
         self.state.index(number_of(shard))
     }
 
+    /// Applies changes of one shard that follow each other.
     #[inline]
-    fn subject(&self, origin: Origin, number: ShardId) -> Subject {
-        let index = self.index(number);
-        let part =
-            index.map(|index| self.state.part(index).expect("a numbered shard has its part"));
-        let is_fed =
-            part.is_some_and(|part| part.lanes[lane_index(origin.lane)].is_fed_by(origin.peer));
-        Subject { number, index, is_fed }
-    }
-
-    /// The change that a record tells of a lane that its sender is followed in. None: nothing is to be applied, and
-    /// all else is done.
-    #[inline]
-    fn change(&mut self, origin: Origin, of: &Subject, record: &Record<'_>) -> Option<Change> {
-        let Some(shard) = of.index else {
-            self.state.counters.records_unknown_total += 1;
-            return None;
-        };
-        let kind = match record.kind {
-            Kind::Create => ChangeKind::Create,
-            Kind::Change => ChangeKind::Change,
-            Kind::Delete => ChangeKind::Delete,
-            Kind::Clear => ChangeKind::Clear,
-            Kind::Touch => ChangeKind::Touch,
-            Kind::Grant | Kind::Announced | Kind::Want | Kind::Block => {
-                self.take_message(origin, shard, record);
-                return None;
-            }
-        };
-        if kind != ChangeKind::Touch && !of.is_fed {
-            self.state.counters.records_unwanted_total += 1;
-            return None;
+    fn apply_changes(&mut self, origin: Origin, shard: ShardIndex, records: &[Record<'_>]) {
+        let part = self.state.part(shard).expect("a numbered shard has its part");
+        let is_fed = part.lanes[lane_index(origin.lane)].is_fed_by(origin.peer);
+        let is_wanted = |kind| is_fed || kind == Kind::Touch;
+        if !is_fed {
+            let unwanted = records.iter().filter(|record| !is_wanted(record.kind)).count();
+            self.state.counters.records_unwanted_total += unwanted as u64;
         }
-        let (slot, version) = (record.slot, record.version);
-        Some(Change { kind, shard, lane: origin.lane.number(), slot, version })
+        let lane = origin.lane.number();
+        let changes = records.iter().filter_map(|record| {
+            let Record { kind, slot, version, body, .. } = *record;
+            let kind = change_of(kind).filter(|_| is_wanted(kind))?;
+            Some((Change { kind, shard, lane, slot, version }, body))
+        });
+        self.nat.apply_burst(changes, tick(self.now_us));
     }
 
     /// What is said of a lane or a shard as a whole.
@@ -107,7 +75,6 @@ impl World<'_> {
         let lane = lane_index(origin.lane);
         let part = self.state.part(shard).expect("a numbered shard has its part");
         let is_complete = part.lanes[lane].has_all_of(origin.peer)
-            && self.nat.drain_backlog(GRANT_BACKLOG_MAX) == 0
             && !self.nat.is_copy_full(shard, origin.lane.number());
         if is_complete {
             self.state.tell_granted(shard, lane, since);
@@ -130,17 +97,6 @@ impl World<'_> {
         }
         self.state.forget_if_foreign(shard, number);
     }
-
-    /// Applies changes that were looked at.
-    #[inline]
-    fn apply_all(&mut self, records: &[Record<'_>], changes: &mut [Option<Change>; BURST]) {
-        let now = tick(self.now_us);
-        for (record, change) in records.iter().zip(changes) {
-            if let Some(change) = change.take() {
-                self.nat.apply(&change, record.body, now);
-            }
-        }
-    }
 }
 
 impl State {
@@ -158,27 +114,21 @@ impl State {
 
 impl Sink for World<'_> {
     fn room(&self) -> usize {
-        self.nat.backlog_room()
+        usize::MAX
     }
 
     fn apply(&mut self, origin: Origin, records: &[Record<'_>]) {
-        let Some(first) = records.first() else { return };
-        let mut subject = self.subject(origin, first.shard);
-        for records in records.chunks(BURST) {
-            let mut changes = [None; BURST];
-            for (place, record) in records.iter().enumerate() {
-                if record.shard != subject.number {
-                    subject = self.subject(origin, record.shard);
-                }
-                // A grant is behind what came before it.
-                if record.kind == Kind::Grant {
-                    self.apply_all(records, &mut changes);
-                }
-                let change = self.change(origin, &subject, record);
-                change.iter().for_each(|change| self.nat.prefetch_change(change));
-                changes[place] = change;
+        let is_change = |record: &Record<'_>| change_of(record.kind).is_some();
+        let are_together = |one: &Record<'_>, next: &Record<'_>| {
+            one.shard == next.shard && is_change(one) && is_change(next)
+        };
+        for records in records.chunk_by(are_together) {
+            let first = &records[0];
+            match self.index(first.shard) {
+                None => self.state.counters.records_unknown_total += records.len() as u64,
+                Some(shard) if is_change(first) => self.apply_changes(origin, shard, records),
+                Some(shard) => self.take_message(origin, shard, first),
             }
-            self.apply_all(records, &mut changes);
         }
     }
 
@@ -260,5 +210,18 @@ pub(super) fn kind_of(kind: ChangeKind) -> Kind {
         ChangeKind::Delete => Kind::Delete,
         ChangeKind::Touch => Kind::Touch,
         ChangeKind::Clear => Kind::Clear,
+    }
+}
+
+/// The change that a record of this kind tells. None: it is about the lane or the shard as a whole.
+#[inline(always)]
+fn change_of(kind: Kind) -> Option<ChangeKind> {
+    match kind {
+        Kind::Create => Some(ChangeKind::Create),
+        Kind::Change => Some(ChangeKind::Change),
+        Kind::Delete => Some(ChangeKind::Delete),
+        Kind::Touch => Some(ChangeKind::Touch),
+        Kind::Clear => Some(ChangeKind::Clear),
+        Kind::Grant | Kind::Announced | Kind::Want | Kind::Block => None,
     }
 }

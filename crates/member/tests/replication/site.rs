@@ -95,7 +95,6 @@ impl Site {
 
     /// All flows of a shard.
     pub(crate) fn flows(&mut self, shard: u32) -> BTreeSet<Flow> {
-        self.nat.drain_backlog(usize::MAX);
         let (mut cursor, mut all) = (PageCursor::default(), Vec::new());
         while self.nat.sessions(&mut cursor, usize::MAX, &SessionFilter::default(), &mut all) {}
         let flow = |view: &weir_nat::SessionView| Flow {

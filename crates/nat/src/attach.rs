@@ -1,16 +1,16 @@
-//! Hot. Copies of mappings that are stored but not yet found: what follows from a record is made a few at a time, with
-//! the cache misses of many overlapped.
+//! Hot. What follows from the record of a copy: its home, its block and port, its entries in both indexes.
 //!
 //! ```text
-//!   apply: record in its slot, WAITING  -->  backlog  -->  attach: home, block, port, both indexes
+//!   for each change of a burst: record in its slot, WAITING; ask for the lines of what follows from it
+//!   for each record: ask for its home
+//!   for each record: home, block, port, both indexes
 //! ```
 //!
-//! A look-up that misses drains the backlog first, so nobody notices. A record that goes while it waits leaves its id
-//! behind, which is passed over: the flag decides.
+//! So the cache misses of a datagram's changes overlap each other and the work on the records. Between two bursts nothing
+//! waits, and who changes a record that does attaches them all before.
 
 use weir_flow::{Hash, RecordId};
 
-use crate::change::Applied;
 use crate::endpoint::{Home, Protocol};
 use crate::lane::slab_of;
 use crate::mapping::{Kind, Mapping};
@@ -19,11 +19,8 @@ use crate::nat::{Nat, WALK_STEP};
 use crate::port_block::BlockId;
 use crate::port_choice::Seat;
 
-/// Copies that can wait, a power of two: two milliseconds of changes at the rate that a core makes flows would be 5,000.
-pub(crate) const BACKLOG_MAX: usize = 65_536;
-
-/// Copies attached together.
-const STEP: usize = 32;
+/// Copies attached together: the mappings of a datagram, and some more.
+const BURST: usize = 32;
 
 /// Where a copy will be found, and the block of its port.
 #[derive(Clone, Copy, Debug)]
@@ -33,118 +30,44 @@ struct Keys {
     block: BlockId,
 }
 
-impl Keys {
-    const NONE: Self = Self { outbound: Hash(0), inbound: Hash(0), block: BlockId::NONE };
-}
-
-/// The ring of ids.
+/// Copies that are stored and not yet attached. Empty between two bursts.
 #[derive(Debug)]
-pub(crate) struct Backlog {
-    ring: Box<[RecordId]>,
-    /// Ids taken out and put in so far.
-    first: usize,
-    next: usize,
-    /// A look-up that missed has drained it: others of the same burst may have missed before.
-    has_missed: bool,
-}
+pub(crate) struct Waiting(Vec<(RecordId, Keys)>);
 
-impl Backlog {
-    /// `capacity` ids, a power of two: 0 on a worker without replicas.
-    pub(crate) fn new(capacity: usize) -> Self {
-        let ring = vec![RecordId::NONE; capacity].into();
-        Self { ring, first: 0, next: 0, has_missed: false }
-    }
-
-    #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.len() >= self.ring.len()
-    }
-
-    /// There must be room.
-    #[inline]
-    pub(crate) fn push(&mut self, id: RecordId) {
-        let place = self.next & (self.ring.len() - 1);
-        self.ring[place] = id;
-        self.next += 1;
-    }
-
-    /// The id that is the `number`-th from the oldest on.
-    #[inline]
-    fn get(&self, number: usize) -> RecordId {
-        self.ring[(self.first + number) & (self.ring.len() - 1)]
-    }
-
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.next - self.first
+impl Waiting {
+    pub(crate) fn new() -> Self {
+        Self(Vec::with_capacity(BURST))
     }
 }
 
 impl Nat {
-    /// Are there copies that a look-up does not find yet?
-    #[inline]
-    pub fn has_backlog(&self) -> bool {
-        self.backlog.len() > 0
-    }
-
-    /// Copies that may be applied before one has to be made known to look-ups at once.
-    pub fn backlog_room(&self) -> usize {
-        self.backlog.ring.len() - self.backlog.len()
-    }
-
-    /// May a look-up of this burst have missed what is, or was until just now, in the backlog?
-    #[inline]
-    pub fn take_doubt(&mut self) -> bool {
-        std::mem::take(&mut self.backlog.has_missed) || self.has_backlog()
-    }
-
-    /// A look-up has missed while there were copies that it could not find.
-    #[cold]
-    pub(crate) fn drain_on_miss(&mut self) {
-        self.backlog.has_missed = true;
-        self.drain_backlog(usize::MAX);
-    }
-
-    /// Makes about `budget` copies known to look-ups. To be called once per poll with 64 or more. Returns how many
-    /// still wait.
-    pub fn drain_backlog(&mut self, budget: usize) -> usize {
-        let mut left = budget.min(self.backlog.len());
-        let mut keys = [Keys::NONE; STEP];
-        while left > 0 {
-            let step = left.min(STEP);
-            for place in 0..step {
-                self.mappings.prefetch(self.backlog.get(place));
-            }
-            for (place, keys) in keys[..step].iter_mut().enumerate() {
-                *keys = self.prefetch_attach(self.backlog.get(place));
-            }
-            for keys in &keys[..step] {
-                self.prefetch_owner(keys.block);
-            }
-            for keys in &keys[..step] {
-                let id = self.backlog.get(0);
-                self.backlog.first += 1;
-                self.attach_by(id, keys);
-            }
-            left -= step;
+    /// A copy is in its slot: asks for the lines that attaching it will read.
+    #[inline(always)]
+    pub(crate) fn wait_to_attach(&mut self, id: RecordId) {
+        if self.waiting.0.len() == BURST {
+            self.attach_waiting();
         }
-        self.backlog.len()
-    }
-
-    /// Asks for the lines that [`attach`](Self::attach) reads first, and returns the keys.
-    #[inline]
-    fn prefetch_attach(&self, id: RecordId) -> Keys {
         let mapping = self.mappings.get(id);
-        if mapping.flags & Mapping::WAITING == 0 {
-            return Keys::NONE;
-        }
         let keys = self.keys_of(mapping);
         self.prefetch_outbound(keys.outbound);
         self.prefetch_inbound(keys.inbound);
         if keys.block != BlockId::NONE {
             self.ports.prefetch(keys.block, mapping.protocol, mapping.public_port);
         }
-        keys
+        self.waiting.0.push((id, keys));
+    }
+
+    /// Makes all copies that wait known to look-ups.
+    #[inline(never)]
+    pub(crate) fn attach_waiting(&mut self) {
+        let mut waiting = std::mem::take(&mut self.waiting.0);
+        for (_, keys) in &waiting {
+            self.prefetch_owner(keys.block);
+        }
+        for (id, keys) in waiting.drain(..) {
+            self.attach(id, &keys);
+        }
+        self.waiting.0 = waiting;
     }
 
     /// Asks for the home that has the block.
@@ -168,24 +91,15 @@ impl Nat {
     }
 
     /// Makes a waiting copy a mapping like any other. If there is no room for what belongs to it, it is forgotten.
-    pub(crate) fn attach(&mut self, id: RecordId) -> Applied {
-        let keys = self.keys_of(self.mappings.get(id));
-        self.attach_by(id, &keys)
-    }
-
     #[inline]
-    fn attach_by(&mut self, id: RecordId, keys: &Keys) -> Applied {
+    fn attach(&mut self, id: RecordId, keys: &Keys) {
         let mapping = *self.mappings.get(id);
-        if mapping.flags & Mapping::WAITING == 0 {
-            return Applied::Old;
+        if self.try_attach(id, &mapping, keys).is_none() {
+            let slab = self.mappings.slab_of(id);
+            self.mappings.forget(id);
+            self.totals.changes_full += 1;
+            self.lane_is_full(slab);
         }
-        if self.try_attach(id, &mapping, keys).is_some() {
-            return Applied::Done;
-        }
-        let slab = self.mappings.slab_of(id);
-        self.remove_mapping(id, Exit::Forgotten);
-        self.totals.changes_full += 1;
-        self.lane_is_full(slab)
     }
 
     /// None, and nothing changed but what stood in the way, if there is no room.
