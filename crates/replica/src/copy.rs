@@ -13,7 +13,7 @@
 use crate::buffers::Buffers;
 use crate::counters::PeerCounters;
 use crate::identity::{BootId, Lane, PeerIndex, ShardId};
-use crate::record::{ITEM_LEN_MAX, Item, Record};
+use crate::record::{Item, Record};
 use crate::send_stream::SendStream;
 
 /// How far a copy is.
@@ -200,11 +200,9 @@ impl CopyRoom<'_> {
 
     /// Appends an item whatever its length; returns its sequence.
     pub(crate) fn append(&mut self, item: &Item<'_>) -> Option<u64> {
-        let mut bytes = [0; ITEM_LEN_MAX];
-        let length = item.emit(&mut bytes);
-        let sequence = self.stream.append(self.buffers, self.now_us, &bytes[..length], &[]).ok()?;
+        let sequence = self.stream.append(self.buffers, self.now_us, item).ok()?;
         self.counters.records_sent += 1;
-        self.bytes -= length as i64;
+        self.bytes -= item.len() as i64;
         Some(sequence)
     }
 }

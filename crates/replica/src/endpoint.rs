@@ -17,7 +17,7 @@ use crate::identity::{BootId, LANES, Lane, PeerIndex, Sequence, ShardId, WorkerI
 use crate::link::{Link, Setting};
 use crate::options::{OptionError, Options};
 use crate::receive_stream::ReceiveStream;
-use crate::record::{ITEM_LEN_MAX, Item, Record};
+use crate::record::{Item, Record};
 use crate::refusal::Refusals;
 use crate::scrub::Scrub;
 use crate::send_stream::SendStream;
@@ -223,13 +223,11 @@ impl Endpoint {
         now_us: u64,
     ) -> Ticket {
         assert!(peers.len() <= REPLICAS_MAX, "a shard has at most four replicas");
-        let head = record.head();
         let none = Place { peer: PeerIndex(0), epoch: 0, sequence: Sequence(0) };
         let mut ticket = Ticket { lane, count: 0, places: [none; REPLICAS_MAX] };
         for &peer in peers {
-            if let Some((epoch, sequence)) =
-                self.append_item(peer, lane, &head, record.body, now_us)
-            {
+            let appended = self.append_item(peer, lane, &Item::Record(*record), now_us);
+            if let Some((epoch, sequence)) = appended {
                 let place = Place { peer, epoch, sequence: Sequence(sequence) };
                 ticket.places[usize::from(ticket.count)] = place;
                 ticket.count += 1;
@@ -244,20 +242,18 @@ impl Endpoint {
     /// If the body is too long.
     #[inline]
     pub fn tell(&mut self, peers: &[PeerIndex], lane: Lane, record: &Record<'_>, now_us: u64) {
-        let head = record.head();
         for &peer in peers {
-            self.append_item(peer, lane, &head, record.body, now_us);
+            self.append_item(peer, lane, &Item::Record(*record), now_us);
         }
     }
 
-    /// Appends an encoded item; returns epoch and sequence.
+    /// Appends an item; returns epoch and sequence.
     #[inline]
     fn append_item(
         &mut self,
         index: PeerIndex,
         lane: Lane,
-        head: &[u8],
-        body: &[u8],
+        item: &Item<'_>,
         now_us: u64,
     ) -> Option<(u32, u64)> {
         let peer = self.peers.get_mut(index.index())?.as_mut()?;
@@ -266,7 +262,7 @@ impl Endpoint {
             return None;
         }
         let epoch = stream.epoch();
-        if let Ok(sequence) = stream.append(&mut self.buffers, now_us, head, body) {
+        if let Ok(sequence) = stream.append(&mut self.buffers, now_us, item) {
             peer.link.counters.records_sent += 1;
             self.mark(index);
             return Some((epoch, sequence));
@@ -363,8 +359,7 @@ impl Endpoint {
             own.waiting -= u32::from(peer.boot == Some(copy.boot));
             return;
         }
-        let mut item = [0; ITEM_LEN_MAX];
-        let length = Item::CopyStop { shard: copy.shard }.emit(&mut item);
-        self.append_item(copy.peer, copy.lane, &item[..length], &[], now_us);
+        let item = Item::CopyStop { shard: copy.shard };
+        self.append_item(copy.peer, copy.lane, &item, now_us);
     }
 }

@@ -87,20 +87,42 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// What goes before the body.
+    /// Bytes of the item.
     ///
     /// # Panics
     /// If the body is longer than [`RECORD_BODY_MAX`].
-    #[inline]
-    pub(crate) fn head(&self) -> [u8; RECORD_HEADER_LEN] {
+    #[inline(always)]
+    fn len(&self) -> usize {
         assert!(self.body.len() <= RECORD_BODY_MAX, "a record's body fits in it");
-        let mut head = [0; RECORD_HEADER_LEN];
+        RECORD_HEADER_LEN + self.body.len()
+    }
+
+    /// Writes the item. Each field goes where it belongs at once: what is put together elsewhere and copied in larger
+    /// pieces waits for its stores.
+    #[inline(always)]
+    fn emit(&self, room: &mut [u8]) {
+        let Some((head, body)) = room.split_first_chunk_mut::<RECORD_HEADER_LEN>() else { return };
         head[0] = self.kind as u8;
         head[1] = (RECORD_HEADER_LEN - 2 + self.body.len()) as u8;
         head[2..6].copy_from_slice(&self.shard.0.to_be_bytes());
         head[6..10].copy_from_slice(&self.slot.to_be_bytes());
         head[10..14].copy_from_slice(&self.version.to_be_bytes());
-        head
+        copy(body, self.body);
+    }
+}
+
+/// Copies all bytes. A mapping's body is so short that a call would cost more than the copy: two pieces that overlap.
+#[inline(always)]
+fn copy(to: &mut [u8], from: &[u8]) {
+    const PIECE: usize = 32;
+    if !(PIECE..=2 * PIECE).contains(&from.len()) {
+        return to.copy_from_slice(from);
+    }
+    assert_eq!(to.len(), from.len(), "as much room as there are bytes");
+    let (first, last) = (from.first_chunk::<PIECE>(), from.last_chunk::<PIECE>());
+    if let (Some(first), Some(last)) = (first, last) {
+        to[..PIECE].copy_from_slice(first);
+        to[from.len() - PIECE..].copy_from_slice(last);
     }
 }
 
@@ -120,37 +142,44 @@ pub(crate) enum Item<'a> {
 }
 
 impl Item<'_> {
-    /// Writes the item; returns its length.
+    /// Bytes of the item.
     ///
     /// # Panics
     /// If a record's body is longer than [`RECORD_BODY_MAX`].
-    #[inline]
-    pub(crate) fn emit(&self, buffer: &mut [u8; ITEM_LEN_MAX]) -> usize {
-        let (kind, length) = match self {
-            Item::Record(record) => {
-                let end = RECORD_HEADER_LEN + record.body.len();
-                buffer[..RECORD_HEADER_LEN].copy_from_slice(&record.head());
-                buffer[RECORD_HEADER_LEN..end].copy_from_slice(record.body);
-                return end;
-            }
-            Item::CopyStart { .. } => (COPY_START, 24),
-            Item::CopyEnd { .. } => (COPY_END, 4),
-            Item::CopyStop { .. } => (COPY_STOP, 4),
-            Item::Sum { .. } => (SUM, 24),
-        };
-        let mut writer = Writer::new(buffer);
-        writer.u8(kind).u8(length);
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
         match self {
-            Item::Record(_) => unreachable!("a record was written above"),
+            Item::Record(record) => record.len(),
+            Item::CopyStart { .. } | Item::Sum { .. } => 26,
+            Item::CopyEnd { .. } | Item::CopyStop { .. } => 6,
+        }
+    }
+
+    /// Writes the item, which the room is as long as.
+    #[inline(always)]
+    pub(crate) fn emit(&self, room: &mut [u8]) {
+        match self {
+            Item::Record(record) => record.emit(room),
+            mark => mark.emit_mark(room),
+        }
+    }
+
+    fn emit_mark(&self, room: &mut [u8]) {
+        let length = room.len() as u8 - 2;
+        let mut writer = Writer::new(room);
+        match self {
+            Item::Record(_) => {}
             Item::CopyStart { shard, slots, reign } => {
-                writer.u32(shard.0).u32(*slots).u64(reign.now).u64(reign.before)
+                writer.u8(COPY_START).u8(length).u32(shard.0).u32(*slots);
+                writer.u64(reign.now).u64(reign.before);
             }
-            Item::CopyEnd { shard } | Item::CopyStop { shard } => writer.u32(shard.0),
+            Item::CopyEnd { shard } => _ = writer.u8(COPY_END).u8(length).u32(shard.0),
+            Item::CopyStop { shard } => _ = writer.u8(COPY_STOP).u8(length).u32(shard.0),
             Item::Sum { shard, slots, number, sum } => {
-                writer.u32(shard.0).u32(slots.start).u32(slots.end).u32(*number).u64(*sum)
+                writer.u8(SUM).u8(length).u32(shard.0).u32(slots.start).u32(slots.end);
+                writer.u32(*number).u64(*sum);
             }
-        };
-        writer.len()
+        }
     }
 }
 
@@ -230,9 +259,9 @@ mod tests {
     use super::*;
 
     fn emitted(item: &Item<'_>) -> Vec<u8> {
-        let mut buffer = [0; ITEM_LEN_MAX];
-        let length = item.emit(&mut buffer);
-        buffer[..length].to_vec()
+        let mut bytes = vec![0; item.len()];
+        item.emit(&mut bytes);
+        bytes
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::control::Acknowledgement;
 use crate::datagram::{BODY_MAX, STREAM_HEADER_LEN, StreamHeader};
 use crate::identity::Lane;
 use crate::options::Options;
+use crate::record::Item;
 use crate::round_trip::RoundTrip;
 
 /// Datagrams on the way at most: what an acknowledgement's map can tell apart.
@@ -55,21 +56,6 @@ pub(crate) struct SendStream {
     pub(crate) timer_us: u64,
     items: u64,
     bytes: u64,
-}
-
-/// Copies all bytes. A mapping's body is so short that a call would cost more than the copy: two pieces that overlap.
-#[inline(always)]
-fn copy(to: &mut [u8], from: &[u8]) {
-    const PIECE: usize = 32;
-    if !(PIECE..=2 * PIECE).contains(&from.len()) {
-        return to.copy_from_slice(from);
-    }
-    assert_eq!(to.len(), from.len(), "as much room as there are bytes");
-    let (first, last) = (from.first_chunk::<PIECE>(), from.last_chunk::<PIECE>());
-    if let (Some(first), Some(last)) = (first, last) {
-        to[..PIECE].copy_from_slice(first);
-        to[from.len() - PIECE..].copy_from_slice(last);
-    }
 }
 
 /// A stream's log or the pool is full.
@@ -152,28 +138,24 @@ impl SendStream {
         (self.items, self.bytes, oldest.buffer.as_ref().map(|_| oldest.appended_us))
     }
 
-    /// Appends an item, in one piece or two; returns the sequence of the datagram it goes with.
+    /// Appends an item; returns the sequence of the datagram it goes with.
     #[inline]
     pub(crate) fn append(
         &mut self,
         buffers: &mut Buffers,
         now_us: u64,
-        head: &[u8],
-        body: &[u8],
+        item: &Item<'_>,
     ) -> Result<u64, LogFull> {
-        let len = head.len() + body.len();
+        let len = item.len();
         if self.is_full() {
             return Err(LogFull);
         }
         let next = self.next;
         let entry = self.entry(next);
         if let Some(filling) = &entry.buffer {
-            let filling = buffers.get_mut(filling);
             let start = usize::from(entry.length);
-            if let Some(room) = filling.get_mut(start..start + len) {
-                let (of_head, of_body) = room.split_at_mut(head.len());
-                of_head.copy_from_slice(head);
-                copy(of_body, body);
+            if let Some(room) = buffers.get_mut(filling).get_mut(start..start + len) {
+                item.emit(room);
                 entry.length += len as u16;
                 entry.items += 1;
                 self.items += 1;
@@ -182,27 +164,24 @@ impl SendStream {
             }
             self.next += 1;
         }
-        self.begin(buffers, now_us, head, body)
+        self.begin(buffers, now_us, item)
     }
 
     /// The first item of a datagram.
+    #[inline(never)]
     fn begin(
         &mut self,
         buffers: &mut Buffers,
         now_us: u64,
-        head: &[u8],
-        body: &[u8],
+        item: &Item<'_>,
     ) -> Result<u64, LogFull> {
         if self.is_full() {
             return Err(LogFull);
         }
         let next = self.next;
         let buffer = buffers.take().ok_or(LogFull)?;
-        let middle = STREAM_HEADER_LEN + head.len();
-        let end = middle + body.len();
-        let room = buffers.get_mut(&buffer);
-        room[STREAM_HEADER_LEN..middle].copy_from_slice(head);
-        room[middle..end].copy_from_slice(body);
+        let end = STREAM_HEADER_LEN + item.len();
+        item.emit(&mut buffers.get_mut(&buffer)[STREAM_HEADER_LEN..end]);
         *self.entry(next) = Entry {
             buffer: Some(buffer),
             length: end as u16,
@@ -213,7 +192,7 @@ impl SendStream {
             sent_us: 0,
         };
         self.items += 1;
-        self.bytes += (head.len() + body.len()) as u64;
+        self.bytes += item.len() as u64;
         Ok(next)
     }
 
