@@ -21,5 +21,5 @@ mod stream_log;
 pub use clock::{Clock, Micros, Window};
 pub use connections::{Connections, Mixture};
 pub use ledger::{ConnectionReport, Ledger, Pattern};
-pub use probes::{FlowReport, ProbePlan, Probes};
+pub use probes::{Change, FlowReport, ProbePlan, Probes};
 pub use stream_log::{Bin, StreamLog, StreamReport};

@@ -1,7 +1,7 @@
 //! What was seen around a fault. Pure.
 
 use super::route_history::Departures;
-use crate::load::{ConnectionReport, FlowReport, Micros, StreamReport};
+use crate::load::{Change, ConnectionReport, FlowReport, Micros, StreamReport};
 
 /// One direction of all flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Observation {
     /// Server to home.
     pub down: Side,
     /// Changes of a public endpoint.
-    pub moved_endpoints: u64,
+    pub moved_endpoints: Vec<Change>,
     /// The TCP connections.
     pub connections: ConnectionReport,
     /// For how long the idle ones had been idle when they were called.

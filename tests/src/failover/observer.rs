@@ -158,7 +158,7 @@ impl Observer {
             kind: "",
             up: Side::of(&flows, |flow| flow.up),
             down: Side::of(&flows, |flow| flow.down),
-            moved_endpoints: flows.iter().map(|flow| flow.moved).sum(),
+            moved_endpoints: flows.iter().flat_map(|flow| flow.moved.clone()).collect(),
             connections: self.connections.ledger().report(window, fault),
             idle_for,
             is_answered,

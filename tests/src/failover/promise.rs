@@ -1,6 +1,7 @@
 //! What homes may see of an event, and whether they did. Pure.
 
 use super::observation::Observation;
+use crate::load::Change;
 
 /// What is promised of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +34,18 @@ impl Promise {
         }
         refuse(connections.broken as u64, "connections broken");
         refuse(connections.broken_before as u64, "connections broken before anything happened");
-        refuse(seen.moved_endpoints, "public endpoints changed");
         refuse(seen.up.doubled + seen.down.doubled, "packets doubled");
         if self == Promise::NothingLost {
             refuse(seen.up.lost, "packets lost from the homes");
             refuse(seen.down.lost, "packets lost to the homes");
             refuse(connections.younger_broken as u64, "young connections broken");
             refuse(connections.unopened as u64, "connections could not be opened");
+        }
+        for Change { at, from, to } in &seen.moved_endpoints {
+            missed.push(format!(
+                "a public endpoint changed: {from}, {to} at {:.3} s",
+                *at as f64 / 1e6
+            ));
         }
         if connections.established == 0 || seen.up.sent == 0 || seen.down.sent == 0 {
             missed.push("there was no traffic: nothing is measured".into());
@@ -58,7 +64,7 @@ impl Promise {
 mod tests {
     use super::*;
     use crate::failover::Side;
-    use crate::load::ConnectionReport;
+    use crate::load::{Change, ConnectionReport};
 
     fn good() -> Observation {
         Observation {
@@ -70,6 +76,11 @@ mod tests {
             has_waited: true,
             ..Observation::default()
         }
+    }
+
+    fn change() -> Change {
+        let at = |port| ([198, 18, 0, 1], port).into();
+        Change { at: 1_000_000, from: at(2000), to: at(3000) }
     }
 
     fn with(change: impl Fn(&mut Observation)) -> Observation {
@@ -85,7 +96,7 @@ mod tests {
         let cases: [Case; 12] = [
             (|it| it.connections.broken = 2, "2 connections broken", true),
             (|it| it.connections.broken_before = 1, "before anything", true),
-            (|it| it.moved_endpoints = 1, "endpoints changed", true),
+            (|it| it.moved_endpoints = vec![change()], "endpoint changed", true),
             (|it| it.down.doubled = 1, "doubled", true),
             (|it| it.up.lost = 1, "from the homes", false),
             (|it| it.down.lost = 1, "to the homes", false),

@@ -43,14 +43,25 @@ pub struct ProbePlan {
 }
 
 /// Both directions of a flow within a window.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct FlowReport {
     /// Home to server.
     pub up: StreamReport,
     /// Server to home.
     pub down: StreamReport,
-    /// How often the public endpoint changed: each time, whatever the home had open was lost.
-    pub moved: u64,
+    /// Changes of the public endpoint: with each, whatever the home had open was lost.
+    pub moved: Vec<Change>,
+}
+
+/// A flow came from one public endpoint, then from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// When the first packet came from there.
+    pub at: Micros,
+    /// The former endpoint.
+    pub from: SocketAddr,
+    /// The new one.
+    pub to: SocketAddr,
 }
 
 #[derive(Debug, Default)]
@@ -66,7 +77,7 @@ struct Endpoint {
     now: Option<SocketAddr>,
     /// Number of the newest packet.
     newest: u64,
-    changes: Vec<Micros>,
+    changes: Vec<Change>,
 }
 
 /// What the threads share.
@@ -144,8 +155,7 @@ impl Probes {
         let report = |flow: &Flow| FlowReport {
             up: lock(&flow.up).report(window),
             down: lock(&flow.down).report(window),
-            moved: lock(&flow.endpoint).changes.iter().filter(|&&at| window.contains(at)).count()
-                as u64,
+            moved: lock(&flow.endpoint).changes_within(window),
         };
         flows.map(report).collect()
     }
@@ -166,7 +176,7 @@ impl Probes {
         for flow in &self.shared.flows {
             lock(&flow.up).forget_before(time);
             lock(&flow.down).forget_before(time);
-            lock(&flow.endpoint).changes.retain(|&at| at >= time);
+            lock(&flow.endpoint).changes.retain(|change| change.at >= time);
         }
     }
 }
@@ -264,13 +274,16 @@ fn receive_at_server(shared: &Shared, socket: &UdpSocket) {
 }
 
 impl Endpoint {
+    fn changes_within(&self, window: Window) -> Vec<Change> {
+        self.changes.iter().filter(|change| window.contains(change.at)).copied().collect()
+    }
+
     /// Takes where packet `number` came from, unless a newer one has come from elsewhere.
     fn learn(&mut self, from: SocketAddr, number: u64, now: Micros) {
-        if self.now.is_none() {
+        let former = *self.now.get_or_insert(from);
+        if former != from && number >= self.newest {
             self.now = Some(from);
-        } else if self.now != Some(from) && number >= self.newest {
-            self.now = Some(from);
-            self.changes.push(now);
+            self.changes.push(Change { at: now, from: former, to: from });
         }
         self.newest = self.newest.max(number);
     }
@@ -300,7 +313,7 @@ mod tests {
         assert_eq!((endpoint.now, endpoint.changes.len()), (Some(first), 0));
         endpoint.learn(second, 5, 30);
         endpoint.learn(first, 4, 40);
-        assert_eq!((endpoint.now, &endpoint.changes[..]), (Some(second), &[30][..]));
+        assert_eq!((endpoint.now, endpoint.changes[0].at), (Some(second), 30));
     }
 
     #[test]
@@ -321,7 +334,7 @@ mod tests {
             reports.iter().all(hundred).then_some(reports)
         });
         for flow in reports.unwrap() {
-            assert_eq!((flow.up.lost, flow.down.lost, flow.moved), (0, 0, 0), "{flow:?}");
+            assert_eq!((flow.up.lost, flow.down.lost, flow.moved.len()), (0, 0, 0), "{flow:?}");
         }
     }
 }
