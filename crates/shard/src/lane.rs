@@ -26,6 +26,49 @@ impl fmt::Display for Seat {
     }
 }
 
+/// Some of the eight seats: bit i stands for seat i.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SeatSet(pub u8);
+
+impl SeatSet {
+    pub const EMPTY: Self = Self(0);
+
+    pub fn contains(self, seat: Seat) -> bool {
+        seat.lane() < LANES && self.0 & 1 << seat.0 != 0
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    #[must_use]
+    pub fn with(self, seat: Seat) -> Self {
+        Self(self.0 | 1 << seat.0)
+    }
+
+    #[must_use]
+    pub fn without(self, seat: Seat) -> Self {
+        Self(self.0 & !(1 << seat.0))
+    }
+
+    /// The seats, lowest first.
+    pub fn iter(self) -> impl Iterator<Item = Seat> {
+        (0..LANES as u8).map(Seat).filter(move |&seat| self.contains(seat))
+    }
+}
+
+impl fmt::Debug for SeatSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+impl FromIterator<Seat> for SeatSet {
+    fn from_iter<I: IntoIterator<Item = Seat>>(seats: I) -> Self {
+        seats.into_iter().fold(Self::EMPTY, Self::with)
+    }
+}
+
 /// Some of the eight lanes: bit i stands for lane i.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneSet(pub u8);

@@ -26,5 +26,5 @@ pub mod map;
 pub mod role;
 
 pub use identity::{BootId, Epoch, Incarnation, NameError, NodeId, Rank, ShardId, Term, WorkerId};
-pub use lane::{LANES, LaneSet, Seat};
+pub use lane::{LANES, LaneSet, Seat, SeatSet};
 pub use map::{Lane, Member, MemberState, Move, Refused, ShardEntry, Transition, Violation};

@@ -14,15 +14,28 @@
 //!    names the epoch that the move began at, so that one of an earlier move is worth nothing.
 //! 2. *A move ends* (owner B) when B itself writes so, having taken the grant. It cannot turn to a
 //!    third: until then the lane has this owner and this `from`, and either may be the writer.
-//! 3. *A fence* is the certainty that an incarnation has ended. Its lanes go to a survivor at once;
-//!    where it was `from`, the owner stays alone; where it was the owner of a moving lane, the lane
-//!    goes back to `from`, the only other possible writer. Without a fence the lanes of a silent
-//!    owner are **frozen**: hits are translated, nothing is created.
+//! 3. *A fence* is the certainty that an incarnation has ended. Its lanes, and those that it was
+//!    giving, go to the rightful owner, and the only other possible writer, if there is one, gives
+//!    first. Without a fence the lanes of a silent owner are **frozen**: hits are translated,
+//!    nothing is created.
 //! 4. *The lease rule*, optional: who has not been confirmed by the store for T stops writing outside
 //!    its reserve lane; after 2T its other lanes move as if it were fenced. Its reserve lane is told
 //!    by its **seat**, which never changes while it is a member, so the rule holds for whoever lags.
 //! 5. A new incarnation of a worker has no seat until an entry names its boot id, and a member
 //!    leaves the entry only when it is neither owner nor `from` of any lane.
+//!
+//! # Why a writer knows all that others translate
+//!
+//! What an owner wrote last may have reached some members and not others, and any that has heard of
+//! a mapping translates it. So who takes a lane after a fence takes the copies of *all* other members
+//! before it writes, each by a move of its own, whose `from` never wrote (`then` names those that
+//! follow). Nobody writes meanwhile; the taker has its reserve lane. With one survivor there is nothing
+//! to take.
+//!
+//! - A member that is silent may be cut off and still translate: the lane waits until it is heard, or
+//!   is fenced itself. If one of those asked is fenced, all others are asked again, as it may have
+//!   given them something. The lease rule is weaker: whose lease has ended is not asked.
+//! - Who sits down anew in the seat of the only one that had ended asks the silent members, too.
 //!
 //! # Who should own a lane
 //!

@@ -28,6 +28,8 @@ pub enum Violation {
     NobodyThere { lane: usize, seat: Seat },
     #[error("lane {0} moves from its owner to its owner")]
     MoveToItself(usize),
+    #[error("lane {0} is to be taken twice from one seat, or from its owner")]
+    GivesTwice(usize),
     #[error("lane {0} moves since an epoch that has not been")]
     MoveFromFuture(usize),
     #[error("lane {lane} rests with seat {owner}, but belongs to seat {rightful}")]
@@ -78,6 +80,11 @@ impl ShardEntry {
         is_seated(lane.owner)?;
         if let Some(moving) = lane.moving {
             is_seated(moving.from)?;
+            let then = moving.then.unwrap_or_default();
+            then.iter().try_for_each(is_seated)?;
+            if then.contains(lane.owner) || then.contains(moving.from) {
+                return Err(Violation::GivesTwice(index));
+            }
             if moving.from == lane.owner {
                 return Err(Violation::MoveToItself(index));
             }

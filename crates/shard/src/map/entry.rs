@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{Epoch, Incarnation, Rank, Term};
-use crate::lane::{LANES, LaneSet, Seat};
+use crate::lane::{LANES, LaneSet, Seat, SeatSet};
 
 /// A primary and at most four replicas.
 pub const MEMBERS_MAX: usize = 5;
@@ -45,12 +45,23 @@ pub struct Lane {
     pub moving: Option<Move>,
 }
 
-/// A lane on its way to a new owner, who writes only when `from` has granted this move.
+/// A lane on its way to a new owner, who writes only when `from` has granted this move, and each of
+/// the others a move after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Move {
     pub from: Seat,
     /// Epoch of the entry that began the move: the name of the move.
     pub since: Epoch,
+    /// None: `from` gives what it wrote. Else the lane's writer has ended, and the owner takes the
+    /// copy that `from` has, then those of these members.
+    pub then: Option<SeatSet>,
+}
+
+impl Move {
+    /// Whether the owner writes when this move is granted.
+    pub fn is_last(&self) -> bool {
+        self.then.is_none_or(SeatSet::is_empty)
+    }
 }
 
 /// What is held for a shard.
@@ -95,7 +106,7 @@ impl ShardEntry {
         self.members.iter().find(|member| member.seat == seat)
     }
 
-    /// Lanes that a seat owns or gives.
+    /// Lanes that a seat owns or gives, or whose copy of it is still to be taken.
     pub fn lanes_of(&self, seat: Seat) -> LaneSet {
         LaneSet::of(|index| self.lanes[index].concerns(seat))
     }
@@ -124,8 +135,24 @@ impl Lane {
         Self { owner, moving: None }
     }
 
-    /// Is it of the seat, or on its way from it?
+    /// `owner` takes the copies of all these members, one after the other, and then writes; at once
+    /// if there are none. Who may have written it last is `first`: it stops with the first move.
+    pub(super) fn gathered(
+        owner: Seat,
+        first: Option<Seat>,
+        others: SeatSet,
+        since: Epoch,
+    ) -> Self {
+        let others = others.without(owner);
+        let first = first.filter(|&seat| others.contains(seat)).or(others.iter().next());
+        let moving = first.map(|from| Move { from, since, then: Some(others.without(from)) });
+        Self { owner, moving }
+    }
+
+    /// Is it of the seat, or on its way from it, now or later?
     pub fn concerns(&self, seat: Seat) -> bool {
-        self.owner == seat || self.moving.is_some_and(|moving| moving.from == seat)
+        let follows = |moving: Move| moving.then.is_some_and(|then| then.contains(seat));
+        let gives = |moving: Move| moving.from == seat || follows(moving);
+        self.owner == seat || self.moving.is_some_and(gives)
     }
 }

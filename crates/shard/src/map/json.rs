@@ -5,11 +5,12 @@
 //!  "members":[{"worker":"n2/1","boot_id":"5e0c…","seat":1,"state":"synced"},
 //!             {"worker":"n1/0","boot_id":"77ab…","seat":0,"state":"synced"}],
 //!  "owners":[0,1,1,1,1,1,1,1],
-//!  "moves":[{"lane":2,"from":0,"since":8}]}
+//!  "moves":[{"lane":2,"from":0,"since":8,"then":[3]}]}
 //! ```
 //!
-//! `owners` has a seat for each lane. Fields that are unknown are skipped, so that a newer version
-//! may add some; an entry that breaks an invariant is refused.
+//! `owners` has a seat for each lane; `then` is left out where `from` has written the lane. Fields
+//! that are unknown are skipped, so that a newer version may add some; an entry that breaks an
+//! invariant is refused.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -57,6 +58,8 @@ struct MoveJson {
     lane: usize,
     from: Seat,
     since: Epoch,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    then: Option<Vec<Seat>>,
 }
 
 impl ShardEntry {
@@ -71,7 +74,8 @@ impl ShardEntry {
             leaving: member.is_leaving,
         });
         let moves = self.lanes.iter().enumerate().filter_map(|(lane, state)| {
-            state.moving.map(|moving| MoveJson { lane, from: moving.from, since: moving.since })
+            let Move { from, since, then } = state.moving?;
+            Some(MoveJson { lane, from, since, then: then.map(|seats| seats.iter().collect()) })
         });
         let json = EntryJson {
             term: self.term,
@@ -94,9 +98,15 @@ impl ShardEntry {
             is_leaving: member.leaving,
         });
         let mut lanes = json.owners.map(Lane::at_rest);
-        for MoveJson { lane, from, since } in json.moves {
+        for MoveJson { lane, from, since, then } in json.moves {
+            let mut seats = then.iter().flatten();
+            if let Some(&seat) = seats.find(|seat| seat.lane() >= LANES) {
+                return Err(Violation::NoSuchSeat(seat).into());
+            }
+            let then = then.map(|seats| seats.into_iter().collect());
+            let moving = Move { from, since, then };
             match lanes.get_mut(lane) {
-                Some(state) if state.moving.is_none() => state.moving = Some(Move { from, since }),
+                Some(state) if state.moving.is_none() => state.moving = Some(moving),
                 _ => return Err(EntryError::Lane(lane)),
             }
         }

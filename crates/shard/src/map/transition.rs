@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::check::Violation;
 use super::entry::{Lane, MEMBERS_MAX, Member, MemberState, Move, ShardEntry};
 use crate::identity::{BootId, Epoch, Incarnation, Term, WorkerId};
-use crate::lane::{LANES, LaneSet, Seat};
+use crate::lane::{LANES, LaneSet, Seat, SeatSet};
 
 /// One change of an entry. Who is named must still be a member, in that incarnation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -169,10 +169,12 @@ impl ShardEntry {
             return Err(Refused::WrongState(by.clone()));
         }
         for index in lanes.iter() {
-            let lane = &mut self.lanes[index];
-            if lane.owner != seat || lane.moving.take().is_none() {
+            let lane = self.lanes[index];
+            let Some(moving) = lane.moving.filter(|_| lane.owner == seat) else {
                 return Err(Refused::NotMoving(index));
-            }
+            };
+            let then = moving.then.unwrap_or_default();
+            self.lanes[index] = Lane::gathered(seat, None, then, self.epoch);
         }
         Ok(())
     }
@@ -243,15 +245,33 @@ impl ShardEntry {
         self.begin_term()
     }
 
-    /// Takes from a seat all lanes but `kept`: it will not write them again.
+    /// Takes from a seat all lanes but `kept`: it will not write them again, nor is its copy awaited.
+    /// Who gets a lane first takes the copies of all other members: each may have heard of its
+    /// writer what nobody else has.
     fn take_lanes(&mut self, ended: Seat, kept: Option<usize>) {
+        let others: SeatSet = self.members.iter().map(|member| member.seat).collect();
+        let others = others.without(ended);
+        let is_fenced = kept.is_none();
         for index in (0..LANES).filter(|&index| Some(index) != kept) {
             let lane = self.lanes[index];
+            let gathered = |owner, first, others| Lane::gathered(owner, first, others, self.epoch);
             self.lanes[index] = match lane.moving {
-                Some(moving) if lane.owner == ended => Lane::at_rest(moving.from),
-                Some(moving) if moving.from == ended => Lane::at_rest(lane.owner),
-                None if lane.owner == ended => Lane::at_rest(self.rightful_owner(index)),
-                _ => lane,
+                Some(moving) if lane.owner == ended => {
+                    gathered(self.rightful_owner(index), Some(moving.from), others)
+                }
+                // Of a lease that ended nothing was heard since the copies began to be taken.
+                Some(Move { from, then: Some(then), .. }) if from == ended && !is_fenced => {
+                    gathered(lane.owner, None, then)
+                }
+                Some(moving) if moving.from == ended => {
+                    gathered(self.rightful_owner(index), Some(lane.owner), others)
+                }
+                Some(moving) => {
+                    let then = moving.then.map(|then| then.without(ended));
+                    Lane { moving: Some(Move { then, ..moving }), ..lane }
+                }
+                None if lane.owner == ended => gathered(self.rightful_owner(index), None, others),
+                None => lane,
             };
         }
     }
@@ -274,13 +294,25 @@ impl ShardEntry {
             return Err(Refused::WrongState(to));
         }
         // The seat keeps its lanes under a new name. What it was to give, it will not write again;
-        // what it was to get, it gets by the same grant.
+        // what it was to get, it gets by the same grant. What the others know is taken first.
         let seat = self.members[0].seat;
         self.members[0] = Member::new(to, seat, MemberState::Synced);
+        let others: SeatSet = self.members[1..].iter().map(|member| member.seat).collect();
         for lane in &mut self.lanes {
-            if lane.moving.is_some_and(|moving| moving.from == seat) {
-                *lane = Lane::at_rest(lane.owner);
-            }
+            *lane = match lane.moving {
+                Some(moving) if moving.from == seat => {
+                    Lane::gathered(lane.owner, None, others, self.epoch)
+                }
+                Some(moving) if lane.owner == seat => {
+                    Lane::gathered(seat, Some(moving.from), others, self.epoch)
+                }
+                Some(moving) => {
+                    let then = moving.then.map(|then| then.without(seat));
+                    Lane { moving: Some(Move { then, ..moving }), ..*lane }
+                }
+                None if lane.owner == seat => Lane::gathered(seat, None, others, self.epoch),
+                None => *lane,
+            };
         }
         self.begin_term()
     }
@@ -311,7 +343,7 @@ impl ShardEntry {
             let lane = self.lanes[index];
             let rightful = self.rightful_owner(index);
             if lane.moving.is_none() && lane.owner != rightful {
-                let moving = Some(Move { from: lane.owner, since: self.epoch });
+                let moving = Some(Move { from: lane.owner, since: self.epoch, then: None });
                 self.lanes[index] = Lane { owner: rightful, moving };
             }
         }

@@ -64,12 +64,18 @@ fn three() -> ShardEntry {
     settled(apply(&entry, Transition::Synced(c())))
 }
 
+/// A lane whose writer has ended, since this entry: its new owner takes the copies of these seats.
+fn taken(entry: &ShardEntry, owner: u8, from: u8, then: &[u8]) -> Lane {
+    let then = Some(then.iter().map(|&seat| Seat(seat)).collect());
+    Lane { owner: Seat(owner), moving: Some(Move { from: Seat(from), since: entry.epoch(), then }) }
+}
+
 #[test]
 fn a_replica_gets_its_lane_when_it_is_synced() {
     let entry = apply(&ShardEntry::create(a()), Transition::AddReplica(b()));
     assert_eq!(owners(&entry), [0; 8], "a copy that is not complete writes nothing");
     let entry = apply(&entry, Transition::Synced(b()));
-    let moving = Some(Move { from: Seat(0), since: entry.epoch() });
+    let moving = Some(Move { from: Seat(0), since: entry.epoch(), then: None });
     assert_eq!(entry.lanes()[1], Lane { owner: Seat(1), moving });
     assert_eq!(owners(&settled(entry)), [0, 1, 0, 0, 0, 0, 0, 0]);
 }
@@ -87,17 +93,50 @@ fn a_promotion_moves_all_lanes_but_the_reserve_lanes() {
 #[test]
 fn a_fence_during_a_move_leaves_the_lane_with_the_other() {
     let moving = apply(&three(), Transition::Promote(b()));
-    // The giver ends: B has the lanes without a grant.
+    // The giver ends: B needs its grant no more, but C may know what it does not.
     let entry = apply(&moving, Transition::Fence(a()));
-    assert!(!entry.is_moving());
+    for lane in [0, 3, 4, 5, 6, 7] {
+        assert_eq!(entry.lanes()[lane], taken(&entry, 1, 2, &[]));
+    }
     assert_eq!(owners(&entry), [1, 1, 2, 1, 1, 1, 1, 1]);
     assert_eq!(entry.term(), Term(2), "the primary is the same");
-    // The taker ends: A never lost them.
+    // The taker ends: it may have written, and C may have heard it.
     let entry = apply(&moving, Transition::Fence(b()));
     assert_eq!(entry.primary().incarnation, a());
-    assert!(!entry.is_moving());
+    assert_eq!(entry.lanes()[3], taken(&entry, 0, 2, &[]));
+    assert_eq!(entry.lanes()[1], taken(&entry, 0, 2, &[]));
+    assert_eq!(entry.lanes()[2], Lane::at_rest(Seat(2)));
     assert_eq!(owners(&entry), [0, 0, 2, 0, 0, 0, 0, 0]);
     assert_eq!(entry.term(), Term(3));
+}
+
+/// Each survivor may have heard what the others have not: the new owner takes all their copies, one after the other.
+#[test]
+fn a_lane_rests_when_all_survivors_have_given_their_copies() {
+    let entry = apply(&three(), Transition::AddReplica(boot(4, 40)));
+    let entry = settled(apply(&entry, Transition::Synced(boot(4, 40))));
+    let entry = apply(&entry, Transition::Fence(a()));
+    assert_eq!(entry.lanes()[5], taken(&entry, 1, 2, &[3]));
+    assert_eq!(entry.lanes()[1], Lane::at_rest(Seat(1)), "its own");
+    let settle = |lanes| Transition::Settle { by: b(), lanes };
+    let next = apply(&entry, settle(LaneSet(0b0010_0000)));
+    assert_eq!(next.lanes()[5], taken(&next, 1, 3, &[]));
+    let last = apply(&next, settle(LaneSet(0b0010_0000)));
+    assert_eq!(last.lanes()[5], Lane::at_rest(Seat(1)));
+    assert_eq!(last.lanes()[6], taken(&entry, 1, 2, &[3]), "each lane for itself");
+    // One that was to follow ends: the others are asked as before.
+    let fenced = apply(&entry, Transition::Fence(boot(4, 40)));
+    assert_eq!(fenced.lanes()[5], taken(&entry, 1, 2, &[]));
+    // One whose turn it is ends: it may have given something to any of the others.
+    let fenced = apply(&next, Transition::Fence(boot(4, 40)));
+    assert_eq!(fenced.lanes()[5], taken(&fenced, 1, 2, &[]));
+    // One that leaves gives its copy before.
+    let leaving = apply(&entry, Transition::Retire(boot(4, 40)));
+    assert_eq!(refused(&leaving, Transition::Remove(boot(4, 40))), Refused::HasLanes(boot(4, 40)));
+    let gone = apply(&settled(leaving), Transition::Remove(boot(4, 40)));
+    assert!(!gone.is_moving());
+    // With one survivor nobody has to be asked.
+    assert!(!apply(&pair(), Transition::Fence(a())).is_moving());
 }
 
 #[test]
@@ -110,7 +149,7 @@ fn a_silent_primary_keeps_its_lanes_until_it_is_fenced() {
         assert_eq!(entry.lanes()[lane].moving.map(|moving| moving.from), Some(Seat(0)));
     }
     let entry = apply(&entry, Transition::Fence(a()));
-    assert_eq!(entry.lanes()[3].moving.map(|moving| moving.from), Some(Seat(1)), "B may write");
+    assert_eq!(entry.lanes()[3], taken(&entry, 2, 1, &[]), "B may write");
     assert_eq!(owners(&entry), [2, 1, 2, 2, 2, 2, 2, 2]);
     let entry = apply(&entry, Transition::Fence(b()));
     assert!(!entry.is_moving());
@@ -141,7 +180,9 @@ fn who_begins_anew_beside_silent_members_leaves_them_their_lanes() {
     assert_eq!(entry.primary().incarnation, boot(4, 40));
     assert_eq!(entry.primary().seat, Seat(1));
     // A may not know of the move yet.
-    assert_eq!(entry.lanes_of(Seat(0)), LaneSet(0b1111_1001));
+    assert_eq!(entry.lanes_of(Seat(0)), LaneSet(0b1111_1011));
+    assert_eq!(entry.lanes()[3], taken(&entry, 1, 0, &[2]), "what both know, A's first");
+    assert_eq!(entry.lanes()[1], taken(&entry, 1, 0, &[2]));
     assert_eq!(entry.lanes()[2], moving.lanes()[2], "C keeps its own");
     assert_eq!(
         refused(&moving, Transition::Reseat { ended: c(), to: boot(4, 40) }),
@@ -176,7 +217,8 @@ fn an_ended_lease_leaves_the_reserve_lane() {
     let entry = apply(&three(), Transition::EndLease(a()));
     let order: Vec<_> = entry.members().iter().map(|member| &member.incarnation).collect();
     assert_eq!(order, [&b(), &c(), &a()]);
-    assert!(!entry.is_moving());
+    assert_eq!(entry.lanes()[3], taken(&entry, 1, 2, &[]), "A is not asked");
+    assert_eq!(entry.lanes()[0], Lane::at_rest(Seat(0)));
     assert_eq!(owners(&entry), [0, 1, 2, 1, 1, 1, 1, 1]);
     assert_eq!(refused(&entry, Transition::EndLease(a())), Refused::WrongState(a()));
     let alone = ShardEntry::create(a());
@@ -243,6 +285,10 @@ fn a_broken_entry_is_refused_by_name() {
     assert_eq!(itself, Violation::MoveToItself(3));
     let future = moves(r#"{"lane":3,"from":1,"since":99}"#);
     assert_eq!(future, Violation::MoveFromFuture(3));
+    let twice = moves(r#"{"lane":3,"from":1,"since":1,"then":[1]}"#);
+    assert_eq!(twice, Violation::GivesTwice(3));
+    let unseated = moves(r#"{"lane":3,"from":1,"since":1,"then":[9]}"#);
+    assert_eq!(unseated, Violation::NoSuchSeat(Seat(9)));
     let nobody = moves(r#"{"lane":3,"from":7,"since":1}"#);
     assert_eq!(nobody, Violation::NobodyThere { lane: 3, seat: Seat(7) });
     assert_eq!(broken("\"members\":[", "\"members\":[],\"x\":["), Violation::Members(0));

@@ -272,8 +272,9 @@ impl RoleMachine {
         let Some((_, member)) = entry.member(&self.me) else { return LaneSet::EMPTY };
         let owned = LaneSet::of(|index| {
             let lane = entry.lanes()[index];
-            let is_mine =
-                lane.moving.is_none_or(|moving| self.granted[index] == Some(moving.since));
+            let is_mine = lane
+                .moving
+                .is_none_or(|moving| moving.is_last() && self.granted[index] == Some(moving.since));
             lane.owner == member.seat && is_mine
         });
         if self.is_lease_over() { owned.intersection(reserve(member.seat)) } else { owned }

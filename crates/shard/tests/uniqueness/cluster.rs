@@ -14,6 +14,7 @@ use weir_shard::allocate::{
 use weir_shard::role::{Event, Grant, Ports, RoleMachine, RoleOptions};
 use weir_shard::*;
 
+use crate::knowledge::{Knowledge, Records};
 use crate::seen::Seen;
 
 pub(crate) const NODES: usize = 6;
@@ -44,9 +45,13 @@ pub(crate) struct Cluster {
     /// Every entry there ever was: any may come to any worker at any time.
     history: Vec<ShardEntry>,
     nodes: Vec<Node>,
-    /// Every grant that was ever sent, and by whom.
-    grants: Vec<Grant>,
+    /// Every grant that was ever sent, and the copy of the lane that went before it.
+    grants: Vec<(Grant, Records)>,
     ended: BTreeSet<Incarnation>,
+    /// By the lease rule they are not asked for what they know.
+    unasked: BTreeSet<Incarnation>,
+    knowledge: Knowledge,
+    steps: usize,
     pub(crate) seen: Seen,
 }
 
@@ -66,6 +71,9 @@ impl Cluster {
             nodes: Vec::new(),
             grants: Vec::new(),
             ended: BTreeSet::new(),
+            unasked: BTreeSet::new(),
+            knowledge: Knowledge::new(NODES),
+            steps: 0,
             seen: Seen::default(),
         };
         for node in 0..NODES {
@@ -113,6 +121,7 @@ impl Cluster {
             self.ended.insert(machine.incarnation().clone());
         }
         self.nodes[node].asked = None;
+        self.knowledge.forget(node);
     }
 
     fn tell(&mut self, node: usize, event: Event) {
@@ -125,6 +134,9 @@ impl Cluster {
     fn change(&mut self, at: Epoch, transition: &Transition) -> bool {
         let next = self.newest().after(at, transition);
         let is_done = next.is_ok();
+        if let (true, Transition::EndLease(who)) = (is_done, transition) {
+            self.unasked.insert(who.clone());
+        }
         self.history.extend(next);
         is_done
     }
@@ -174,6 +186,7 @@ impl Cluster {
             _ => self.decide(node, step),
         }
         self.note();
+        self.make_record();
     }
 
     /// What a controller may decide, sensible or not.
@@ -263,17 +276,32 @@ impl Cluster {
 
     fn send_grants(&mut self, node: usize) {
         let machine = self.nodes[node].machine.as_ref();
-        let grants = machine.map(|machine| machine.duties().grants.clone());
-        self.grants.extend(grants.unwrap_or_default());
+        let grants = machine.map(|machine| machine.duties().grants.clone()).unwrap_or_default();
+        let with_copy = |grant: Grant| {
+            let copy = self.knowledge.of(node, grant.lane);
+            (grant, copy)
+        };
+        self.grants.extend(grants.into_iter().map(with_copy));
     }
 
     fn deliver_grant(&mut self, index: usize) {
-        let Grant { lane, since, to } = self.grants[index].clone();
+        let (Grant { lane, since, to }, copy) = self.grants[index].clone();
         let Some(node) = (0..NODES).find(|&node| self.running(node).as_ref() == Some(&to)) else {
             return;
         };
+        let held = self.nodes[node].machine.as_ref().and_then(|machine| machine.entry());
+        let is_over = held.is_some_and(|held| {
+            let is_other = |moving: Move| moving.since != since;
+            held.epoch() >= since && held.lanes()[lane].moving.is_none_or(is_other)
+        });
+        // A copy that comes later is not followed any more.
+        if !is_over {
+            self.knowledge.learn(node, lane, copy);
+        }
         self.tell(node, Event::Granted { lane, since });
         let moving = self.newest().lanes()[lane].moving;
+        let is_copy = |moving: Move| moving.since == since && moving.then.is_some();
+        self.seen.copies_taken += u32::from(moving.is_some_and(is_copy));
         if moving.is_some_and(|moving| moving.since == since) {
             self.seen.grants_taken += 1;
         } else {
@@ -349,6 +377,34 @@ impl Cluster {
                 self.seen.lease_stops += u32::from(duties.lanes.iter().count() < rests.count());
             }
         }
+    }
+
+    /// In one lane after the other its writer makes a record.
+    fn make_record(&mut self) {
+        self.steps += 1;
+        let members: Vec<usize> = (0..NODES).filter(|&node| self.is_member(node)).collect();
+        (0..NODES)
+            .filter(|node| !members.contains(node))
+            .for_each(|node| self.knowledge.forget(node));
+        let lane = self.steps % LANES;
+        if let Some(writer) = self.writers(lane).first() {
+            let writer = (0..NODES).find(|&node| self.running(node).as_ref() == Some(writer));
+            self.knowledge.make(writer.expect("it runs"), lane, &members);
+        }
+    }
+
+    fn is_member(&self, node: usize) -> bool {
+        self.running(node).is_some_and(|running| self.newest().member(&running).is_some())
+    }
+
+    /// Who has heard of a record that the writer of the lane has not.
+    pub(crate) fn better_informed(&self, lane: usize, writer: &Incarnation) -> Option<Incarnation> {
+        let at = (0..NODES).find(|&node| self.running(node).as_ref() == Some(writer))?;
+        let known = self.knowledge.of(at, lane);
+        let knows_more = |&node: &usize| !known.has_all_of(&self.knowledge.of(node, lane));
+        let others = (0..NODES).filter(|&node| self.is_member(node)).filter(knows_more);
+        let mut others = others.filter_map(|node| self.running(node));
+        others.find(|other| !self.unasked.contains(other))
     }
 
     /// Who writes a lane at this moment.

@@ -1,7 +1,8 @@
-//! No lane ever has two writers, whatever is late, lost, doubled, dead or partitioned: the reason
-//! why no two homes ever hold the same public port.
+//! No lane ever has two writers, and who writes one knows all that any other member has heard of it, whatever is
+//! late, lost, doubled, dead or partitioned: the reason why no two homes ever hold the same public port.
 
 mod cluster;
+mod knowledge;
 mod seen;
 
 use bolero::check;
@@ -9,7 +10,7 @@ use cluster::{Cluster, NODES, Step};
 use seen::Seen;
 use weir_shard::{LANES, LaneSet};
 
-/// At every moment each lane has at most one writer, and the newest entry names it.
+/// At every moment each lane has at most one writer, the newest entry names it, and nobody knows more of the lane.
 fn check_writers(cluster: &Cluster) {
     let newest = cluster.newest();
     for lane in 0..LANES {
@@ -18,6 +19,8 @@ fn check_writers(cluster: &Cluster) {
         for writer in writers {
             let (_, member) = newest.member(&writer).expect("a writer is a member");
             assert!(newest.lanes_of(member.seat).contains(lane), "lane {lane}: {writer}");
+            let other = cluster.better_informed(lane, &writer);
+            assert_eq!(other, None, "has heard more of lane {lane} than {writer}: {newest:?}");
         }
     }
 }
@@ -88,6 +91,7 @@ fn long_histories_have_one_writer_at_most() {
         promotions,
         removals,
         allocated,
+        copies_taken,
     } = all;
     let counts = [
         grants_taken,
@@ -100,6 +104,7 @@ fn long_histories_have_one_writer_at_most() {
         promotions,
         removals,
         allocated,
+        copies_taken,
     ];
     assert!(counts.iter().all(|&count| count >= 200), "{all:?}");
 }

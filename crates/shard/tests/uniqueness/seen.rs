@@ -13,6 +13,8 @@ pub(crate) struct Seen {
     pub(crate) promotions: u32,
     pub(crate) removals: u32,
     pub(crate) allocated: u32,
+    /// Copies of lanes whose writer had ended.
+    pub(crate) copies_taken: u32,
 }
 
 impl Seen {
@@ -27,5 +29,6 @@ impl Seen {
         self.promotions += other.promotions;
         self.removals += other.removals;
         self.allocated += other.allocated;
+        self.copies_taken += other.copies_taken;
     }
 }
