@@ -49,6 +49,26 @@ pub struct Reign {
     pub now: u64,
     /// The reign that this one goes on from. 0: it began with nothing, or not with all.
     pub before: u64,
+    /// Who tells of it.
+    pub word: Word,
+}
+
+/// Whose word a copy of a slab is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Word {
+    /// Of the worker that writes it or wrote it last, or of one that stands in for it.
+    #[default]
+    Writer,
+    /// Of one of several that have heard the writer, each perhaps something else.
+    PassedOn,
+    /// The same, of one that has not all of the reign.
+    PassedOnInPart,
+}
+
+impl Reign {
+    pub fn is_passed_on(self) -> bool {
+        self.word != Word::Writer
+    }
 }
 
 /// A peer's place in the table of one [`Endpoint`](crate::Endpoint); used again after the peer was removed.

@@ -64,7 +64,9 @@ pub use datagram::{DATAGRAM_MAX, VERSION_MAX, VERSION_MIN};
 pub use describe::describe;
 pub use endpoint::{Endpoint, PeerError, REPLICAS_MAX, Ticket};
 pub use fingerprint::{Fingerprint, FingerprintPart};
-pub use identity::{BootId, LANES, Lane, Origin, PeerIndex, Reign, Sequence, ShardId, WorkerId};
+pub use identity::{
+    BootId, LANES, Lane, Origin, PeerIndex, Reign, Sequence, ShardId, Word, WorkerId,
+};
 pub use incoming::ITEMS_MAX;
 pub use options::{OptionError, Options};
 pub use record::{Kind, RECORD_BODY_MAX, RECORD_HEADER_LEN, Record};

@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use crate::bytes::{Reader, Writer};
-use crate::identity::{Reign, ShardId};
+use crate::identity::{Reign, ShardId, Word};
 
 /// Bytes of the longest body.
 pub const RECORD_BODY_MAX: usize = 200;
@@ -131,6 +131,10 @@ const COPY_END: u8 = 33;
 const SUM: u8 = 34;
 const COPY_STOP: u8 = 35;
 
+/// Behind a reign that its teller did not write. Who does not know the field takes it for the writer's word.
+const PASSED_ON: u8 = 1;
+const PASSED_ON_IN_PART: u8 = 2;
+
 /// What a stream carries: records, and marks between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Item<'a> {
@@ -150,7 +154,8 @@ impl Item<'_> {
     pub(crate) fn len(&self) -> usize {
         match self {
             Item::Record(record) => record.len(),
-            Item::CopyStart { .. } | Item::Sum { .. } => 26,
+            Item::CopyStart { reign, .. } => 26 + usize::from(reign.is_passed_on()),
+            Item::Sum { .. } => 26,
             Item::CopyEnd { .. } | Item::CopyStop { .. } => 6,
         }
     }
@@ -172,6 +177,11 @@ impl Item<'_> {
             Item::CopyStart { shard, slots, reign } => {
                 writer.u8(COPY_START).u8(length).u32(shard.0).u32(*slots);
                 writer.u64(reign.now).u64(reign.before);
+                match reign.word {
+                    Word::Writer => {}
+                    Word::PassedOn => _ = writer.u8(PASSED_ON),
+                    Word::PassedOnInPart => _ = writer.u8(PASSED_ON_IN_PART),
+                }
             }
             Item::CopyEnd { shard } => _ = writer.u8(COPY_END).u8(length).u32(shard.0),
             Item::CopyStop { shard } => _ = writer.u8(COPY_STOP).u8(length).u32(shard.0),
@@ -234,7 +244,12 @@ fn read<'a>(kind: u8, mut fields: Reader<'a>) -> Option<Item<'a>> {
         COPY_START => {
             let slots = fields.u32()?;
             let [now, before] = [fields.u64().unwrap_or(0), fields.u64().unwrap_or(0)];
-            Some(Item::CopyStart { shard, slots, reign: Reign { now, before } })
+            let word = match fields.u8() {
+                None => Word::Writer,
+                Some(PASSED_ON) => Word::PassedOn,
+                Some(_) => Word::PassedOnInPart,
+            };
+            Some(Item::CopyStart { shard, slots, reign: Reign { now, before, word } })
         }
         COPY_END => Some(Item::CopyEnd { shard }),
         COPY_STOP => Some(Item::CopyStop { shard }),
@@ -267,8 +282,15 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let shard = ShardId(7);
+        let reign = Reign { now: u64::MAX - 1, before: 3, word: Word::Writer };
         let mut items = vec![
-            Item::CopyStart { shard, slots: 4096, reign: Reign { now: u64::MAX - 1, before: 3 } },
+            Item::CopyStart { shard, slots: 4096, reign },
+            Item::CopyStart { shard, slots: 0, reign: Reign { word: Word::PassedOn, ..reign } },
+            Item::CopyStart {
+                shard,
+                slots: 1,
+                reign: Reign { word: Word::PassedOnInPart, ..reign },
+            },
             Item::CopyEnd { shard },
             Item::CopyStop { shard },
             Item::Sum { shard, slots: 1024..2048, number: 9, sum: u64::MAX - 5 },

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use weir_replica::{
-    CopyRoom, ITEMS_MAX, Kind, Lane, Origin, Record, Reign, ShardId, Sink, Source, Sum, WorkerId,
+    CopyRoom, ITEMS_MAX, Kind, Lane, Origin, Record, Reign, ShardId, Sink, Source, Sum, Word,
+    WorkerId,
 };
 
 /// Of all slabs.
-const REIGN: Reign = Reign { now: 77, before: 76 };
+const REIGN: Reign = Reign { now: 77, before: 76, word: Word::Writer };
 
 /// A slot's last version, and what it holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
