@@ -9,7 +9,7 @@
 //! So the cache misses of a datagram's changes overlap each other and the work on the records. Between two bursts nothing
 //! waits, and who changes a record that does attaches them all before.
 
-use weir_flow::{Hash, RecordId};
+use weir_flow::{Hash, RecordId, SlabId};
 
 use crate::endpoint::{Home, Protocol};
 use crate::lane::slab_of;
@@ -96,13 +96,25 @@ impl Nat {
         let mapping = *self.mappings.get(id);
         if self.try_attach(id, &mapping, keys).is_none() {
             let slab = self.mappings.slab_of(id);
+            let gives_way = self.gives_way(slab, &mapping, keys.block);
             self.mappings.forget(id);
-            self.totals.changes_full += 1;
-            self.lane_is_full(slab);
+            if !gives_way {
+                self.totals.changes_full += 1;
+                self.lane_is_full(slab);
+            }
         }
     }
 
-    /// None, and nothing changed but what stood in the way, if there is no room.
+    /// Whether another holds here what was passed on by one who did not write it: that may be what is over.
+    #[cold]
+    fn gives_way(&self, slab: SlabId, mapping: &Mapping, block: BlockId) -> bool {
+        let is_anothers = |owner: u32| !self.subscribers.is_of(owner, &mapping.home());
+        let is_held = self.find_holder(slab, mapping.public(), mapping.protocol).is_some()
+            || self.policy.enabled && self.ports.owner(block).is_some_and(is_anothers);
+        self.lanes.get(slab).is_passed_on && is_held
+    }
+
+    /// None, and nothing changed but what stood in the way, if there is no room or it gives way itself.
     #[inline]
     fn try_attach(&mut self, id: RecordId, mapping: &Mapping, keys: &Keys) -> Option<()> {
         let is_live = mapping.kind == Kind::Live;
@@ -137,7 +149,7 @@ impl Nat {
     fn hold_port(&mut self, id: RecordId, mapping: &Mapping, block: BlockId) -> Option<u32> {
         let place = self.ports.place_of(block, mapping.protocol, mapping.public_port);
         if self.ports.is_taken(place) {
-            self.evict_holder(id, mapping);
+            self.evict_holder(id, mapping)?;
         }
         let home = mapping.home();
         let subscriber = match self.ports.owner(block) {
@@ -152,7 +164,7 @@ impl Nat {
     /// Without translation nobody else may have the inside endpoint.
     #[cold]
     fn hold_address(&mut self, id: RecordId, mapping: &Mapping) -> Option<u32> {
-        self.evict_holder(id, mapping);
+        self.evict_holder(id, mapping)?;
         self.find_or_seat(&mapping.home(), mapping.subscriber)
     }
 
@@ -172,6 +184,10 @@ impl Nat {
         block: BlockId,
         former: Option<u32>,
     ) -> Option<u32> {
+        let slab = slab_of(mapping.shard, self.ports.lane(block));
+        if former.is_some() && self.lanes.get(slab).is_passed_on {
+            return None;
+        }
         let subscriber = self.find_or_seat(home, mapping.subscriber)?;
         if let Some(former) = former {
             self.evict(former, block);
@@ -199,13 +215,17 @@ impl Nat {
         true
     }
 
-    /// The former mapping's end has not come here yet.
+    /// The former mapping's end has not come here yet. None if it stays.
     #[cold]
-    fn evict_holder(&mut self, id: RecordId, mapping: &Mapping) {
+    fn evict_holder(&mut self, id: RecordId, mapping: &Mapping) -> Option<()> {
         let slab = self.mappings.slab_of(id);
         if let Some(former) = self.find_holder(slab, mapping.public(), mapping.protocol) {
+            if self.lanes.get(slab).is_passed_on {
+                return None;
+            }
             self.remove_mapping(former, Exit::Forgotten);
         }
+        Some(())
     }
 
     fn give_up_port(&mut self, mapping: &Mapping) {

@@ -6,6 +6,8 @@
 //! - A version that was deleted stays deleted, a mapping in quarantine does not come back to life, and a change of the
 //!   version that is here replaces what its owner decides: the order of changes within a slot is the stream's.
 //! - Changes of different slots come in any order: a session brings its mapping along, a mapping its home.
+//! - What was passed on by one who did not write it takes no port and no block from who holds it here: the end of it may
+//!   have come here alone.
 //! - What no table has room for is refused and the lane is called full, until it is copied anew.
 
 use weir_flow::{Record, RecordId, SlabId, is_later_version};

@@ -145,7 +145,7 @@ impl Pair {
     fn copy(&mut self) {
         for shard in SHARDS {
             for lane in 0..7 {
-                self.replica.nat.begin_copy(shard, lane);
+                self.replica.nat.begin_copy(shard, lane, false);
                 let mut from = 0;
                 // Whatever lies behind the primary's last slot has ended.
                 while from < u32::MAX {
