@@ -19,8 +19,8 @@
 //!
 //! - It obeys only entries that name its own boot id, and never one older than it has seen.
 //! - It writes a lane only if its newest entry names it the owner and the lane rests, or it holds
-//!   the grant of that very move and no other is to follow. So two primaries after a split do no harm: each creates in its
-//!   own lanes.
+//!   the grant of that very move and no other is to follow. So two primaries after a split do no
+//!   harm: each creates in its own lanes.
 //! - A synced replica does not wait for the store: it becomes acting primary, serves, then bids a
 //!   better route. It does not step back when the primary is heard again (no automatic fail-back):
 //!   only a new entry ends the role.

@@ -4,7 +4,7 @@
 
 use weir_engine::Misses;
 use weir_nat::ShardIndex;
-use weir_replica::{BootId, Lane, PeerIndex, REPLICAS_MAX, Reign};
+use weir_replica::{BootId, Lane, PeerIndex, REPLICAS_MAX, Reign, Word};
 use weir_shard::LANES;
 
 use super::Replication;
@@ -61,8 +61,8 @@ impl Replication {
             let life = self.boot.0 as u64 ^ (self.boot.0 >> 64) as u64;
             let now = life.wrapping_add(REIGN_STEP.wrapping_mul(self.reigns)).max(1);
             let before = if lane.is_whole { lane.reign.now } else { 0 };
-            lane.reign = Reign { now, before };
-            (lane.is_whole, lane.is_forgetting) = (true, false);
+            lane.reign = Reign { now, before, word: Word::Writer };
+            (lane.is_whole, lane.is_own, lane.is_forgetting) = (true, true, false);
         }
         path.nat().set_owned_lanes(shard, lanes.0, tick(now_us));
     }
@@ -118,6 +118,12 @@ impl Replication {
             // Without a source, it was written here or passed on as its writer left it.
             let was_followed = lane.is_followed() || (lane.source.is_none() && lane.is_whole);
             lane.set_source(source, was_followed, now_us);
+            let is_given = part.duties.grants.iter().any(|grant| grant.lane == number);
+            if is_given && !lane.is_given && !lane.is_own {
+                // Others have what was here when they were copied to: more may have come since.
+                lane.outgoing.iter().for_each(|out| self.endpoint.restart_copy(out.copy));
+            }
+            lane.set_given(is_given, now_us);
             if !lane.readers.is_empty() || source.is_some() {
                 replicated |= 1 << number;
             }

@@ -1,7 +1,7 @@
 //! A shard as this worker takes part in it, and each of its lanes: what goes out, what comes in, what was told.
 
 use weir_nat::{Nat, ShardIndex};
-use weir_replica::{BootId, CopyId, PeerIndex, Reign, Ticket};
+use weir_replica::{BootId, CopyId, PeerIndex, Reign, Ticket, Word};
 use weir_shard::{Epoch, LANES, ShardId, Term};
 
 use crate::PeerId;
@@ -49,6 +49,10 @@ pub(super) struct LanePart {
     pub(super) reign: Reign,
     /// All of that reign was here once, or it is this worker's own.
     pub(super) is_whole: bool,
+    /// The reign is this worker's own: it knows of none later.
+    pub(super) is_own: bool,
+    /// It is on its way from here to its source, so nobody writes it.
+    pub(super) is_given: bool,
     /// Records of a reign that the source's does not go on from are on their way out.
     pub(super) is_forgetting: bool,
     /// The lane was followed when its source changed; until when it may pass for that without a feed.
@@ -66,6 +70,8 @@ impl LanePart {
             source: None,
             reign: Reign::default(),
             is_whole: false,
+            is_own: false,
+            is_given: false,
             is_forgetting: false,
             carried_until_us: None,
             wants: 0,
@@ -76,12 +82,28 @@ impl LanePart {
     /// Whether what this peer says of the lane is taken.
     #[inline]
     pub(super) fn is_fed_by(&self, peer: PeerIndex) -> bool {
-        self.feed(peer).is_some_and(|feed| feed.reign.now == self.reign.now) && !self.is_forgetting
+        let is_of_here =
+            |feed: &Feed| feed.reign.now == self.reign.now || self.is_ahead_of(feed.reign);
+        self.feed(peer).is_some_and(is_of_here) && !self.is_forgetting
+    }
+
+    /// Does what is here go on from that reign? Then what is told of it can only add something.
+    #[inline]
+    fn is_ahead_of(&self, reign: Reign) -> bool {
+        let may_add = self.is_whole || reign.is_passed_on();
+        reign.now != 0 && reign.now == self.reign.before && may_add
     }
 
     /// Whether the peer's copy is complete and followed.
     pub(super) fn has_all_of(&self, peer: PeerIndex) -> bool {
         self.is_fed_by(peer) && self.feed(peer).is_some_and(|feed| feed.is_complete)
+    }
+
+    /// Whether all that the peer can tell of a lane that it gives is here. One who has nothing, or only what cannot be
+    /// compared and did not write it, tells nothing.
+    pub(super) fn may_be_taken_from(&self, peer: PeerIndex) -> bool {
+        let is_complete = self.feed(peer).is_some_and(|feed| feed.is_complete);
+        is_complete && !self.is_forgetting
     }
 
     #[inline]
@@ -99,13 +121,18 @@ impl LanePart {
     pub(super) fn begin_feed(&mut self, peer: PeerIndex, reign: Reign, is_ours: bool, now_us: u64) {
         let was_followed = self.is_followed();
         self.end_feed(peer);
+        // What is given is as it is: a word of its former writer that is late would not be given with it.
+        if self.is_given && self.source != Some(peer) {
+            return;
+        }
         if self.feeds.len() == FEEDS_MAX {
             let other = self.feeds.iter().position(|feed| Some(feed.peer) != self.source);
             self.feeds.swap_remove(other.expect("one of several is not the source"));
         }
         self.feeds.push(Feed { peer, reign, is_complete: false });
-        if !is_ours && self.goes_on_in(reign) && self.reign != reign {
-            (self.reign, self.is_whole) = (reign, false);
+        if !is_ours && self.goes_on_in(reign) && self.reign.now != reign.now {
+            self.reign = Reign { word: Word::Writer, ..reign };
+            (self.is_whole, self.is_own) = (false, false);
             if was_followed && self.source != Some(peer) {
                 // The new writer is known before he is ordered to be the source.
                 self.carried_until_us = Some(now_us + CARRIED_US);
@@ -114,14 +141,16 @@ impl LanePart {
     }
 
     pub(super) fn complete_feed(&mut self, peer: PeerIndex) {
-        if !self.is_fed_by(peer) {
+        let is_fed = self.is_fed_by(peer);
+        let Some(feed) = self.feeds.iter_mut().find(|feed| feed.peer == peer) else { return };
+        let tells_nothing = feed.reign.now == 0 || feed.reign.is_passed_on();
+        if !is_fed && (!tells_nothing || self.is_forgetting) {
             return;
         }
-        if let Some(feed) = self.feeds.iter_mut().find(|feed| feed.peer == peer) {
-            feed.is_complete = true;
-            self.is_whole = true;
-            self.wants = 0;
-        }
+        feed.is_complete = true;
+        let is_all = feed.reign.word != Word::PassedOnInPart;
+        self.is_whole |= is_fed && is_all && feed.reign.now == self.reign.now;
+        self.wants = 0;
     }
 
     pub(super) fn end_feed(&mut self, peer: PeerIndex) {
@@ -138,8 +167,9 @@ impl LanePart {
 
     /// The peer's stream has begun anew, or the peer is gone.
     pub(super) fn lose(&mut self, peer: PeerIndex) {
+        let was_fed = self.feed(peer).is_some();
         self.end_feed(peer);
-        if self.source == Some(peer) {
+        if self.source == Some(peer) && (was_fed || !self.is_given) {
             self.carried_until_us = None;
             self.want_soon(0);
         }
@@ -160,6 +190,18 @@ impl LanePart {
         self.want_soon(now_us);
     }
 
+    /// The lane is given to its source, or not any more. Until the source writes it, the lane is as it is here.
+    pub(super) fn set_given(&mut self, is_given: bool, now_us: u64) {
+        if is_given {
+            let source = self.source;
+            self.feeds.retain(|feed| Some(feed.peer) == source);
+        }
+        if is_given != self.is_given && self.is_whole {
+            self.carried_until_us = Some(now_us + CARRIED_US);
+        }
+        self.is_given = is_given;
+    }
+
     fn want_soon(&mut self, now_us: u64) {
         (self.wants, self.want_due_us) = (0, now_us);
     }
@@ -171,16 +213,22 @@ impl LanePart {
         else {
             return false;
         };
+        if self.is_ahead_of(feed.reign) {
+            return false;
+        }
         let goes_on = self.goes_on_in(feed.reign);
         if goes_on && feed.reign.now != self.reign.now {
             self.end_feed(source);
         }
-        !goes_on && feed.reign.now != 0
+        // For what others passed on nobody gives up what he has all of.
+        let is_believed = !feed.reign.is_passed_on() || !self.is_whole;
+        !goes_on && feed.reign.now != 0 && is_believed
     }
 
     /// All records are gone.
     pub(super) fn forgotten(&mut self) {
         (self.reign, self.is_whole, self.is_forgetting) = (Reign::default(), false, false);
+        self.is_own = false;
         self.feeds.clear();
         self.carried_until_us = None;
         self.want_soon(0);
@@ -188,14 +236,15 @@ impl LanePart {
 
     /// Whether the lane is as its source has it, as far as is known.
     pub(super) fn is_followed(&self) -> bool {
-        let is_fed = self.source.is_some_and(|source| self.has_all_of(source));
+        let is_fed = self.source.is_some_and(|source| self.has_all_of(source)) && self.is_whole;
         is_fed || (self.carried_until_us.is_some() && !self.is_forgetting)
     }
 
     /// Time has passed: whether the lane does not pass for followed any more.
     pub(super) fn has_carry_ended(&mut self, now_us: u64) -> bool {
         let is_fed = self.source.is_some_and(|source| self.is_fed_by(source));
-        let is_over = self.carried_until_us.is_some_and(|until_us| now_us >= until_us) && !is_fed;
+        let is_due = self.carried_until_us.is_some_and(|until_us| now_us >= until_us);
+        let is_over = is_due && !is_fed && !self.is_given;
         if is_over {
             self.carried_until_us = None;
         }

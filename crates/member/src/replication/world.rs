@@ -4,11 +4,17 @@
 //! end. Each time in which one worker writes a lane is a *reign*. Who takes a lane over with all of the reign before goes
 //! on from it, and so do his copies. Who begins with nothing, or with less, may give lower versions to newer records:
 //! whoever has more than he then empties the lane before he takes the copy.
+//!
+//! A lane whose writer has ended is given by those that heard him, who say that it is not their word. Of that the taker
+//! adds what is newer or not here, and gives nothing up for it; and late words of the writer are not taken by who has
+//! begun to give, since they would not be passed on.
 
 use std::ops::Range;
 
 use weir_nat::{Change, ChangeKind, Nat, ShardIndex, Tick};
-use weir_replica::{CopyRoom, Kind, Lane, Origin, PeerIndex, Record, Reign, ShardId, Sink, Source};
+use weir_replica::{
+    CopyRoom, Kind, Lane, Origin, PeerIndex, Record, Reign, ShardId, Sink, Source, Word,
+};
 use weir_shard::{Epoch, Term};
 
 use super::state::State;
@@ -74,7 +80,7 @@ impl World<'_> {
     fn take_grant(&mut self, origin: Origin, shard: ShardIndex, since: Epoch) {
         let lane = lane_index(origin.lane);
         let part = self.state.part(shard).expect("a numbered shard has its part");
-        let is_complete = part.lanes[lane].has_all_of(origin.peer)
+        let is_complete = part.lanes[lane].may_be_taken_from(origin.peer)
             && !self.nat.is_copy_full(shard, origin.lane.number());
         if is_complete {
             self.state.tell_granted(shard, lane, since);
@@ -93,7 +99,7 @@ impl World<'_> {
             return;
         }
         if own.is_fed_by(peer) {
-            self.nat.begin_copy(shard, lane.number());
+            self.nat.begin_copy(shard, lane.number(), reign.is_passed_on());
         }
         self.state.forget_if_foreign(shard, number);
     }
@@ -170,11 +176,18 @@ impl Sink for World<'_> {
 }
 
 impl Source for World<'_> {
-    /// Who has not all of a reign must not tell others what is not in it.
+    /// Who has not all of a reign must not tell others what is not in it; who gives a lane that it did not write tells
+    /// what it has, as that.
     fn reign(&self, shard: ShardId, lane: Lane) -> Reign {
         let part = self.index(shard).and_then(|shard| self.state.part(shard));
-        let own = part.map(|part| &part.lanes[lane_index(lane)]);
-        own.filter(|own| own.is_whole).map_or(Reign::default(), |own| own.reign)
+        match part.map(|part| &part.lanes[lane_index(lane)]) {
+            Some(own) if own.is_given && !own.is_own => {
+                let word = if own.is_whole { Word::PassedOn } else { Word::PassedOnInPart };
+                Reign { word, ..own.reign }
+            }
+            Some(own) if own.is_whole => own.reign,
+            _ => Reign::default(),
+        }
     }
 
     fn slots(&self, shard: ShardId, lane: Lane) -> u32 {

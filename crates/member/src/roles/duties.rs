@@ -9,6 +9,8 @@
 //!              order, with a full copy that is present
 //! ```
 //!
+//! - A lane whose writer has ended moves from each of the others in turn: `from` passes on what it has heard, as a giver
+//!   does, and the new owner merges it. Nobody writes it before.
 //! - A lane is frozen when its writer is neither registered nor heard, or was not heard for longer than a failover takes:
 //!   a worker that has just died or fallen silent keeps its lanes, since nobody else needs a copy of them until another
 //!   member is added.

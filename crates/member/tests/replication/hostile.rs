@@ -6,7 +6,7 @@ use std::ops::Range;
 use bolero::check;
 use weir_replica::{
     CopyRoom, Endpoint, Fingerprint, Identity, Kind, Lane, Origin, Record, Reign, ShardId, Sink,
-    Source, Transmit,
+    Source, Transmit, Word,
 };
 
 use crate::network::{Faults, Random};
@@ -78,7 +78,9 @@ impl Source for Mad {
     fn reign(&self, _: ShardId, lane: Lane) -> Reign {
         let mut random = self.random.clone();
         let now = if random.below(4) > 0 { 9 } else { u64::from(lane.number()) };
-        Reign { now, before: random.below(10) }
+        let words = [Word::Writer, Word::PassedOn, Word::PassedOnInPart];
+        let word = words[random.below(3) as usize];
+        Reign { now, before: random.below(10), word }
     }
 
     fn slots(&self, _: ShardId, _: Lane) -> u32 {

@@ -6,7 +6,7 @@ use weir_shard::ShardId;
 use crate::network::Faults;
 use crate::plan::{Lane, Plan};
 use crate::site::setup;
-use crate::worker::{Cluster, SHARD};
+use crate::worker::{Cluster, SHARD, address};
 
 fn all_done(cluster: &mut Cluster, plan: &Plan) {
     let members = plan.members.clone();
@@ -193,4 +193,70 @@ fn a_writer_that_begins_anew_is_believed() {
     assert!(old > 500 && cluster.flows(1) == 100);
     cluster.check_equal();
     assert_eq!(cluster.worker(1).status().counters.lanes_forgotten_total, 8);
+}
+
+/// The last word of a dead worker has reached one survivor, and the other gets its lanes: he takes them with what the
+/// one has heard, before he gives any port.
+#[test]
+fn what_any_survivor_has_heard_lives_on() {
+    for (seed, heir) in [(61, 2), (62, 1)] {
+        let other = 3 - heir;
+        let mut cluster = Cluster::new(3, seed, Faults::NONE);
+        let mut plan = Plan::new(&[0, 1, 2]);
+        plan.order(&mut cluster);
+        all_done(&mut cluster, &plan);
+        open(&mut cluster, &plan, 5_000, 300);
+        cluster.run(100_000);
+        cluster.network.cut.push((address(0), address(heir)));
+        open(&mut cluster, &Plan::new(&[0]), 6_000, 3_000);
+        cluster.run(20_000);
+        let heard = [heir, other].map(|worker| cluster.flows(worker));
+        assert!(heard[0] + 2_000 < heard[1], "{heard:?}");
+        cluster.kill(0);
+        plan.fence(&mut cluster, 0, heir);
+        plan.order(&mut cluster);
+        // At once, in the lane that is its own.
+        open(&mut cluster, &Plan::new(&[heir]), 7_000, 500);
+        cluster.check_unique();
+        cluster.run_until("the lanes are taken", |cluster| {
+            plan.settle_moves(cluster);
+            plan.lanes.iter().all(|lane| lane.from.is_none())
+        });
+        open(&mut cluster, &Plan::new(&[heir]), 8_000, 4_000);
+        cluster.check_unique();
+        all_done(&mut cluster, &plan);
+        cluster.run(500_000);
+        cluster.check_unique();
+        cluster.check_equal();
+        cluster.check_kept();
+        assert_eq!(cluster.worker(heir).status().counters.lanes_forgotten_total, 0);
+        assert_eq!(cluster.worker(other).status().counters.lanes_forgotten_total, 0);
+    }
+}
+
+/// Until the heir writes a lane, it is as the one has it who gives it: he does not pass for one without a copy.
+#[test]
+fn who_gives_what_he_heard_has_a_copy() {
+    let mut cluster = Cluster::new(3, 71, Faults::NONE);
+    let mut plan = Plan::new(&[0, 1, 2]);
+    plan.order(&mut cluster);
+    all_done(&mut cluster, &plan);
+    open(&mut cluster, &plan, 5_000, 300);
+    cluster.run(100_000);
+    cluster.kill(0);
+    plan.fence(&mut cluster, 0, 1);
+    plan.order_one(&mut cluster, 2);
+    let told = cluster.worker(2).news.len();
+    // The heir hears late of its luck.
+    cluster.run(7_000_000);
+    plan.order(&mut cluster);
+    cluster.run_until("the lanes are taken", |cluster| {
+        plan.settle_moves(cluster);
+        plan.lanes.iter().all(|lane| lane.from.is_none())
+    });
+    cluster.run(7_000_000);
+    all_done(&mut cluster, &plan);
+    assert!(!cluster.worker(2).news[told..].contains(&News::StreamLost(ShardId(SHARD))));
+    cluster.check_equal();
+    cluster.check_kept();
 }

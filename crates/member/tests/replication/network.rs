@@ -58,6 +58,8 @@ pub(crate) struct Network {
     pub(crate) parted: Vec<SocketAddrV4>,
     /// Workers that nobody hears and that hear all.
     pub(crate) muted: Vec<SocketAddrV4>,
+    /// Ways that are cut: from one worker to another.
+    pub(crate) cut: Vec<(SocketAddrV4, SocketAddrV4)>,
 }
 
 impl Network {
@@ -70,6 +72,7 @@ impl Network {
             count: 0,
             parted: Vec::new(),
             muted: Vec::new(),
+            cut: Vec::new(),
         }
     }
 
@@ -84,7 +87,8 @@ impl Network {
     }
 
     fn send(&mut self, from: SocketAddrV4, to: SocketAddrV4, bytes: &[u8], now_us: u64) {
-        if self.parted.contains(&from) || self.parted.contains(&to) || self.muted.contains(&from) {
+        let is_parted = self.parted.contains(&from) || self.parted.contains(&to);
+        if is_parted || self.muted.contains(&from) || self.cut.contains(&(from, to)) {
             return;
         }
         let copies = 1 + u64::from(self.random.below(100) < self.faults.repeat_percent);

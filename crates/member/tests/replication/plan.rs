@@ -43,29 +43,23 @@ impl Plan {
         self.lanes[lane].from = None;
     }
 
-    /// The lanes of a fenced worker are another's, as the heir knows them.
+    /// The lanes of a fenced worker are another's, who takes the copies of the one other survivor before he writes.
     pub(crate) fn fence(&mut self, cluster: &mut Cluster, gone: usize, heir: usize) {
-        let is_of = |lane: usize| {
-            let Lane { owner, from } = self.lanes[lane];
-            owner == gone || from.is_some_and(|(from, _)| from == gone)
-        };
-        let lanes = LaneSet((0..LANES).fold(0, |set, lane| set | u8::from(is_of(lane)) << lane));
         self.epoch += 1;
         self.members.retain(|&member| member != gone);
-        for lane in &mut self.lanes {
+        assert!(self.members.len() <= 2, "of three workers two survive");
+        let mut lanes = LaneSet::EMPTY;
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
             let giver = lane.from.map(|(from, _)| from);
-            if giver == Some(gone) || (lane.owner == gone && giver.is_none()) {
-                // Whoever wrote it last is gone: the owner writes, or the heir.
-                let owner = if lane.owner == gone { heir } else { lane.owner };
-                *lane = Lane { owner, from: None };
-            } else if lane.owner == gone {
-                // Its taker is gone before it got it, or after: it goes on from the giver.
-                *lane = Lane { owner: giver.expect("it moved"), from: None };
+            if lane.owner != gone && giver != Some(gone) {
+                continue;
             }
+            lanes = lanes.with(number);
+            let owner = if lane.owner == gone { giver.unwrap_or(heir) } else { lane.owner };
+            let other = self.members.iter().find(|&&member| member != owner);
+            *lane = Lane { owner, from: other.map(|&other| (other, self.epoch)) };
         }
-        for lane in lanes.iter() {
-            cluster.forget_lost(LaneSet::EMPTY.with(lane), self.lanes[lane].owner);
-        }
+        cluster.forget_lost(lanes);
     }
 
     fn writes(&self, cluster: &mut Cluster, worker: usize, lane: usize) -> bool {

@@ -1,7 +1,8 @@
 //! Random histories: lanes move, workers die, come back, are parted and not heard, while flows begin everywhere.
 //!
-//! In the end, when the network is good again, all members have the same flows, and at no time has anybody given a
-//! port twice. `WEIR_SEED=n` runs one history again.
+//! In the end, when the network is good again, all members have the same flows, among them all that anybody knew when
+//! a worker died, and at no time did two flows hold one public endpoint, on whichever workers. `WEIR_SEED=n` runs one
+//! history again.
 
 use weir_member::Order;
 
@@ -34,6 +35,7 @@ impl History {
             self.cluster.step();
         }
         self.plan.settle_moves(&mut self.cluster);
+        self.cluster.check_unique();
     }
 
     fn order_in_turns(&mut self) {
@@ -64,8 +66,18 @@ impl History {
             return;
         }
         let gone = alive[self.below(alive.len())];
+        // Mostly one of the others has heard less than the other.
+        let deaf = (gone + 1 + self.below(2)) % WORKERS;
+        if self.below(3) > 0 {
+            self.cluster.network.cut.push((address(gone), address(deaf)));
+            let turns = self.below(100);
+            self.traffic(turns);
+        }
         self.cluster.kill(gone);
-        self.traffic(100);
+        self.cluster.network.cut.clear();
+        // Fenced at once, as by a restart, or after a while.
+        let turns = [0, 100][self.below(2)];
+        self.traffic(turns);
         let heir = *self.plan.members.iter().find(|&&member| member != gone).expect("another");
         self.plan.fence(&mut self.cluster, gone, heir);
         self.order_in_turns();
@@ -122,6 +134,7 @@ impl History {
         });
         self.cluster.run(1_000_000);
         self.cluster.check_equal();
+        self.cluster.check_kept();
     }
 }
 

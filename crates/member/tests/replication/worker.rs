@@ -1,6 +1,6 @@
 //! Workers and their network, turn by turn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use allocation_counter::measure;
@@ -210,12 +210,33 @@ impl Cluster {
         self.worker(number).site.flows(SHARD).len()
     }
 
-    /// A worker has died, and another gets its lanes: flows in them that the heir does not know are lost, even if a third
-    /// has heard of them. Their public endpoints are free.
-    pub(crate) fn forget_lost(&mut self, lanes: LaneSet, heir: usize) {
-        let known = self.worker(heir).site.flows(SHARD);
+    /// A worker has died with these lanes: flows that none of the others has heard of are lost, and their public endpoints
+    /// free. All others are to live on.
+    pub(crate) fn forget_lost(&mut self, lanes: LaneSet) {
+        let alive = self.workers.iter_mut().flatten();
+        let known: BTreeSet<Flow> = alive.flat_map(|worker| worker.site.flows(SHARD)).collect();
         let lane = |public: &(u32, u16)| usize::from(public.1 / 64 % 8);
         self.given.retain(|public, flow| !lanes.contains(lane(public)) || known.contains(flow));
+    }
+
+    /// No two inside endpoints hold one public endpoint, on whichever workers.
+    pub(crate) fn check_unique(&mut self) {
+        let mut holders: BTreeMap<(u32, u16), Flow> = BTreeMap::new();
+        for worker in self.workers.iter_mut().flatten() {
+            for flow in worker.site.flows(SHARD) {
+                let holder = *holders.entry(flow.public).or_insert(flow);
+                assert_eq!(holder, flow, "worker {} has a port of another's", worker.number);
+            }
+        }
+    }
+
+    /// Every flow that a survivor knew when a worker died is known to all.
+    pub(crate) fn check_kept(&mut self) {
+        for worker in self.workers.iter_mut().flatten() {
+            let known = worker.site.flows(SHARD);
+            let lost: Vec<_> = self.given.values().filter(|flow| !known.contains(flow)).collect();
+            assert!(lost.is_empty(), "worker {} lost {lost:?}", worker.number);
+        }
     }
 }
 
