@@ -142,6 +142,8 @@ impl Observer {
         self.settle(fault, settle, until_whole);
         let idle_for = self.wait_idle();
         let is_answered = self.connections.call().is_ok();
+        // A move for the balance may have begun meanwhile.
+        self.wait_whole(until_whole);
         let window = Window { start: self.covered, end: self.clock.now() };
         thread::sleep(LATE);
         let flows = self.probes.report(window);
@@ -189,6 +191,10 @@ impl Observer {
     fn settle(&self, fault: Micros, settle: Duration, until_whole: bool) {
         let left = (fault + settle.as_micros() as Micros).saturating_sub(self.clock.now());
         thread::sleep(Duration::from_micros(left));
+        self.wait_whole(until_whole);
+    }
+
+    fn wait_whole(&self, until_whole: bool) {
         if let (Some(watch), true) = (&self.watch, until_whole) {
             let _ = wait_for("all copies", self.whole_deadline, || watch.is_whole().then_some(()));
         }
