@@ -65,7 +65,7 @@ impl Runner {
         let (leading, is_leading) = watch::channel(false);
         let (answers, answered) = mpsc::channel(64);
         let running = Running {
-            tick: Duration::from_millis(options.tick_ms),
+            tick: Duration::from_millis(options.tick_ms.min(options.tick_busy_ms)),
             controller: Controller::new(options),
             election: cluster.election(record),
             mirror: cluster.mirror(Range::All, None),

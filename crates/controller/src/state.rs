@@ -45,7 +45,7 @@ pub use event::{Action, Event, NodeReport};
 pub use options::Options;
 pub use time::Now;
 
-use job::Job;
+use job::{Batch, Job, STEPS_MAX};
 use journal::Journal;
 use lives::Lives;
 pub(crate) use lives::worker_views;
@@ -88,6 +88,11 @@ pub struct Controller {
     unsure: Vec<Key>,
     rest_until_ms: u64,
     ticked_at_ms: Option<u64>,
+    decided_at_ms: Option<u64>,
+    /// Something has changed since then that may need an answer soon.
+    is_stirred: bool,
+    /// Steps that one transaction may hold. Where others write the same entries, fewer.
+    together: usize,
 }
 
 /// The write that is not answered yet, or the read.
@@ -97,6 +102,8 @@ enum UnderWay {
         swaps: Vec<Swap>,
         /// Waiting events that it holds.
         along: usize,
+        /// What is to be tried again if somebody wrote first.
+        steps: Vec<Job>,
         /// etcd has told another history since.
         is_void: bool,
     },
@@ -125,6 +132,9 @@ impl Controller {
             unsure: Vec::new(),
             rest_until_ms: 0,
             ticked_at_ms: None,
+            decided_at_ms: None,
+            is_stirred: false,
+            together: STEPS_MAX,
         }
     }
 
@@ -162,9 +172,10 @@ impl Controller {
         self.journal.clear();
         self.unsure.clear();
         self.acting.clear();
-        if let Some(UnderWay::Write { along, .. }) = &mut self.under_way {
+        if let Some(UnderWay::Write { along, steps, .. }) = &mut self.under_way {
             // What waited with it is gone.
             *along = 0;
+            steps.clear();
         }
     }
 
@@ -175,7 +186,10 @@ impl Controller {
         if stood_still {
             self.lives.forget_absences(now);
         }
-        if self.may_decide(now) && self.jobs.is_empty() {
+        let is_due = |last| now.since(last) >= self.options.tick_ms;
+        let is_due = self.is_stirred || self.decided_at_ms.is_none_or(is_due);
+        if is_due && self.may_decide(now) && self.jobs.is_empty() {
+            (self.decided_at_ms, self.is_stirred) = (Some(now.monotonic_ms), false);
             if !std::mem::replace(&mut self.has_inherited, true) {
                 let events = self.view.events.values().filter_map(|held| held.value.as_ref());
                 self.pace.inherit(events, now);
@@ -206,8 +220,9 @@ impl Controller {
         if !self.may_decide(now) {
             return None;
         }
-        let (swaps, along) = self.next_write(now)?;
-        self.under_way = Some(UnderWay::Write { swaps: swaps.clone(), along, is_void: false });
+        let Batch { swaps, along, steps } = self.next_write(now)?;
+        let under_way = UnderWay::Write { swaps: swaps.clone(), along, steps, is_void: false };
+        self.under_way = Some(under_way);
         Some(Action::Write(swaps))
     }
 
@@ -254,8 +269,12 @@ impl Controller {
 
     /// What was decided before an order or a node changed is decided anew.
     fn reconsider(&mut self, key: &Key) {
+        self.is_stirred |= !matches!(key, Key::Event(_) | Key::Report);
         if !matches!(key, Key::Shard(_) | Key::Event(_) | Key::Report | Key::Leader) {
             self.jobs.clear();
+            if let Some(UnderWay::Write { steps, .. }) = &mut self.under_way {
+                steps.clear();
+            }
         }
     }
 
@@ -293,13 +312,16 @@ impl Controller {
             let smooth = self.loads.entry(shard).or_insert(load);
             *smooth = *smooth - *smooth / 8 + load / 8;
         }
+        self.is_stirred |= !report.acting.is_empty();
         for (shard, incarnation, term) in report.acting {
             self.acting.insert(shard, (Acting { incarnation, term }, now.monotonic_ms));
         }
     }
 
     fn written(&mut self, outcome: Outcome, now: Now) {
-        let Some(UnderWay::Write { swaps, along, is_void }) = self.under_way.take() else { return };
+        let Some(UnderWay::Write { swaps, along, steps, is_void }) = self.under_way.take() else {
+            return;
+        };
         if is_void {
             return;
         }
@@ -313,6 +335,8 @@ impl Controller {
                     }
                 }
                 self.journal.written(along);
+                self.is_stirred |= !steps.is_empty();
+                self.together = (2 * self.together).min(STEPS_MAX);
                 self.is_restored &= !self.is_frozen_whole();
             }
             Outcome::LostRace(current) => {
@@ -320,7 +344,8 @@ impl Controller {
                 let keys = swaps.iter().map(|swap| &swap.key);
                 let known = keys.zip(&current).filter(|(key, _)| !matches!(key, Key::Node(_)));
                 known.for_each(|(key, found)| self.view.learn(key, found.as_ref()));
-                self.jobs.clear();
+                self.is_stirred = true;
+                self.lost_race(steps);
             }
             Outcome::Unknown(_) => {
                 if self.elected_at.is_some() {
@@ -337,6 +362,19 @@ impl Controller {
                 self.jobs.clear();
                 self.rest_until_ms = now.monotonic_ms + REFUSED_WAIT_MS;
             }
+        }
+    }
+
+    /// Of many steps only those went wrong whose entries somebody wrote: these are dropped when the steps are made
+    /// anew, by halves. Of a single one nothing is left.
+    fn lost_race(&mut self, steps: Vec<Job>) {
+        if steps.len() < 2 {
+            self.jobs.clear();
+            return;
+        }
+        self.together = steps.len() / 2;
+        for step in steps.into_iter().rev() {
+            self.jobs.push_front(step);
         }
     }
 

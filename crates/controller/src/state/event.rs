@@ -19,7 +19,7 @@ pub enum Event {
     Written(Outcome),
     /// What the keys asked for are now, in their order. None: etcd did not answer.
     Read(Option<Vec<Option<Versioned>>>),
-    /// Nothing but time; to be told every [`Options::tick_ms`](super::Options::tick_ms).
+    /// Nothing but time; to be told every [`Options::tick_busy_ms`](super::Options::tick_busy_ms).
     Tick,
 }
 

@@ -1,17 +1,23 @@
-//! What is to be written next: each job as one transaction, made when its turn comes.
+//! What is to be written next: each job as a transaction, made when its turn comes. Steps of different shards go
+//! together, since each transaction costs a round trip and a disk write, however small it is.
 
 use serde::Serialize;
-use weir_cluster::{Change, Key, Swap};
+use weir_cluster::{Change, Key, Swap, TRANSACTION_KEYS_MAX};
 use weir_shard::allocate::{Change as ShardChange, Step};
 use weir_shard::map::Transition;
 use weir_shard::{Incarnation, NodeId, ShardEntry, ShardId};
 
-use super::journal::Telling;
+use super::journal::{ALONG_MAX, Telling};
 use super::kind::Kind;
 use super::lives::worker_views;
 use super::time::Now;
 use super::{Controller, node_name, words};
 use crate::records::{Control, FORMAT, FreezeOrder, Intent, Meta, Order, Report};
+
+/// Steps of one transaction, at most: two keys each, and room for what has to be true of their nodes.
+pub(super) const STEPS_MAX: usize = 48;
+/// Keys of a step at most: the entry, its event, and what has to be true when it is written.
+const STEP_KEYS_MAX: usize = 4;
 
 /// One thing to write.
 #[derive(Clone, Debug)]
@@ -34,33 +40,60 @@ pub(super) enum Job {
 /// The swaps of a job, and its event if it has one.
 type Written = (Vec<Swap>, Option<Telling>);
 
+/// A transaction to be written.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) swaps: Vec<Swap>,
+    /// Waiting events that it holds.
+    pub(super) along: usize,
+    /// The steps it is made of, if they may be tried again.
+    pub(super) steps: Vec<Job>,
+}
+
 impl Controller {
-    /// The next transaction, and how many waiting events it holds. Jobs that do not fit any more
-    /// are dropped: the next look decides anew.
-    pub(super) fn next_write(&mut self, now: Now) -> Option<(Vec<Swap>, usize)> {
-        let (mut swaps, telling) = loop {
-            let Some(job) = self.jobs.pop_front() else {
-                if self.journal.is_empty() {
-                    return None;
-                }
-                break (Vec::new(), None);
+    /// The next transaction. Jobs that do not fit any more are dropped: the next look decides anew.
+    pub(super) fn next_write(&mut self, now: Now) -> Option<Batch> {
+        let mut batch = Batch::default();
+        let mut tellings = Vec::new();
+        while let Some(job) = self.jobs.pop_front() {
+            let (is_step, is_move) = match &job {
+                Job::Step { kind, .. } => (true, kind.is_move()),
+                _ => (false, false),
             };
-            let is_move = matches!(&job, Job::Step { kind, .. } if kind.is_move());
-            if let Some(written) = self.written_by(job, now) {
-                if is_move {
-                    self.pace.begin(now);
-                }
-                break written;
+            // A move is counted when it is tried, so it is tried by itself.
+            let goes_along = is_step && !is_move && self.has_room(&batch, tellings.len());
+            if !tellings.is_empty() && !goes_along {
+                self.jobs.push_front(job);
+                break;
             }
-        };
-        let (events, along) = self.journal.swaps(telling, &self.view, &self.options.name, now);
-        swaps.extend(events);
-        Some((swaps, along))
+            let Some((swaps, telling)) = self.written_by(&job, now) else { continue };
+            add(&mut batch.swaps, swaps);
+            tellings.extend(telling);
+            if is_move {
+                self.pace.begin(now);
+            }
+            if !is_step || is_move {
+                break;
+            }
+            batch.steps.push(job);
+        }
+        if batch.swaps.is_empty() && self.journal.is_empty() {
+            return None;
+        }
+        let (events, along) = self.journal.swaps(tellings, &self.view, &self.options.name, now);
+        batch.swaps.extend(events);
+        batch.along = along;
+        Some(batch)
     }
 
-    fn written_by(&self, job: Job, now: Now) -> Option<Written> {
+    fn has_room(&self, batch: &Batch, events: usize) -> bool {
+        let keys = batch.swaps.len() + events + ALONG_MAX + STEP_KEYS_MAX;
+        batch.steps.len() < self.together && keys <= TRANSACTION_KEYS_MAX
+    }
+
+    fn written_by(&self, job: &Job, now: Now) -> Option<Written> {
         match job {
-            Job::Step { step, kind, why } => self.step(&step, kind, why),
+            Job::Step { step, kind, why } => self.step(step, *kind, why.clone()),
             Job::Meta => {
                 let cluster_id = format!("{:032x}", self.options.new_cluster_id);
                 let swap = self.put(Key::Meta, &Meta { format: FORMAT, cluster_id });
@@ -75,7 +108,7 @@ impl Controller {
                 let swap = self.put(Key::Control, &control);
                 Some((vec![swap], Some(say("everything is frozen", why))))
             }
-            Job::DropFence(node) => self.drop_fence(&node),
+            Job::DropFence(node) => self.drop_fence(node),
             Job::EndRebalance => {
                 let mut control = self.view.control()?;
                 let order = control.rebalance.take()?;
@@ -88,7 +121,7 @@ impl Controller {
                 let expected = Some(self.view.revision(&key)?);
                 let swap = Swap { key, expected, change: Change::Delete };
                 let mut telling = say("the shard is retired", "not desired, and told to");
-                telling.shard = Some(shard);
+                telling.shard = Some(*shard);
                 Some((vec![swap, self.keep(Key::Desired)], Some(telling)))
             }
             Job::EndRetire(done) => {
@@ -97,7 +130,7 @@ impl Controller {
                 Some((vec![self.put(Key::Control, &control)], None))
             }
             Job::Report(report) => {
-                Some((vec![self.put(Key::Report, &report)], self.taken_with(&report)))
+                Some((vec![self.put(Key::Report, report)], self.taken_with(report)))
             }
         }
     }
@@ -188,6 +221,15 @@ impl Controller {
     fn keep_absent(&self, key: Key) -> Option<Swap> {
         let is_absent = self.view.revision(&key).is_none();
         is_absent.then_some(Swap { key, expected: None, change: Change::Keep })
+    }
+}
+
+/// Adds swaps. What several steps only compare is compared once.
+fn add(all: &mut Vec<Swap>, swaps: Vec<Swap>) {
+    for swap in swaps {
+        if swap.change != Change::Keep || !all.contains(&swap) {
+            all.push(swap);
+        }
     }
 }
 

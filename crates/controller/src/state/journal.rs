@@ -16,7 +16,7 @@ use crate::records::{EVENTS_MAX, Event};
 /// Events that wait to be written; what comes then is dropped.
 const WAITING_MAX: usize = 64;
 /// Of these, so many go along with a write.
-const ALONG_MAX: usize = 8;
+pub(super) const ALONG_MAX: usize = 8;
 
 /// What is to be told, not numbered yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,10 +51,10 @@ impl Journal {
         self.waiting.clear();
     }
 
-    /// The writes of `first`, if any, and of some that wait; and how many of these.
+    /// The writes of some that wait and of what is decided now; and how many of the former.
     pub(super) fn swaps(
         &self,
-        first: Option<Telling>,
+        decided: Vec<Telling>,
         view: &View,
         by: &str,
         now: Now,
@@ -63,7 +63,7 @@ impl Journal {
         let last = readable.map(|event| event.number).max().unwrap_or(0);
         let along = self.waiting.iter().take(ALONG_MAX);
         let swaps =
-            along.cloned().chain(first).zip(last.saturating_add(1)..).map(|(telling, number)| {
+            along.cloned().chain(decided).zip(last.saturating_add(1)..).map(|(telling, number)| {
                 let key = Key::Event((number % u64::from(EVENTS_MAX)) as u32);
                 let event = Event {
                     number,

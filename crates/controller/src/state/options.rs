@@ -7,11 +7,14 @@ pub struct Options {
     pub name: String,
     /// Identity for `/meta`, if the cluster has none yet: drawn at random.
     pub new_cluster_id: u128,
-    /// Time between two ticks. Default 500.
+    /// Time between two looks at everything. Default 500.
     pub tick_ms: u64,
+    /// And while entries change. Default 100.
+    pub tick_busy_ms: u64,
     /// Copies and changes of role begun in any minute that answer no failure. Default 30.
     pub moves_per_min: usize,
-    /// Copies under way at once. Default 64.
+    /// Copies under way at once. Default 256: the streams carry large ones one after the other in any case, and small
+    /// ones take less time than the way to here and back.
     pub copies_max: usize,
     /// Balance by load, not only by number. Default no.
     pub by_load: bool,
@@ -43,8 +46,9 @@ impl Options {
             name: name.to_owned(),
             new_cluster_id,
             tick_ms: 500,
+            tick_busy_ms: 100,
             moves_per_min: 30,
-            copies_max: 64,
+            copies_max: 256,
             by_load: false,
             balance_wait_ms: 60_000,
             lease_rule_ms: None,

@@ -1,9 +1,10 @@
 //! The keys of a cluster as etcd would hold them, with its history for mirrors that lag.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_cluster::{
-    Cause, Change, Error, Key, MirrorEvent, Outcome, Place, Revision, Swap, Versioned,
+    Cause, Change, Error, Key, MirrorEvent, Outcome, Place, Revision, Swap,
+    TRANSACTION_KEYS_MAX, Versioned,
 };
 
 #[derive(Default)]
@@ -51,6 +52,9 @@ impl FakeEtcd {
     }
 
     pub(crate) fn transact(&mut self, swaps: &[Swap], writer: Option<usize>) -> (Outcome, Changes) {
+        let keys: BTreeSet<&Key> = swaps.iter().map(|swap| &swap.key).collect();
+        assert_eq!(keys.len(), swaps.len(), "no key is named twice");
+        assert!(keys.len() <= TRANSACTION_KEYS_MAX);
         if writer.is_some() && writer != self.leader {
             return (Outcome::NotLeader, Vec::new());
         }

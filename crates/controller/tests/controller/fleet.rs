@@ -72,6 +72,8 @@ pub(crate) struct World {
     pub(crate) moves_ms: Vec<u64>,
     /// Entries written by controllers.
     pub(crate) entries_written: usize,
+    /// Transactions that controllers tried.
+    pub(crate) transactions: usize,
 }
 
 pub(crate) fn name(node: usize) -> NodeName {
@@ -95,6 +97,7 @@ impl World {
             boots: 0,
             moves_ms: Vec::new(),
             entries_written: 0,
+            transactions: 0,
         };
         world.desire(1..=shards, replicas);
         (0..nodes).for_each(|_| world.add_node());
@@ -340,6 +343,7 @@ impl World {
     }
 
     fn write(&mut self, controller: usize, swaps: &[Swap]) -> Outcome {
+        self.transactions += 1;
         let fate = std::mem::replace(&mut self.fate, Fate::Answered);
         match fate {
             Fate::Unavailable => return Outcome::Unavailable(silence(false)),
@@ -357,17 +361,16 @@ impl World {
     /// Every rule that a write must keep, whatever else happens.
     fn check(&mut self, controller: usize, changes: &Changes) {
         let mut events: Vec<Event> = Vec::new();
-        let mut shard = None;
+        let mut shards = Vec::new();
         for (key, before, after) in changes {
             match (key, after) {
                 (Key::Event(_), Some(after)) => {
                     events.push(serde_json::from_slice(&after.value).unwrap());
                 }
                 (Key::Shard(id), Some(after)) => {
-                    assert!(shard.is_none(), "one shard a write");
                     let entry = |value: &[u8]| ShardEntry::from_json(value).expect("valid");
                     let before = before.as_ref().map(|it| entry(&it.value));
-                    shard = Some((*id, before, entry(&after.value)));
+                    shards.push((*id, before, entry(&after.value)));
                 }
                 (Key::Shard(id), None) => {
                     let desired: Desired =
@@ -377,17 +380,28 @@ impl World {
                 _ => {}
             }
         }
-        let Some((id, before, after)) = shard else { return };
+        for (id, before, after) in shards {
+            let event = events.iter().rfind(|event| event.shard == Some(id));
+            let event = event.expect("a decision has its event");
+            self.check_entry(controller, before.as_ref(), &after, event);
+        }
+    }
+
+    fn check_entry(
+        &mut self,
+        controller: usize,
+        before: Option<&ShardEntry>,
+        after: &ShardEntry,
+        event: &Event,
+    ) {
         self.entries_written += 1;
-        let event = events.last().expect("a decision has its event");
-        assert_eq!(event.shard, Some(id));
-        self.check_comers(controller, before.as_ref(), &after);
+        self.check_comers(controller, before, after);
         if let Some(before) = before {
             assert_eq!(after.epoch().0, before.epoch().0 + 1);
-            self.check_ends(&before, &after);
-            self.check_freeze(controller, &before, &after);
+            self.check_ends(before, after);
+            self.check_freeze(controller, before, after);
             if event.is_move {
-                self.check_move(controller, &before, event);
+                self.check_move(controller, before, event);
             }
         }
         if event.is_move {
@@ -527,7 +541,11 @@ impl World {
 
     /// One tick of everybody, with all news and all answers.
     pub(crate) fn turn(&mut self) {
-        self.ms += self.options.tick_ms;
+        self.turn_after(self.options.tick_ms);
+    }
+
+    pub(crate) fn turn_after(&mut self, ms: u64) {
+        self.ms += ms;
         for controller in 0..self.controllers.len() {
             self.deliver(controller, usize::MAX);
             self.hear(controller);

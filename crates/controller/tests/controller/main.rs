@@ -8,5 +8,6 @@ mod etcd;
 mod fake_etcd;
 mod fleet;
 mod histories;
+mod many;
 mod processes;
 mod rules;
