@@ -7,6 +7,11 @@
 //!      +-------------------- the stream fell out of sync -----------------+
 //! ```
 //!
+//! Each stream has two chains of copies: those that wait, and those begun in its present epoch, or put aside since they
+//! are for another life of the peer. A stream that falls out of sync joins them, however many there are: a copy of
+//! another epoch than the stream's waits. The next copy begins behind the end mark of the last, which is synced when
+//! the stream is acknowledged up to there: nobody has to look at it then.
+//!
 //! The walk's records go through the stream that carries the changes, so a slot's records keep their order and the
 //! copy needs no freeze. Deletes that a receiver missed reach it as [`Clear`](crate::Kind::Clear).
 
@@ -44,10 +49,11 @@ pub struct CopyId(pub(crate) u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
+    /// Nothing of it was sent.
     Waiting,
     Walking,
-    Ending(u64),
-    Synced,
+    /// Sequence of the end mark.
+    Ended(u64),
 }
 
 #[derive(Clone, Debug)]
@@ -57,25 +63,61 @@ pub(crate) struct Copy {
     pub(crate) boot: BootId,
     pub(crate) lane: Lane,
     pub(crate) shard: ShardId,
+    /// Of the stream when it was begun or put aside: all below is of that epoch.
+    epoch: u32,
     pub(crate) phase: Phase,
     pub(crate) cursor: u32,
     pub(crate) total: u32,
+    before: u32,
+    after: u32,
 }
 
 impl Copy {
-    pub(crate) fn status(&self) -> CopyStatus {
-        let state = match self.phase {
-            Phase::Waiting => CopyState::Empty,
-            Phase::Walking | Phase::Ending(_) => CopyState::Syncing,
-            Phase::Synced => CopyState::Synced,
-        };
-        let slots_done = self.cursor.min(self.total);
-        CopyStatus { state, slots_done, slots_total: self.total }
+    pub(crate) fn new(peer: PeerIndex, boot: BootId, lane: Lane, shard: ShardId) -> Self {
+        let (phase, cursor, total, epoch) = (Phase::Waiting, 0, 0, 0);
+        let (before, after) = (NONE, NONE);
+        Self { peer, boot, lane, shard, epoch, phase, cursor, total, before, after }
     }
 
-    /// Starts over.
-    pub(crate) fn restart(&mut self) {
-        (self.phase, self.cursor, self.total) = (Phase::Waiting, 0, 0);
+    /// Whether it is in the chain of those that wait.
+    pub(crate) fn waits(&self, stream: &SendStream) -> bool {
+        self.epoch != stream.epoch()
+    }
+
+    pub(crate) fn state(&self, stream: &SendStream) -> CopyState {
+        match self.phase {
+            _ if self.waits(stream) => CopyState::Empty,
+            Phase::Waiting => CopyState::Empty,
+            Phase::Ended(sequence) if stream.acknowledged() >= sequence => CopyState::Synced,
+            Phase::Walking | Phase::Ended(_) => CopyState::Syncing,
+        }
+    }
+
+    pub(crate) fn status(&self, stream: &SendStream) -> CopyStatus {
+        let state = self.state(stream);
+        let (cursor, total) = match self.waits(stream) {
+            true => (0, 0),
+            false => (self.cursor, self.total),
+        };
+        CopyStatus { state, slots_done: cursor.min(total), slots_total: total }
+    }
+}
+
+/// The end of a chain.
+const NONE: u32 = u32::MAX;
+
+/// Copies in a row, linked by their places.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    first: u32,
+    last: u32,
+}
+
+impl Chain {
+    pub(crate) const EMPTY: Self = Self { first: NONE, last: NONE };
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first == NONE
     }
 }
 
@@ -84,26 +126,27 @@ impl Copy {
 pub(crate) struct Copies {
     places: Box<[Option<Copy>]>,
     free: Vec<u32>,
-    /// Where the last search ended, so that many copies that wait are found in one round.
-    found: usize,
 }
 
 impl Copies {
     pub(crate) fn new(max: usize) -> Self {
         let free = (0..max as u32).rev().collect();
-        Self { places: (0..max).map(|_| None).collect(), free, found: 0 }
+        Self { places: (0..max).map(|_| None).collect(), free }
     }
 
-    pub(crate) fn insert(&mut self, copy: Copy) -> Option<CopyId> {
+    /// A copy that waits.
+    pub(crate) fn insert(&mut self, copy: Copy, waiting: &mut Chain) -> Option<CopyId> {
         let place = self.free.pop()?;
         self.places[place as usize] = Some(copy);
+        self.link(waiting, place);
         Some(CopyId(place))
     }
 
-    pub(crate) fn remove(&mut self, id: CopyId) -> Option<Copy> {
-        let copy = self.places.get_mut(id.0 as usize)?.take()?;
+    /// Takes a copy out of its chain, and away.
+    pub(crate) fn remove(&mut self, id: CopyId, chain: &mut Chain) {
+        self.unlink(chain, id.0);
+        self.places[id.0 as usize] = None;
         self.free.push(id.0);
-        Some(copy)
     }
 
     pub(crate) fn get(&self, id: CopyId) -> Option<&Copy> {
@@ -114,31 +157,81 @@ impl Copies {
         self.places.get_mut(id.0 as usize)?.as_mut()
     }
 
-    pub(crate) fn find(
-        &mut self,
-        peer: PeerIndex,
-        is_it: impl Fn(&Copy) -> bool,
-    ) -> Option<CopyId> {
-        let is_it = |copy: &Copy| copy.peer == peer && is_it(copy);
-        let is_at = |place: &usize| self.places[*place].as_ref().is_some_and(is_it);
-        let found = (self.found..self.places.len()).chain(0..self.found).find(is_at)?;
-        self.found = found;
-        Some(CopyId(found as u32))
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    pub(crate) fn of_peer_mut(&mut self, peer: PeerIndex) -> impl Iterator<Item = &mut Copy> {
-        self.places.iter_mut().flatten().filter(move |copy| copy.peer == peer)
+    /// The first copy that waits is begun in the stream's present epoch, or put aside.
+    pub(crate) fn begin(
+        &mut self,
+        waiting: &mut Chain,
+        begun: &mut Chain,
+        epoch: u32,
+    ) -> Option<CopyId> {
+        let place = waiting.first;
+        self.places.get(place as usize)?;
+        self.unlink(waiting, place);
+        let copy = self.linked(place);
+        (copy.epoch, copy.phase, copy.cursor, copy.total) = (epoch, Phase::Waiting, 0, 0);
+        self.link(begun, place);
+        Some(CopyId(place))
     }
 
-    pub(crate) fn remove_peer(&mut self, peer: PeerIndex) {
-        for (number, place) in self.places.iter_mut().enumerate() {
-            if place.take_if(|copy| copy.peer == peer).is_some() {
-                self.free.push(number as u32);
+    /// A copy that was begun waits again.
+    pub(crate) fn restart(&mut self, id: CopyId, waiting: &mut Chain, begun: &mut Chain) {
+        self.unlink(begun, id.0);
+        self.linked(id.0).epoch = 0;
+        self.link(waiting, id.0);
+    }
+
+    /// All that were begun wait again, as the stream has another epoch now.
+    pub(crate) fn restart_all(&mut self, waiting: &mut Chain, begun: &mut Chain) {
+        let (first, last) = (begun.first, begun.last);
+        *begun = Chain::EMPTY;
+        if first == NONE {
+            return;
+        }
+        match waiting.last {
+            NONE => waiting.first = first,
+            end => {
+                self.linked(end).after = first;
+                self.linked(first).before = end;
             }
+        }
+        waiting.last = last;
+    }
+
+    /// All copies of a chain are gone.
+    pub(crate) fn remove_all(&mut self, chain: &mut Chain) {
+        while chain.first != NONE {
+            self.remove(CopyId(chain.first), chain);
+        }
+    }
+
+    fn linked(&mut self, place: u32) -> &mut Copy {
+        self.places[place as usize].as_mut().expect("a chain is of copies")
+    }
+
+    fn link(&mut self, chain: &mut Chain, place: u32) {
+        let before = std::mem::replace(&mut chain.last, place);
+        let copy = self.linked(place);
+        (copy.before, copy.after) = (before, NONE);
+        match before {
+            NONE => chain.first = place,
+            before => self.linked(before).after = place,
+        }
+    }
+
+    fn unlink(&mut self, chain: &mut Chain, place: u32) {
+        let copy = self.linked(place);
+        let (before, after) = (copy.before, copy.after);
+        match before {
+            NONE => chain.first = after,
+            before => self.linked(before).after = after,
+        }
+        match after {
+            NONE => chain.last = before,
+            after => self.linked(after).before = before,
         }
     }
 }
@@ -210,6 +303,53 @@ impl CopyRoom<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Copies come, begin, begin anew, go, alone or all at once: the chains are as lists would be.
+    #[test]
+    fn chains_are_as_lists() {
+        let mut copies = Copies::new(16);
+        let (mut waiting, mut begun) = (Chain::EMPTY, Chain::EMPTY);
+        let (mut waits, mut runs) = (Vec::new(), Vec::new());
+        let copy = Copy::new(PeerIndex(0), BootId(1), Lane::ALL[0], ShardId(1));
+        let mut seed = 7_u64;
+        for _ in 0..20_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (what, which) = (seed >> 60, (seed >> 33) as usize % 16);
+            match what {
+                0..5 => waits.extend(copies.insert(copy.clone(), &mut waiting)),
+                5..10 => {
+                    let next = copies.begin(&mut waiting, &mut begun, 1);
+                    assert_eq!(next, (!waits.is_empty()).then(|| waits.remove(0)));
+                    runs.extend(next);
+                }
+                10..12 if which < runs.len() => {
+                    let id = runs.remove(which);
+                    copies.restart(id, &mut waiting, &mut begun);
+                    waits.push(id);
+                }
+                12 if which < runs.len() => copies.remove(runs.remove(which), &mut begun),
+                13 if which < waits.len() => copies.remove(waits.remove(which), &mut waiting),
+                14 => {
+                    copies.restart_all(&mut waiting, &mut begun);
+                    waits.append(&mut runs);
+                }
+                15 if which == 0 => {
+                    copies.remove_all(&mut begun);
+                    runs.clear();
+                }
+                _ => {}
+            }
+            for (chain, list) in [(&waiting, &waits), (&begun, &runs)] {
+                let mut place = chain.first;
+                for id in list {
+                    assert_eq!(place, id.0);
+                    place = copies.get(*id).expect("it is there").after;
+                }
+                assert_eq!(place, NONE);
+                assert_eq!(chain.last, list.last().map_or(NONE, |id| id.0));
+            }
+        }
+    }
 
     #[test]
     fn the_allowance_keeps_to_its_rate() {

@@ -1,14 +1,17 @@
 //! Copies and the scrub, a bounded piece with each poll.
 
-use crate::copy::{CopyId, CopyRoom, Phase};
-use crate::endpoint::Endpoint;
-use crate::identity::{Lane, PeerIndex};
+use crate::copy::{CopyId, CopyRoom, CopyState, Phase};
+use crate::endpoint::{Endpoint, Peer};
+use crate::identity::{LANES, Lane, PeerIndex};
 use crate::record::Item;
 use crate::scrub::{Stage, Target};
 use crate::traits::Source;
 
-/// Slots that one walk looks at before the next stream has its turn.
-const SLOTS_PER_WALK: u32 = 64;
+/// Slots that a stream's copies look at before the next stream has its turn.
+const SLOTS_PER_TURN: u32 = 64;
+
+/// What beginning, ending or passing over a copy counts for.
+const SLOTS_PER_STEP: u32 = 8;
 
 impl Endpoint {
     /// Walks on with the copies under way, stream by stream, within the budget of slots and bytes.
@@ -17,24 +20,37 @@ impl Endpoint {
             return;
         }
         let mut slots = self.setting.options.copy_slots_per_poll;
-        let peers = self.peers.len();
+        let streams = self.peers.len() * LANES;
         let turn = self.copy_turn;
-        for place in (turn..peers).chain(0..turn) {
-            for lane in Lane::ALL {
-                if slots == 0 || self.allowance.fill(now_us) <= 0 {
-                    self.copy_turn = place;
+        for stream in (turn..streams).chain(0..turn) {
+            let (place, lane) = (stream / LANES, Lane::ALL[stream % LANES]);
+            let is_copying = |peer: &Peer| peer.lanes[lane.index()].is_copying();
+            if !self.peers[place].as_ref().is_some_and(is_copying) {
+                continue;
+            }
+            let mut share = slots.min(SLOTS_PER_TURN);
+            while share > 0 {
+                if self.allowance.fill(now_us) <= 0 {
+                    self.copy_turn = stream;
                     return;
                 }
-                let budget = slots.min(SLOTS_PER_WALK);
-                if self.advance_copy(PeerIndex(place as u16), lane, budget, now_us, source) {
-                    slots -= budget;
+                let used = self.advance_copy(PeerIndex(place as u16), lane, share, now_us, source);
+                if used == 0 {
+                    break;
                 }
+                share = share.saturating_sub(used);
+                slots = slots.saturating_sub(used);
+            }
+            if slots == 0 {
+                self.copy_turn = (stream + 1) % streams;
+                return;
             }
         }
-        self.copy_turn = (turn + 1) % peers;
+        self.copy_turn = (turn + 1) % streams;
     }
 
-    /// Walks on with the stream's copy, or begins the next. Whether there was anything to do.
+    /// Walks on with the stream's copy, or begins the next. Returns the slots that this counts for; 0 if there was
+    /// nothing to do.
     fn advance_copy<S: Source>(
         &mut self,
         index: PeerIndex,
@@ -42,20 +58,22 @@ impl Endpoint {
         budget: u32,
         now_us: u64,
         source: &mut S,
-    ) -> bool {
-        let Some(peer) = self.peers[index.index()].as_mut() else { return false };
+    ) -> u32 {
+        let Some(peer) = self.peers[index.index()].as_mut() else { return 0 };
         let own = &mut peer.lanes[lane.index()];
         if !own.stream.has_room_for_copy(&self.buffers) {
-            return false;
+            return 0;
         }
-        if own.copying.is_none() && own.waiting > 0 {
-            let is_next = |copy: &crate::copy::Copy| {
-                copy.lane == lane && copy.phase == Phase::Waiting && peer.boot == Some(copy.boot)
-            };
-            own.waiting -= 1;
-            own.copying = self.copies.find(index, is_next);
+        if own.copying.is_none() {
+            let epoch = own.stream.epoch();
+            let next = self.copies.begin(&mut own.waiting, &mut own.begun, epoch);
+            let Some(copy) = next.and_then(|id| self.copies.get(id)) else { return 0 };
+            if peer.boot != Some(copy.boot) {
+                return SLOTS_PER_STEP;
+            }
+            own.copying = next;
         }
-        let Some(copy) = own.copying.and_then(|id| self.copies.get_mut(id)) else { return false };
+        let Some(copy) = own.copying.and_then(|id| self.copies.get_mut(id)) else { return 0 };
         let mut room = CopyRoom {
             stream: &mut own.stream,
             buffers: &mut self.buffers,
@@ -64,6 +82,7 @@ impl Endpoint {
             bytes: self.allowance.fill(now_us),
         };
         let bytes = room.bytes;
+        let mut looked_at = 0;
         match copy.phase {
             Phase::Waiting => {
                 let shard = copy.shard;
@@ -75,32 +94,21 @@ impl Endpoint {
             }
             Phase::Walking if copy.cursor == u32::MAX => {
                 if let Some(sequence) = room.append(&Item::CopyEnd { shard: copy.shard }) {
-                    copy.phase = Phase::Ending(sequence);
+                    copy.phase = Phase::Ended(sequence);
+                    own.copying = None;
                 }
             }
             Phase::Walking => {
-                let slots = copy.cursor..u32::MAX;
-                copy.cursor = source.walk(copy.shard, lane, slots, budget, &mut room);
+                let from = copy.cursor;
+                copy.cursor = source.walk(copy.shard, lane, from..u32::MAX, budget, &mut room);
+                let last = if copy.cursor == u32::MAX { copy.total } else { copy.cursor };
+                looked_at = last.saturating_sub(from).min(budget);
             }
-            Phase::Ending(_) | Phase::Synced => return false,
+            Phase::Ended(_) => own.copying = None,
         }
         self.allowance.spend(bytes - room.bytes);
         self.mark(index);
-        true
-    }
-
-    /// A stream's peer has applied more: perhaps the end of a copy.
-    pub(crate) fn copy_acknowledged(&mut self, index: PeerIndex, lane: Lane) {
-        let Some(peer) = self.peers[index.index()].as_mut() else { return };
-        let own = &mut peer.lanes[lane.index()];
-        let Some(copy) = own.copying.and_then(|id| self.copies.get_mut(id)) else { return };
-        match copy.phase {
-            Phase::Ending(sequence) if own.stream.acknowledged() >= sequence => {
-                copy.phase = Phase::Synced;
-                own.copying = None;
-            }
-            _ => {}
-        }
+        looked_at.max(SLOTS_PER_STEP)
     }
 
     /// The scrub's next step.
@@ -126,8 +134,8 @@ impl Endpoint {
     fn next_scrubbed_copy(&mut self) {
         for _ in 0..64 {
             self.scrub.next_copy(self.copies.len());
-            let copy = self.copies.get(CopyId(self.scrub.copy));
-            if copy.is_some_and(|copy| copy.phase == Phase::Synced) {
+            let copy = self.copy_status(CopyId(self.scrub.copy));
+            if copy.is_some_and(|copy| copy.state == CopyState::Synced) {
                 return;
             }
         }
@@ -136,9 +144,10 @@ impl Endpoint {
     /// What is compared now: an extent of a copy that is synced, whose stream is nearly idle.
     fn scrub_target<S: Source>(&mut self, source: &S) -> Option<Target> {
         let id = CopyId(self.scrub.copy);
-        let copy = self.copies.get(id).filter(|copy| copy.phase == Phase::Synced)?;
+        let copy = self.copies.get(id)?;
         let own = &self.peers[copy.peer.index()].as_ref()?.lanes[copy.lane.index()];
-        if own.waiting > 0 || own.copying.is_some() || !own.stream.has_room_for_scrub() {
+        let is_synced = copy.state(&own.stream) == CopyState::Synced;
+        if !is_synced || own.is_copying() || !own.stream.has_room_for_scrub() {
             return None;
         }
         let slots = self.scrub.slots(source.slots(copy.shard, copy.lane))?;

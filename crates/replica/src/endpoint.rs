@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::buffers::Buffers;
 use crate::cluster_keys::ClusterKeys;
-use crate::copy::{Allowance, Copies, Copy, CopyId, Phase};
+use crate::copy::{Allowance, Chain, Copies, Copy, CopyId, Phase};
 use crate::datagram::DATAGRAM_MAX;
 use crate::fingerprint::Fingerprint;
 use crate::identity::{BootId, LANES, Lane, PeerIndex, Sequence, ShardId, WorkerId};
@@ -42,7 +42,7 @@ pub struct Endpoint {
     pub(crate) due: Box<[u64]>,
     /// When the timers of all peers are looked at again.
     pub(crate) timers_us: u64,
-    /// The peers whose copies, and whose datagrams, go first.
+    /// The stream whose copies, and the peer whose datagrams, go first.
     pub(crate) copy_turn: usize,
     pub(crate) send_turn: usize,
     /// Some copy may have something to do.
@@ -71,9 +71,12 @@ pub(crate) struct Peer {
 #[derive(Debug)]
 pub(crate) struct OwnLane {
     pub(crate) stream: SendStream,
+    /// The copy that is walked over.
     pub(crate) copying: Option<CopyId>,
-    /// Copies for the peer's present life that wait for their turn.
-    pub(crate) waiting: u32,
+    /// Copies that wait for their turn.
+    pub(crate) waiting: Chain,
+    /// Those that had it in this epoch of the stream, and those for another life of the peer.
+    pub(crate) begun: Chain,
 }
 
 /// Where a record went: which datagram of which streams.
@@ -159,8 +162,12 @@ impl Endpoint {
         let free = self.peers.iter().position(Option::is_none).ok_or(PeerError::Full)?;
         let peer = PeerIndex(free as u16);
         let options = &self.setting.options;
-        let own_lane =
-            |lane| OwnLane { stream: SendStream::new(lane, options), copying: None, waiting: 0 };
+        let own_lane = |lane| OwnLane {
+            stream: SendStream::new(lane, options),
+            copying: None,
+            waiting: Chain::EMPTY,
+            begun: Chain::EMPTY,
+        };
         self.incarnations += 1;
         self.peers[free] = Some(Peer {
             link: Link::new(&self.setting, worker, address, self.incarnations, now_us),
@@ -193,10 +200,13 @@ impl Endpoint {
         let Some(mut gone) = self.peers.get_mut(peer.index()).and_then(Option::take) else {
             return;
         };
-        gone.lanes.iter_mut().for_each(|lane| lane.stream.reset(&mut self.buffers));
+        for own in &mut gone.lanes {
+            own.stream.reset(&mut self.buffers);
+            self.copies.remove_all(&mut own.waiting);
+            self.copies.remove_all(&mut own.begun);
+        }
         gone.streams.iter_mut().for_each(|stream| stream.reset(0, &mut self.buffers));
         self.by_worker.retain(|&(_, index)| index != peer);
-        self.copies.remove_peer(peer);
     }
 
     /// Takes new cluster keys. Sessions made with a key that is gone end at once, the others are replaced without
@@ -300,11 +310,7 @@ impl Endpoint {
         }
         own.stream.reset(&mut self.buffers);
         own.copying = None;
-        own.waiting = 0;
-        for copy in self.copies.of_peer_mut(index).filter(|copy| copy.lane == lane) {
-            copy.restart();
-            own.waiting += u32::from(Some(copy.boot) == peer.boot);
-        }
+        self.copies.restart_all(&mut own.waiting, &mut own.begun);
         peer.heartbeat_due_us = 0;
         self.is_copying = true;
         self.mark(index);
@@ -325,38 +331,38 @@ impl Endpoint {
         lane: Lane,
     ) -> Option<CopyId> {
         let known = self.peers.get_mut(peer.index())?.as_mut()?;
-        let phase = Phase::Waiting;
-        let copy = Copy { peer, boot, lane, shard, phase, cursor: 0, total: 0 };
-        let id = self.copies.insert(copy)?;
-        known.lanes[lane.index()].waiting += u32::from(known.boot == Some(boot));
+        let waiting = &mut known.lanes[lane.index()].waiting;
+        let id = self.copies.insert(Copy::new(peer, boot, lane, shard), waiting)?;
         self.is_copying = true;
         Some(id)
     }
 
     /// Makes a copy anew, if it has begun: changes were lost before they were appended, or the peer has lost it.
     pub fn restart_copy(&mut self, id: CopyId) {
-        let Some(copy) = self.copies.get_mut(id) else { return };
+        let Some(copy) = self.copies.get(id) else { return };
         let Some(peer) = self.peers[copy.peer.index()].as_mut() else { return };
         let own = &mut peer.lanes[copy.lane.index()];
-        if own.copying == Some(id) {
-            own.copying = None;
-        } else if copy.phase == Phase::Waiting {
+        let is_copying = own.copying == Some(id);
+        if copy.waits(&own.stream) || copy.phase == Phase::Waiting && !is_copying {
             return;
         }
-        copy.restart();
-        own.waiting += u32::from(peer.boot == Some(copy.boot));
+        own.copying = own.copying.filter(|_| !is_copying);
+        self.copies.restart(id, &mut own.waiting, &mut own.begun);
         self.is_copying = true;
     }
 
     /// Wants a slab no longer kept in sync at a peer, which is told so. It keeps what it has.
     pub fn stop_copy(&mut self, id: CopyId, now_us: u64) {
-        let Some(copy) = self.copies.remove(id) else { return };
+        let Some(copy) = self.copies.get(id).cloned() else { return };
         let Some(peer) = self.peers[copy.peer.index()].as_mut() else { return };
         let own = &mut peer.lanes[copy.lane.index()];
-        if own.copying == Some(id) {
-            own.copying = None;
-        } else if copy.phase == Phase::Waiting {
-            own.waiting -= u32::from(peer.boot == Some(copy.boot));
+        let is_copying = own.copying == Some(id);
+        own.copying = own.copying.filter(|_| !is_copying);
+        if copy.waits(&own.stream) {
+            return self.copies.remove(id, &mut own.waiting);
+        }
+        self.copies.remove(id, &mut own.begun);
+        if copy.phase == Phase::Waiting && !is_copying {
             return;
         }
         let item = Item::CopyStop { shard: copy.shard };

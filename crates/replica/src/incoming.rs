@@ -156,7 +156,6 @@ impl Endpoint {
         if let Some(sample_us) = sample {
             peer.link.round_trip.measured(sample_us);
         }
-        self.copy_acknowledged(index, lane);
         self.scrub.verdict(index, lane, ack.check, ack.differs, now_us, &self.setting.options);
         Ok(())
     }

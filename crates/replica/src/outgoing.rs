@@ -97,8 +97,8 @@ impl Endpoint {
 }
 
 impl OwnLane {
-    fn is_copying(&self) -> bool {
-        self.waiting > 0 || self.copying.is_some()
+    pub(crate) fn is_copying(&self) -> bool {
+        self.stream.is_open() && (self.copying.is_some() || !self.waiting.is_empty())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::copy::{Copy, CopyId, CopyStatus};
+use crate::copy::{CopyId, CopyStatus};
 use crate::counters::{Lag, PeerCounters};
 use crate::endpoint::{Endpoint, OwnLane, Peer, Place, Ticket};
 use crate::fingerprint::FingerprintPart;
@@ -35,7 +35,9 @@ pub struct PeerStatus {
 impl Endpoint {
     /// How far a copy is. None after it was stopped or its peer was removed.
     pub fn copy_status(&self, id: CopyId) -> Option<CopyStatus> {
-        self.copies.get(id).map(Copy::status)
+        let copy = self.copies.get(id)?;
+        let own = &self.peers.get(copy.peer.index())?.as_ref()?.lanes[copy.lane.index()];
+        Some(copy.status(&own.stream))
     }
 
     /// The place of a worker that is a peer.

@@ -58,6 +58,34 @@ fn a_copy_keeps_to_its_rate() {
     assert!((1_250_000..1_500_000).contains(&took_us), "{took_us} us");
 }
 
+/// Thousands of slabs with nothing in them: several begin in each poll, and none waits for another's acknowledgement.
+#[test]
+fn many_empty_slabs_are_copied_at_once() {
+    const SHARDS: u32 = 1_000;
+    let options = Options { copies_max: 8 * SHARDS as usize, scrub_us: 0, ..small_options() };
+    let faults = Faults { delay_us: 5_000, ..Faults::default() };
+    let mut cluster = Cluster::new(2, 5, faults, options);
+    cluster.run(200_000);
+    for shard in (0..SHARDS).map(ShardId) {
+        Lane::ALL.into_iter().for_each(|lane| cluster.copy(0, 1, shard, lane));
+    }
+    let start_us = cluster.now_us;
+    let is_done = |cluster: &Cluster| cluster.nodes[1].world.finished.len() == 8_000;
+    while !is_done(&cluster) {
+        assert!(cluster.now_us < start_us + 1_000_000, "8,000 in a second");
+        cluster.run(10_000);
+    }
+    cluster.run(20_000);
+    assert!(cluster.is_synced());
+    // All of them again, as the peer lives another life.
+    cluster.restart(1);
+    let start_us = cluster.now_us;
+    while !is_done(&cluster) {
+        assert!(cluster.now_us < start_us + 1_500_000, "and again");
+        cluster.run(10_000);
+    }
+}
+
 /// A peer that does not answer holds nobody up; when it is back it is copied to again, deletes included.
 #[test]
 fn a_silent_peer_falls_out_of_sync_and_is_copied_to_again() {
