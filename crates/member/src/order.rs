@@ -28,6 +28,14 @@ pub enum Order {
     SetKeys(ClusterKeys),
 }
 
+impl Order {
+    /// Whether it may take as long as there are shards: such orders are better not obeyed in one turn.
+    pub fn takes_long(&self) -> bool {
+        use Order::{AddPeer, AddShard, RemovePeer, RemoveShard};
+        matches!(self, AddPeer { .. } | RemovePeer(_) | AddShard(_) | RemoveShard(_))
+    }
+}
+
 /// A shard as the data path and the NAT know it.
 #[derive(Clone, Debug)]
 pub struct ShardSetup {

@@ -25,6 +25,7 @@ mod status;
 mod tell;
 mod world;
 
+use std::collections::VecDeque;
 use std::net::{SocketAddr, SocketAddrV4};
 
 use weir_nat::{BODY_MAX, Nat, ShardIndex};
@@ -38,6 +39,7 @@ pub use data_path::DataPath;
 use peers::{Peer, Peers};
 pub use state::ReplicationCounters;
 use state::State;
+use status::Counted;
 pub use status::{CopyCounts, ReplicationStatus};
 use weir_engine::Misses;
 use world::World;
@@ -47,6 +49,9 @@ use crate::{News, Order, PeerId};
 
 /// Records that one turn forgets of a lane whose writer began anew.
 const FORGET_PER_TURN: usize = 64;
+
+/// Shards that one turn tells of streams that began anew.
+const LOST_PER_TURN: usize = 64;
 
 /// Time between two looks at what is seldom due.
 const SWEEP_US: u64 = 1_000;
@@ -61,10 +66,11 @@ pub struct Replication {
     /// Lanes taken in this life.
     reigns: u64,
     /// Shards with grants or announcements under way.
-    busy: Vec<ShardIndex>,
+    busy: VecDeque<ShardIndex>,
     /// Shards that are on their way out of the NAT.
     removing: Vec<(ShardIndex, ShardId)>,
     swept: usize,
+    counted: Counted,
     sweep_due_us: u64,
     /// Of the change that is being told.
     body: [u8; BODY_MAX],
@@ -88,16 +94,25 @@ impl Replication {
             peers: Peers::default(),
             state: State::new(shards_max),
             reigns: 0,
-            busy: Vec::new(),
+            busy: VecDeque::new(),
             removing: Vec::new(),
             swept: 0,
+            counted: Counted::default(),
             sweep_due_us: 0,
             body: [0; BODY_MAX],
         })
     }
 
+    /// Whether orders are best given now: one that is given all the same first ends what goes on piece by piece.
+    pub fn takes_orders(&self) -> bool {
+        !self.state.is_losing()
+    }
+
     /// Does what is ordered. May allocate: orders are rare.
     pub fn obey(&mut self, order: Order, path: &mut impl DataPath, now_us: u64) {
+        if self.state.is_losing() {
+            self.state.lose_some(usize::MAX, path.nat());
+        }
         match order {
             Order::AddPeer { peer, address } => self.add_peer(peer, address, path, now_us),
             Order::RemovePeer(peer) => self.remove_peer(peer, path, now_us),
@@ -228,6 +243,9 @@ impl Replication {
 
     /// Does what is due: once in each turn of the worker's loop, or at least every millisecond.
     pub fn poll(&mut self, now_us: u64, nat: &mut Nat, transmit: &mut impl Transmit) {
+        if self.state.is_losing() {
+            self.state.lose_some(LOST_PER_TURN, nat);
+        }
         self.tell_changes(now_us, nat);
         self.restart_lost(nat);
         if !self.state.wanted.is_empty() {
@@ -292,6 +310,11 @@ impl Replication {
     /// The next thing that happened.
     pub fn next_news(&mut self) -> Option<News> {
         self.state.next_news()
+    }
+
+    /// Where the NAT has a shard. None: it was not added, or is removed.
+    pub fn place(&self, shard: ShardId) -> Option<ShardIndex> {
+        self.state.index(shard)
     }
 
     /// Milliseconds since something authentic came from a peer, or since it was added. None if there is none.

@@ -37,13 +37,23 @@ impl AddressRanges {
             pages: vec![0; 1 << 16].into(),
             firsts: Vec::new(),
         };
-        found.extend(prefixes);
+        add(&mut found.ranges, prefixes);
+        found.number();
         found
     }
 
     /// Adds the prefixes of a shard, disjoint from those of all others.
     pub fn insert(&mut self, prefixes: &[Ipv4Net], shard: ShardIndex) {
-        self.extend(prefixes.iter().map(|&net| (net, shard)));
+        let mut own = Vec::new();
+        add(&mut own, prefixes.iter().map(|&net| (net, shard)));
+        if own.is_empty() {
+            return;
+        }
+        for range in own {
+            let at = self.ranges.partition_point(|other| other.last < range.first);
+            self.ranges.insert(at, range);
+        }
+        self.number();
     }
 
     /// Removes all that belongs to a shard.
@@ -58,23 +68,6 @@ impl AddressRanges {
         let at = self.ranges.partition_point(|range| range.last < first);
         let range = self.ranges.get(at)?;
         (range.first <= last).then_some(range.shard)
-    }
-
-    fn extend(&mut self, prefixes: impl IntoIterator<Item = (Ipv4Net, ShardIndex)>) {
-        self.ranges.extend(prefixes.into_iter().map(|(net, shard)| Range {
-            first: net.network().to_bits(),
-            last: net.broadcast().to_bits(),
-            shard,
-        }));
-        self.ranges.sort_unstable_by_key(|range| range.first);
-        self.ranges.dedup_by(|next, kept| {
-            let overlap = next.first <= kept.last;
-            if overlap {
-                kept.last = kept.last.max(next.last);
-            }
-            overlap
-        });
-        self.number();
     }
 
     /// Makes what look-ups begin with from the ranges.
@@ -146,6 +139,23 @@ impl AddressRanges {
     pub fn contains(&self, address: u32) -> bool {
         self.shard_of(address).is_some()
     }
+}
+
+/// Adds ranges, sorted and disjoint as they are to be.
+fn add(ranges: &mut Vec<Range>, prefixes: impl IntoIterator<Item = (Ipv4Net, ShardIndex)>) {
+    ranges.extend(prefixes.into_iter().map(|(net, shard)| Range {
+        first: net.network().to_bits(),
+        last: net.broadcast().to_bits(),
+        shard,
+    }));
+    ranges.sort_unstable_by_key(|range| range.first);
+    ranges.dedup_by(|next, kept| {
+        let overlap = next.first <= kept.last;
+        if overlap {
+            kept.last = kept.last.max(next.last);
+        }
+        overlap
+    });
 }
 
 /// The addresses of all homes.

@@ -52,11 +52,20 @@ impl Nat {
     /// The index that a new shard would get.
     fn check_new(&self, shard: &ShardConfig) -> Result<ShardIndex, NatError> {
         let id = shard.id;
-        if self.shards.all().any(|(_, other, is_leaving)| is_leaving && other.id == id) {
-            return Err(NatError::ShardLeaving { id });
+        config_check::check_shards(&[shard])?;
+        for (_, other, is_leaving) in self.shards.all() {
+            match is_leaving {
+                true if other.id == id => return Err(NatError::ShardLeaving { id }),
+                false if other.id == id => return Err(NatError::ShardTwice { id }),
+                // Its addresses are nobody's, and not free yet.
+                true => config_check::check_shards(&[other, shard])?,
+                false => {}
+            }
         }
-        let all: Vec<_> = self.shards.all().map(|(_, other, _)| other).chain([shard]).collect();
-        config_check::check_shards(&all)?;
+        let holder = shard.public.iter().find_map(|&net| self.public.overlapping(net));
+        if let Some(holder) = holder {
+            config_check::check_shards(&[self.shards.config(holder), shard])?;
+        }
         let no_room = NatError::NoRoomForShard { id, shards: self.shards.len() };
         let index = self.shards.free_index().ok_or(no_room)?;
         let (addresses, free) = (shard.addresses(), self.ports.addresses_free());

@@ -36,8 +36,13 @@ impl ShardTable {
     /// # Panics
     /// If there is no such shard.
     pub(crate) fn id(&self, shard: ShardIndex) -> ShardId {
+        self.config(shard).id
+    }
+
+    /// What was said of a shard. Panics like [`id`](Self::id).
+    pub(crate) fn config(&self, shard: ShardIndex) -> &ShardConfig {
         let place = self.places[usize::from(shard.0)].as_ref();
-        place.expect("a shard that holds something is in the table").config.id
+        &place.expect("a shard that holds something is in the table").config
     }
 
     /// Whether the shard is here and is to stay.

@@ -1,11 +1,14 @@
 //! The routes of all workers in the kernel, as the guard knows them.
 //!
-//! Invariant: for each worker a sorted list of what the kernel has acknowledged and, as of the last
-//! [`set`](KernelTables::set), still holds. What the kernel refused is not in it, so it is tried again with the next
-//! list.
+//! Invariant: for each worker a sorted list of what the kernel has acknowledged and, as of the last look at its tables,
+//! still held. What the kernel refused is not in it, so it is tried again with the next list.
+//!
+//! A look costs as much as there are routes, a change as much as it changes. So the changes of a list go first, and a
+//! look follows where a list is set again or the last look was a while ago.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::{Duration, Instant};
 
 use tun_rs::{DeviceBuilder, SyncDevice};
 
@@ -13,6 +16,9 @@ use crate::difference::{Step, difference};
 use crate::protocol::Failure;
 use crate::route::{Route, Side, Tables, WorkerIndex};
 use crate::route_socket::{KernelRoute, RouteSocket};
+
+/// Between two looks at the kernel's tables, while lists change.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The TUN device, the socket and the lists. The routes go with the device, and the device with this process.
 pub(crate) struct KernelTables {
@@ -22,6 +28,8 @@ pub(crate) struct KernelTables {
     tables: Tables,
     socket: RouteSocket,
     workers: Vec<Vec<Route>>,
+    /// When a list was compared with the kernel's tables.
+    looked: Vec<Option<Instant>>,
 }
 
 impl KernelTables {
@@ -38,6 +46,7 @@ impl KernelTables {
             tables,
             socket: RouteSocket::open()?,
             workers: vec![Vec::new(); workers],
+            looked: vec![None; workers],
         })
     }
 
@@ -48,8 +57,8 @@ impl KernelTables {
 
     /// Makes `routes` the worker's routes; returns what the kernel refused.
     ///
-    /// The kernel is asked first what it still has of the old ones: somebody may have flushed a table or switched the
-    /// device off and on, and a list that is set again then repairs it.
+    /// Somebody may have flushed a table or switched the device off and on: a list that is set again repairs that, and
+    /// so does the first one after a while.
     ///
     /// # Errors
     /// When the kernel cannot be talked to at all.
@@ -59,9 +68,15 @@ impl KernelTables {
         routes: &[Route],
     ) -> io::Result<Vec<Failure>> {
         let at = usize::from(worker);
-        if !self.workers[at].is_empty() {
-            self.forget_what_is_gone(at)?;
+        let steps = difference(&self.workers[at], routes);
+        let is_again = steps.is_empty();
+        let failures = self.apply(at, &steps)?;
+        let is_look_due = self.looked[at].is_none_or(|looked| looked.elapsed() >= LOOK_INTERVAL);
+        if self.workers[at].is_empty() || !(is_again || is_look_due) {
+            return Ok(failures);
         }
+        self.looked[at] = Some(Instant::now());
+        self.forget_what_is_gone(at)?;
         let steps = difference(&self.workers[at], routes);
         self.apply(at, &steps)
     }
@@ -101,6 +116,9 @@ impl KernelTables {
 
     fn apply(&mut self, at: usize, steps: &[Step]) -> io::Result<Vec<Failure>> {
         let (mut failures, mut changed) = (Vec::new(), Vec::new());
+        if steps.is_empty() {
+            return Ok(failures);
+        }
         self.socket.apply(steps, self.tables, self.interface, |step, result| {
             match (step, result) {
                 (_, Ok(())) => changed.push(step),

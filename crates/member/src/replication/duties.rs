@@ -155,8 +155,8 @@ impl Replication {
                 announcements.push(Announcement { term, peer, boot, ticket, is_delivered });
             }
         }
-        if part.has_messages() && !self.busy.contains(&shard) {
-            self.busy.push(shard);
+        if part.has_messages() && !std::mem::replace(&mut part.is_busy, true) {
+            self.busy.push_back(shard);
         }
     }
 

@@ -251,6 +251,12 @@ impl LanePart {
         is_over
     }
 
+    /// Whether time alone changes nothing: no copy is missing, and none passes for followed for a while.
+    pub(super) fn is_at_rest(&self, is_full: bool) -> bool {
+        let is_fed = self.source.is_none_or(|source| self.feed(source).is_some());
+        is_fed && !is_full && !self.is_forgetting && self.carried_until_us.is_none()
+    }
+
     /// The peer to ask for a copy now, if one is missing.
     pub(super) fn next_want(&mut self, is_full: bool, now_us: u64) -> Option<PeerIndex> {
         let source = self.source?;
@@ -309,6 +315,10 @@ pub(super) struct Part {
     /// The last term whose primary said that its routes are out.
     pub(super) announced: Option<Term>,
     pub(super) untold: Untold,
+    /// It is in the queue of those with grants or announcements under way.
+    pub(super) is_busy: bool,
+    /// Nothing is missing, and no time is to be waited for, until something of it changes.
+    pub(super) is_at_rest: bool,
 }
 
 impl Part {
@@ -323,6 +333,8 @@ impl Part {
             is_done: false,
             announced: None,
             untold: Untold::default(),
+            is_busy: false,
+            is_at_rest: false,
         }
     }
 

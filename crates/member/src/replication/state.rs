@@ -16,6 +16,9 @@ use crate::News;
 /// Peers' questions for copies that one turn takes; more are asked again.
 const WANTS_MAX: usize = 256;
 
+/// Peers that may lose streams at once without taking memory.
+const LOST_MAX: usize = 64;
+
 /// What was dropped or refused since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicationCounters {
@@ -37,6 +40,8 @@ pub struct ReplicationCounters {
     pub lanes_forgotten_total: u64,
     /// Copies, or peers, that `copies_max`, `peers_max` or four replicas left no place for.
     pub refused_total: u64,
+    /// Shards that polls have looked at, one by one, besides what records and orders are about.
+    pub shards_looked_at_total: u64,
 }
 
 #[derive(Debug)]
@@ -52,6 +57,9 @@ pub(super) struct State {
     pub(super) wanted: Vec<(PeerIndex, ShardIndex, usize)>,
     /// Lanes whose records are on their way out.
     pub(super) forgetting: Vec<(ShardIndex, usize)>,
+    /// Streams that have begun anew, by peer, a bit for each lane, and the next shard that is to hear of it.
+    lost: Vec<(PeerIndex, u8)>,
+    lost_next: usize,
     pub(super) counters: ReplicationCounters,
 }
 
@@ -66,6 +74,8 @@ impl State {
             answers: VecDeque::with_capacity(64),
             wanted: Vec::with_capacity(WANTS_MAX),
             forgetting: Vec::with_capacity(shards_max),
+            lost: Vec::with_capacity(LOST_MAX),
+            lost_next: 0,
             counters: ReplicationCounters::default(),
         }
     }
@@ -80,9 +90,12 @@ impl State {
         self.parts.get(usize::from(shard.0))?.as_deref()
     }
 
+    /// To be changed: it is looked at again.
     #[inline]
     pub(super) fn part_mut(&mut self, shard: ShardIndex) -> Option<&mut Part> {
-        self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()
+        let part = self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()?;
+        part.is_at_rest = false;
+        Some(part)
     }
 
     pub(super) fn parts(&self) -> impl Iterator<Item = (ShardIndex, &Part)> {
@@ -115,6 +128,40 @@ impl State {
             self.numbers.remove(part.number.0);
             self.forgetting.retain(|&(other, _)| other != shard);
             self.shards -= 1;
+        }
+    }
+
+    /// A stream has begun anew: what it brought of any shard may be out of date. The shards hear of it piece by piece, by
+    /// [`lose_some`](Self::lose_some); nothing is taken from any stream until all have.
+    pub(super) fn begin_loss(&mut self, peer: PeerIndex, lane: usize) {
+        self.lost_next = 0;
+        match self.lost.iter_mut().find(|(other, _)| *other == peer) {
+            Some((_, lanes)) => *lanes |= 1 << lane,
+            None => self.lost.push((peer, 1 << lane)),
+        }
+    }
+
+    pub(super) fn is_losing(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// Up to `max` shards hear which streams have begun anew.
+    pub(super) fn lose_some(&mut self, max: usize, nat: &Nat) {
+        let lost = std::mem::take(&mut self.lost);
+        let end = self.lost_next.saturating_add(max).min(self.parts.len());
+        for place in self.lost_next..end {
+            let shard = ShardIndex(place as u16);
+            let Some(part) = self.part_mut(shard) else { continue };
+            for (number, lane) in part.lanes.iter_mut().enumerate() {
+                let peers = lost.iter().filter(|(_, lanes)| lanes >> number & 1 != 0);
+                peers.for_each(|&(peer, _)| lane.lose(peer));
+            }
+            self.review(shard, nat);
+        }
+        self.counters.shards_looked_at_total += (end - self.lost_next) as u64;
+        (self.lost, self.lost_next) = (lost, end);
+        if end == self.parts.len() {
+            self.lost.clear();
         }
     }
 

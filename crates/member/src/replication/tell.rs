@@ -13,8 +13,11 @@ const CHANGES_MAX: usize = 512;
 /// Time between two repetitions of a grant, and between two tries to announce.
 const REPEAT_US: u64 = 100_000;
 
-/// Shards that are looked at each millisecond for what is missing.
+/// Shards that are looked at each millisecond for what is missing. Those at rest cost a glance.
 const SHARDS_PER_SWEEP: usize = 64;
+
+/// Shards with messages under way that one turn looks at.
+const MESSAGES_PER_TURN: usize = 32;
 
 /// A message is of no slot.
 fn message<'a>(kind: Kind, number: weir_shard::ShardId, body: &'a [u8]) -> Record<'a> {
@@ -76,14 +79,17 @@ impl Replication {
 
     /// Grants and announcements that are due.
     pub(super) fn send_messages(&mut self, now_us: u64, nat: &Nat) {
-        let mut busy = std::mem::take(&mut self.busy);
-        busy.retain(|&shard| {
-            let Some(part) = self.state.part_mut(shard) else { return false };
+        for _ in 0..MESSAGES_PER_TURN.min(self.busy.len()) {
+            let Some(shard) = self.busy.pop_front() else { return };
+            self.state.counters.shards_looked_at_total += 1;
+            let Some(part) = self.state.part_mut(shard) else { continue };
             Self::send_grants(&mut self.endpoint, part, now_us, nat);
             Self::send_announcements(&mut self.endpoint, part, now_us);
-            part.has_messages()
-        });
-        self.busy = busy;
+            part.is_busy = part.has_messages();
+            if part.is_busy {
+                self.busy.push_back(shard);
+            }
+        }
     }
 
     /// A grant goes behind everything that was written of the lane, once the peer has the whole of it.
@@ -127,27 +133,34 @@ impl Replication {
         }
     }
 
-    /// Looks at some shards for copies that nobody has begun.
+    /// Looks at some shards for copies that nobody has begun, and counts those of some others.
     pub(super) fn sweep(&mut self, now_us: u64, nat: &Nat) {
         let places = self.state.places();
         for _ in 0..SHARDS_PER_SWEEP.min(places) {
             self.swept = (self.swept + 1) % places;
-            self.sweep_shard(ShardIndex(self.swept as u16), now_us, nat);
+            let shard = ShardIndex(self.swept as u16);
+            if self.state.part(shard).is_some_and(|part| !part.is_at_rest) {
+                self.state.counters.shards_looked_at_total += 1;
+                self.sweep_shard(shard, now_us, nat);
+            }
         }
+        self.count_some(nat);
     }
 
     fn sweep_shard(&mut self, shard: ShardIndex, now_us: u64, nat: &Nat) {
         let Some(part) = self.state.part_mut(shard) else { return };
         let want = message(Kind::Want, part.number, &[]);
-        let (mut has_lapsed, mut wanted) = (false, 0);
+        let (mut has_lapsed, mut wanted, mut is_at_rest) = (false, 0, true);
         for (lane, number) in part.lanes.iter_mut().zip(Lane::ALL) {
             has_lapsed |= lane.has_carry_ended(now_us);
             let is_full = nat.is_copy_full(shard, number.number());
+            is_at_rest &= lane.is_at_rest(is_full);
             if let Some(source) = lane.next_want(is_full, now_us) {
                 self.endpoint.tell(&[source], number, &want, now_us);
                 wanted += 1;
             }
         }
+        part.is_at_rest = is_at_rest;
         self.state.counters.copies_wanted_total += wanted;
         if has_lapsed {
             self.state.review(shard, nat);

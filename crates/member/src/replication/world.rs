@@ -19,6 +19,9 @@ use weir_shard::{Epoch, Term};
 
 use super::state::State;
 
+/// Shards that hear at once that a stream began anew.
+const LOST_AT_ONCE: usize = 16;
+
 pub(super) struct World<'a> {
     pub(super) nat: &'a mut Nat,
     pub(super) state: &'a mut State,
@@ -119,8 +122,9 @@ impl State {
 }
 
 impl Sink for World<'_> {
+    /// None while shards have not heard that a stream began anew.
     fn room(&self) -> usize {
-        usize::MAX
+        if self.state.is_losing() { 0 } else { usize::MAX }
     }
 
     fn apply(&mut self, origin: Origin, records: &[Record<'_>]) {
@@ -139,13 +143,8 @@ impl Sink for World<'_> {
     }
 
     fn stream_reset(&mut self, origin: Origin) {
-        for place in 0..self.state.places() {
-            let shard = ShardIndex(place as u16);
-            if let Some(part) = self.state.part_mut(shard) {
-                part.lanes[lane_index(origin.lane)].lose(origin.peer);
-                self.state.review(shard, self.nat);
-            }
-        }
+        self.state.begin_loss(origin.peer, lane_index(origin.lane));
+        self.state.lose_some(LOST_AT_ONCE, self.nat);
     }
 
     fn copy_started(&mut self, origin: Origin, shard: ShardId, _slots: u32, reign: Reign) {

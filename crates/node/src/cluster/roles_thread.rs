@@ -41,6 +41,8 @@ const CHANGES_MAX: usize = 256;
 const SHOW_INTERVAL: Duration = Duration::from_millis(200);
 /// Epochs are kept at most this often.
 const SAVE_INTERVAL: Duration = Duration::from_secs(1);
+/// A list of routes that the guard has not answered for so long is not waited for.
+const ROUTES_PATIENCE: Duration = Duration::from_secs(1);
 /// A list of routes that the kernel refused in part is set again after this.
 const ROUTES_RETRY: Duration = Duration::from_secs(1);
 
@@ -100,6 +102,8 @@ pub(super) struct Set {
     pub(super) routes: Vec<Route>,
     pub(super) is_set: bool,
     retry: Option<Instant>,
+    /// When the list was ordered, until the guard has answered: changes gather meanwhile.
+    ordered: Option<Instant>,
 }
 
 /// Runs until nobody can send any more.
@@ -302,7 +306,7 @@ impl RolesThread {
             GuardNews::Set { worker, number } => {
                 let set = &mut self.routes[usize::from(worker)];
                 if set.number == number {
-                    (set.is_set, set.retry) = (true, None);
+                    (set.is_set, set.retry, set.ordered) = (true, None, None);
                 }
                 self.tell(Input::RoutesOut { worker: usize::from(worker), number });
             }
@@ -310,7 +314,7 @@ impl RolesThread {
                 tracing::error!(event = "routes-refused", worker, "{why}");
                 let set = &mut self.routes[usize::from(worker)];
                 if set.number == number {
-                    set.retry = Some(Instant::now() + ROUTES_RETRY);
+                    (set.retry, set.ordered) = (Some(Instant::now() + ROUTES_RETRY), None);
                 }
             }
             GuardNews::Fenced { worker } => {
@@ -331,8 +335,8 @@ impl RolesThread {
 
     /// Its routes were withdrawn: they are set again, as the roles want them now.
     fn rejoined(&mut self, worker: usize, fence: Fence) {
-        self.routes[worker].fence = fence;
-        self.routes[worker].retry = Some(Instant::now());
+        let set = &mut self.routes[worker];
+        (set.fence, set.retry, set.ordered) = (fence, Some(Instant::now()), None);
     }
 
     fn take_news(&mut self, worker: usize, news: News, place: Option<ShardIndex>) {
@@ -435,13 +439,15 @@ impl RolesThread {
         }
     }
 
-    /// Lists that changed, and lists that are to be tried again.
+    /// Lists that changed, and lists that are to be tried again. One at a time for each worker: a list costs as much as
+    /// it is long, so what changes while the guard sets one goes with the next.
     fn set_routes(&mut self, now: Instant) {
         let workers = 0..self.routes.len();
         let is_due = |worker: usize| {
             let set = &self.routes[worker];
-            self.parts.roles.routes_number(worker) != set.number
-                || set.retry.is_some_and(|retry| now >= retry)
+            let is_awaited = set.ordered.is_some_and(|ordered| now < ordered + ROUTES_PATIENCE);
+            let is_new = self.parts.roles.routes_number(worker) != set.number;
+            !is_awaited && (is_new || set.retry.is_some_and(|retry| now >= retry))
         };
         let due: Vec<usize> = workers.filter(|&worker| is_due(worker)).collect();
         if due.is_empty() {
@@ -463,7 +469,8 @@ impl RolesThread {
             let routes = lists[worker].clone();
             let fence = self.routes[worker].fence;
             self.parts.guard.set(worker as WorkerIndex, number, fence, routes.clone());
-            self.routes[worker] = Set { number, fence, routes, is_set: false, retry: None };
+            let (is_set, retry, ordered) = (false, None, Some(now));
+            self.routes[worker] = Set { number, fence, routes, is_set, retry, ordered };
         }
     }
 

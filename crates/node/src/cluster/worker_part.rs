@@ -13,7 +13,6 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use weir_dpdk::{Mbuf, MbufPool};
 use weir_engine::{Engine, Output, Post};
 use weir_member::{News, Order, Replication};
-use weir_nat::Nat;
 use weir_replica::{PeerIndex, Transmit};
 use weir_steer::Heartbeat;
 use weir_wire::frame::Frame;
@@ -27,7 +26,7 @@ pub(crate) const PEERS_MAX: usize = 64;
 const SLOT: Duration = Duration::from_millis(10);
 /// Between two reports of how the copies stand.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// Orders obeyed in a turn.
+/// Orders obeyed in a turn; of those that take long one.
 const ORDERS_PER_TURN: usize = 16;
 /// News told in a turn.
 const NEWS_PER_TURN: usize = 64;
@@ -165,7 +164,7 @@ impl WorkerPart {
         let (nat, post) = engine.nat_and_post();
         let transmit = &mut Posting { post, pool, out };
         self.replication.poll(now_us, nat, transmit);
-        is_busy |= self.tell(engine.nat());
+        is_busy |= self.tell();
         if now.saturating_sub(self.slot_began) >= SLOT {
             self.slot_began = now;
             self.end_slot(now_us, engine);
@@ -180,11 +179,18 @@ impl WorkerPart {
 
     #[cold]
     fn obey(&mut self, now: Duration, engine: &mut Engine<Mbuf>) -> bool {
+        if !self.replication.takes_orders() {
+            return true;
+        }
         // Lowered before looking, so that an order sent meanwhile raises it again.
         self.is_ordered.swap(false, Ordering::AcqRel);
         for _ in 0..ORDERS_PER_TURN {
             let Ok(order) = self.orders.try_recv() else { return true };
+            let takes_long = order.takes_long();
             self.replication.obey(order, engine, now.as_micros() as u64);
+            if takes_long {
+                break;
+            }
         }
         self.is_ordered.store(true, Ordering::Release);
         true
@@ -192,27 +198,24 @@ impl WorkerPart {
 
     /// Whether there was news.
     #[inline]
-    fn tell(&mut self, nat: &Nat) -> bool {
+    fn tell(&mut self) -> bool {
         let Some(first) = self.replication.next_news() else { return false };
         let mut next = Some(first);
         for _ in 0..NEWS_PER_TURN {
             let Some(news) = next else { break };
-            self.tell_one(news, nat);
+            self.tell_one(news);
             next = self.replication.next_news();
         }
         if let Some(news) = next {
-            self.tell_one(news, nat);
+            self.tell_one(news);
         }
         true
     }
 
     #[cold]
-    fn tell_one(&mut self, news: News, nat: &Nat) {
+    fn tell_one(&mut self, news: News) {
         let place = match &news {
-            News::ShardAdded(shard) => {
-                let found = nat.shards().find(|(_, id)| id.0 == shard.0);
-                found.map(|(place, _)| place)
-            }
+            News::ShardAdded(shard) => self.replication.place(*shard),
             _ => None,
         };
         if let (News::ShardAdded(shard), Some(place)) = (&news, place) {
