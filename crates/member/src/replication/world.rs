@@ -20,7 +20,7 @@ use weir_shard::{Epoch, Term};
 use super::state::State;
 
 /// Shards that hear at once that a stream began anew.
-const LOST_AT_ONCE: usize = 16;
+const LOST_AT_ONCE: usize = 8;
 
 pub(super) struct World<'a> {
     pub(super) nat: &'a mut Nat,

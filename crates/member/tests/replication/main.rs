@@ -3,6 +3,7 @@
 mod copies;
 mod hostile;
 mod lanes;
+mod many;
 mod messages;
 mod network;
 mod plan;

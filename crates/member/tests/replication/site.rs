@@ -29,15 +29,19 @@ pub(crate) struct Site {
     pub(crate) misses: BTreeMap<ShardIndex, Misses>,
 }
 
+/// Shards of more than this many have one address and few homes each.
+const FEW: u16 = 8;
+
 /// The NAT of a worker that has room for so many shards.
 pub(crate) fn nat(seed: u64, shards: u16, flows_max: u32) -> Nat {
+    let (addresses, homes) = if shards > FEW { (1, 4) } else { (16, 256) };
     Nat::new(NatConfig {
         flows_max,
         subscribers: vec!["10.200.0.0/16".parse().unwrap()],
         room: ShardRoom {
             shards,
-            public_addresses: 16 * u32::from(shards),
-            subscribers: 256 * u32::from(shards),
+            public_addresses: addresses * u32::from(shards),
+            subscribers: homes * u32::from(shards),
         },
         port_block: 64,
         replicas: 4,
@@ -62,6 +66,17 @@ pub(crate) fn setup(number: u32) -> ShardSetup {
             public: vec![prefix.parse().unwrap()],
             subscribers_max: 256,
         },
+    }
+}
+
+/// One of many shards: a tunnel endpoint and an address.
+pub(crate) fn small_setup(number: u32) -> ShardSetup {
+    let id = weir_nat::ShardId(number);
+    let public = vec![Ipv4Addr::from(0xc612_0000 + number).into()];
+    let endpoint = Some(0x0a64_0000 + number);
+    ShardSetup {
+        engine: weir_engine::ShardConfig { id, endpoint, subscribers: vec![] },
+        nat: weir_nat::ShardConfig { id, public, subscribers_max: 4 },
     }
 }
 

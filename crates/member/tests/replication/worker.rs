@@ -61,6 +61,8 @@ pub(crate) struct Cluster {
     pub(crate) network: Network,
     pub(crate) now_us: u64,
     pub(crate) flows_max: u32,
+    /// Shards that each worker has room for.
+    pub(crate) shards_max: u16,
     lives: u128,
     /// Made by the workers in their turns.
     pub(crate) allocations: u64,
@@ -71,20 +73,26 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Workers that know each other and have the shard, and no duties yet.
     pub(crate) fn new(workers: usize, seed: u64, faults: Faults) -> Self {
-        let mut cluster = Self {
-            workers: (0..workers).map(|_| None).collect(),
-            network: Network::new(seed, faults),
-            now_us: 1_000_000_000,
-            flows_max: 60_000,
-            lives: 0,
-            allocations: 0,
-            given: BTreeMap::new(),
-        };
+        let mut cluster = Self::empty(workers, seed, faults);
         for worker in 0..workers {
             cluster.start(worker);
             cluster.order(worker, Order::AddShard(Box::new(setup(SHARD))));
         }
         cluster
+    }
+
+    /// No worker runs yet.
+    pub(crate) fn empty(workers: usize, seed: u64, faults: Faults) -> Self {
+        Self {
+            workers: (0..workers).map(|_| None).collect(),
+            network: Network::new(seed, faults),
+            now_us: 1_000_000_000,
+            flows_max: 60_000,
+            shards_max: 8,
+            lives: 0,
+            allocations: 0,
+            given: BTreeMap::new(),
+        }
     }
 
     /// A new life of a worker, with nothing.
@@ -95,8 +103,11 @@ impl Cluster {
         secret[..8].copy_from_slice(&self.network.random.next().to_be_bytes());
         let identity = Identity { worker: peer_id(number), boot, secret };
         let fingerprint = Fingerprint::default();
-        let replication = Replication::new(options(), identity, fingerprint, keys(), 8).unwrap();
-        let site = Site::new(nat(self.network.random.next(), 8, self.flows_max));
+        let shards = usize::from(self.shards_max);
+        let options = Options { copies_max: 32 * shards, ..options() };
+        let replication =
+            Replication::new(options, identity, fingerprint, keys(), shards).unwrap();
+        let site = Site::new(nat(self.network.random.next(), self.shards_max, self.flows_max));
         self.workers[number] = Some(Worker { number, boot, replication, site, news: vec![] });
         for other in (0..self.workers.len()).filter(|&other| other != number) {
             let (peer, address) = (peer_id(other), address(other));

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use weir_shard::{Epoch, ShardId};
 
 /// The epochs and their file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct KnownEpochs {
     path: PathBuf,
     kept: Kept,

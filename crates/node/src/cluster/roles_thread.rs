@@ -4,9 +4,11 @@
 //! silent, which sides are up. What follows goes out at once: orders, writes, lists of routes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weir_cluster::{ClaimEvent, Key, MirrorEvent, NodeRecord, Outcome, Revision};
@@ -90,6 +92,8 @@ pub(super) struct RolesThread {
     shown: Option<Instant>,
     saved: Option<Instant>,
     is_unsaved: bool,
+    /// The epochs are being written: a disk takes its time, and a failover must not wait for it.
+    saving: Option<JoinHandle<io::Result<()>>>,
 }
 
 /// The routes of a worker as they were set last.
@@ -129,6 +133,7 @@ pub(super) fn run(parts: Parts) {
         shown: None,
         saved: None,
         is_unsaved: false,
+        saving: None,
         parts,
     };
     thread.apply(thread.parts.desired.clone());
@@ -429,8 +434,12 @@ impl RolesThread {
             self.parts.epochs.set(shard, epoch);
             self.is_unsaved = true;
         }
-        if self.is_unsaved && self.saved.is_none_or(|saved| now - saved >= SAVE_INTERVAL) {
-            self.save();
+        if let Some(saving) = self.saving.take_if(|saving| saving.is_finished()) {
+            self.end_save(saving);
+        }
+        let is_due = self.saved.is_none_or(|saved| now - saved >= SAVE_INTERVAL);
+        if self.is_unsaved && is_due && self.saving.is_none() {
+            self.begin_save(now);
         }
         if self.shown.is_none_or(|shown| now - shown >= SHOW_INTERVAL) {
             self.shown = Some(now);
@@ -505,13 +514,33 @@ impl RolesThread {
         wanted::wanted(&workers, &shards, limits)
     }
 
+    fn begin_save(&mut self, now: Instant) {
+        self.saved = Some(now);
+        let epochs = self.parts.epochs.clone();
+        let thread = thread::Builder::new().name("weir-epochs".into());
+        match thread.spawn(move || epochs.save()) {
+            Ok(saving) => (self.saving, self.is_unsaved) = (Some(saving), false),
+            Err(error) => tracing::error!(event = "epochs-not-kept", "{error}"),
+        }
+    }
+
+    fn end_save(&mut self, saving: JoinHandle<io::Result<()>>) {
+        let why = match saving.join() {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the thread that writes them has failed".to_owned(),
+        };
+        self.is_unsaved = true;
+        tracing::error!(event = "epochs-not-kept", "{why}");
+    }
+
+    /// The last time.
     fn save(&mut self) {
-        self.saved = Some(Instant::now());
-        match self.parts.epochs.save() {
-            Ok(()) => self.is_unsaved = false,
-            Err(error) => {
-                tracing::error!(event = "epochs-not-kept", "{error}");
-            }
+        if let Some(saving) = self.saving.take() {
+            self.end_save(saving);
+        }
+        if let Err(error) = self.parts.epochs.save() {
+            tracing::error!(event = "epochs-not-kept", "{error}");
         }
     }
 }
