@@ -252,6 +252,10 @@ impl Allowance {
     /// Fills up; returns what there is.
     pub(crate) fn fill(&mut self, now_us: u64) -> i64 {
         let passed_us = now_us.saturating_sub(self.filled_us).min(1_000_000);
+        // Asked again and again in one poll: nothing is earned, and nothing to be divided.
+        if passed_us == 0 {
+            return self.bytes;
+        }
         let earned = u128::from(passed_us) * u128::from(self.bytes_per_sec) / 1_000_000;
         // Less than a byte: let the time add up.
         if earned > 0 {

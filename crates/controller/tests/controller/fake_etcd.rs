@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_cluster::{
-    Cause, Change, Error, Key, MirrorEvent, Outcome, Place, Revision, Swap,
-    TRANSACTION_KEYS_MAX, Versioned,
+    Cause, Change, Error, Key, MirrorEvent, Outcome, Place, Revision, Swap, TRANSACTION_KEYS_MAX,
+    Versioned,
 };
 
 #[derive(Default)]

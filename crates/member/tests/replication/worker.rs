@@ -105,8 +105,7 @@ impl Cluster {
         let fingerprint = Fingerprint::default();
         let shards = usize::from(self.shards_max);
         let options = Options { copies_max: 32 * shards, ..options() };
-        let replication =
-            Replication::new(options, identity, fingerprint, keys(), shards).unwrap();
+        let replication = Replication::new(options, identity, fingerprint, keys(), shards).unwrap();
         let site = Site::new(nat(self.network.random.next(), self.shards_max, self.flows_max));
         self.workers[number] = Some(Worker { number, boot, replication, site, news: vec![] });
         for other in (0..self.workers.len()).filter(|&other| other != number) {
