@@ -253,8 +253,10 @@ impl LanePart {
 
     /// Whether time alone changes nothing: no copy is missing, and none passes for followed for a while.
     pub(super) fn is_at_rest(&self, is_full: bool) -> bool {
-        let is_fed = self.source.is_none_or(|source| self.feed(source).is_some());
-        is_fed && !is_full && !self.is_forgetting && self.carried_until_us.is_none()
+        let is_there = self.source.is_none_or(|source| self.feed(source).is_some());
+        let is_fed = self.source.is_some_and(|source| self.is_fed_by(source));
+        let waits = self.carried_until_us.is_some() && !is_fed;
+        is_there && !is_full && !self.is_forgetting && !waits
     }
 
     /// The peer to ask for a copy now, if one is missing.

@@ -61,7 +61,7 @@ struct Sums {
 impl Replication {
     /// Replication as it stands; what is counted over all shards is of the last round over them. A round over 4,000
     /// takes half a second of polls. Takes memory: not for every turn.
-    pub fn status(&self, now_us: u64, nat: &Nat) -> ReplicationStatus {
+    pub fn status(&self, now_us: u64) -> ReplicationStatus {
         let (buffers_used, buffers_total) = self.endpoint.buffers_used();
         let peers = self.peers.0.iter();
         let Sums { outgoing, lanes_followed, lanes_awaited, lanes_full } = self.counted.last;

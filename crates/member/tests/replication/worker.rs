@@ -252,6 +252,6 @@ impl Cluster {
 
 impl Worker {
     pub(crate) fn status(&self) -> weir_member::replication::ReplicationStatus {
-        self.replication.status(0, &self.site.nat)
+        self.replication.status(0)
     }
 }

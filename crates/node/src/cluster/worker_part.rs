@@ -170,7 +170,7 @@ impl WorkerPart {
             self.end_slot(now_us, engine);
             if now.saturating_sub(self.reported) >= REPORT_INTERVAL {
                 self.reported = now;
-                let status = Box::new(self.replication.status(now_us, engine.nat()));
+                let status = Box::new(self.replication.status(now_us));
                 let _ = self.inbox.send(Inbox::Replication { worker: self.worker, status });
             }
         }
