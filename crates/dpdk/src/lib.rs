@@ -15,6 +15,7 @@
 //! `unsafe` is here for the calls into the C shim and for packet memory that DPDK owns, one operation per block.
 #![allow(unsafe_code)]
 
+mod capability;
 mod clock;
 mod core_pinning;
 mod device;

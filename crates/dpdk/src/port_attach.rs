@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use weir_dpdk_sys as sys;
 use weir_wire::ethernet::Mac;
 
+use crate::capability::lacks_sys_admin;
 use crate::device::{Device, Kind};
 use crate::driver_log;
 use crate::error::{Error, errno_text};
@@ -103,18 +104,24 @@ fn probe(device: &Device, config: &PortConfig, claim: Option<Claim>) -> Result<O
 fn probe_fix(device: &Device) -> String {
     match device.kind {
         Kind::Pci => {
-            let driver = std::fs::read_link(format!("/sys/bus/pci/devices/{}/driver", device.name)).ok();
+            let driver =
+                std::fs::read_link(format!("/sys/bus/pci/devices/{}/driver", device.name)).ok();
             match driver.as_deref().and_then(Path::file_name) {
-                Some(driver) if driver == "vfio-pci" => "check that no other process uses it and that the IOMMU is on".into(),
+                Some(driver) if driver == "vfio-pci" => {
+                    "check that no other process uses it and that the IOMMU is on".into()
+                }
                 Some(driver) => format!(
                     "its kernel driver is {}: bind it to user space with `dpdk-devbind.py -b vfio-pci {}`, unless DPDK drives it through the kernel (mlx5)",
                     driver.to_string_lossy(),
                     device.name
                 ),
-                None => format!("bind it to user space with `dpdk-devbind.py -b vfio-pci {}`", device.name),
+                None => format!(
+                    "bind it to user space with `dpdk-devbind.py -b vfio-pci {}`",
+                    device.name
+                ),
             }
         }
-        Kind::AfXdp => "run weir as root (or with CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF) and check the options".into(),
+        Kind::AfXdp => xdp_fix("check the options").into(),
         Kind::Memif | Kind::Virtual => "check the driver's name and its options".into(),
     }
 }
@@ -196,10 +203,20 @@ fn set_up_queues(device: &Device, id: u16, config: &PortConfig) -> Result<(), Er
 
 fn queue_fix(device: &Device) -> &'static str {
     match device.kind {
-        Kind::AfXdp => {
-            "check that weir runs as root, that nothing else uses this queue, and that the pool has more than 4,096 buffers per port"
-        }
+        Kind::AfXdp => xdp_fix(
+            "check that nothing else uses this queue, and that the pool has more than 4,096 buffers per port",
+        ),
         _ => "give the pool more buffers or the ring fewer descriptors",
+    }
+}
+
+/// libxdp looks programs up by number, which the kernel allows to CAP_SYS_ADMIN alone.
+fn xdp_fix(otherwise: &'static str) -> &'static str {
+    if lacks_sys_admin() {
+        "weir lacks CAP_SYS_ADMIN, which AF_XDP needs beside CAP_NET_ADMIN and CAP_NET_RAW: give it that \
+         (packaging/systemd/weir-af_xdp.conf) or run it as root"
+    } else {
+        otherwise
     }
 }
 
