@@ -53,6 +53,8 @@ pub(crate) struct Board {
     pub tx_dropped: [Gauge; 2],
     /// Frames a running capture had no room for.
     pub capture_dropped: Counter,
+    /// Packets thrown away when the worker went on after the guard had fenced it.
+    pub fence_discarded: Counter,
     pub flows: Gauge,
     pub flows_max: Gauge,
     pub flow_creates: Gauge,
@@ -91,6 +93,7 @@ impl Board {
             turn_max_ns: Gauge::default(),
             tx_dropped: Default::default(),
             capture_dropped: Counter::default(),
+            fence_discarded: Counter::default(),
             flows: Gauge::default(),
             flows_max: Gauge::default(),
             flow_creates: Gauge::default(),

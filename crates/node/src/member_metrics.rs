@@ -5,6 +5,7 @@ use std::fmt::Error;
 use weir_engine::{Direction, DropReason};
 
 use crate::api::MemberStatus;
+use crate::member_verdict::is_unprotected;
 use crate::metrics::{Family, Labels, NO_LABEL, Numbered};
 use crate::node::Node;
 
@@ -40,8 +41,7 @@ fn roles(
     });
     family.gauge("weir_shards", "Shards by the worker's role for them.", shards)?;
     let unprotected = numbers().map(|(label, worker)| {
-        let served = of(worker).filter(|shard| ["primary", "acting"].contains(&&*shard.role));
-        let count = served.filter(|shard| shard.others_synced == 0).count();
+        let count = of(worker).filter(|shard| is_unprotected(status, shard)).count();
         (Labels([("worker", label), NO_LABEL, NO_LABEL]), count as f64)
     });
     let help = "Shards served here that nobody else has a full copy of.";
@@ -150,6 +150,11 @@ fn routes(
     let trips = [(none(), status.watchdog_trips_total)];
     let help = "Workers that the guard took for dead.";
     family.counter("weir_watchdog_trips", help, trips)?;
+    let discarded = workers.iter().map(|(label, worker)| {
+        (Labels([("worker", label), NO_LABEL, NO_LABEL]), worker.board.fence_discarded.get())
+    });
+    let help = "Packets that a fenced worker threw away when it went on.";
+    family.counter("weir_fence_discarded", help, discarded)?;
     let restarts = [(none(), status.guard_restarts_total)];
     family.counter("weir_guard_restarts", "Guards that were started anew.", restarts)
 }
@@ -168,4 +173,58 @@ fn store(family: &mut Family<'_, '_>, status: &MemberStatus) -> Result<(), Error
     let rejected = [(none(), status.map_rejected_total)];
     let help = "Entries of the map that were older than what was seen.";
     family.counter("weir_map_rejected", help, rejected)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::api::RoleStatus;
+    use crate::cluster::MemberBoard;
+    use crate::sample_node::sample_node;
+
+    fn served_alone() -> RoleStatus {
+        RoleStatus {
+            shard: 7,
+            worker: 0,
+            role: "primary".into(),
+            term: 1,
+            epoch: 1,
+            members: Vec::new(),
+            others_synced: 0,
+            metric: Some(1),
+            since_ms: 0,
+            is_route_out: true,
+            is_misdirected: false,
+            is_set_back: false,
+            trouble: None,
+        }
+    }
+
+    fn has_line(status: MemberStatus, line: &str) -> bool {
+        let (node, _mailbox) = sample_node();
+        node.workers[0].board.fence_discarded.add(12);
+        let board = Arc::<MemberBoard>::default();
+        board.show(status, weir_controller::records::NodeAnswer::default());
+        node.member.set(board).unwrap();
+        crate::metrics::text(&node).lines().any(|found| found == line)
+    }
+
+    #[test]
+    fn where_no_copies_are_wanted_none_is_missed() {
+        let of = |replicas: u64| MemberStatus {
+            replicas,
+            shards: vec![served_alone()],
+            ..MemberStatus::default()
+        };
+        assert!(has_line(of(1), "weir_shards_unprotected{worker=\"0\"} 1.0"));
+        assert!(has_line(of(0), "weir_shards_unprotected{worker=\"0\"} 0.0"));
+    }
+
+    #[test]
+    fn what_a_fenced_worker_threw_away_is_counted() {
+        let line = "weir_fence_discarded_total{worker=\"0\"} 12";
+        assert!(has_line(MemberStatus::default(), line));
+    }
 }

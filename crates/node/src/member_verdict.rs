@@ -56,13 +56,16 @@ pub(crate) fn troubles(member: &MemberStatus) -> Vec<String> {
     by_words.into_iter().map(|(words, ids)| format!("{}: {words}", shards_named(&ids))).collect()
 }
 
+/// Served here, and nobody else has a synced copy. Where no copies are wanted, none is missed.
+pub(crate) fn is_unprotected(member: &MemberStatus, shard: &RoleStatus) -> bool {
+    let is_served = ["primary", "acting"].contains(&shard.role.as_str());
+    member.replicas > 0 && is_served && shard.others_synced == 0
+}
+
 fn risks(member: &MemberStatus) -> Vec<String> {
     let mut risks = Vec::new();
-    let bare = ids(member, |shard| {
-        ["primary", "acting"].contains(&shard.role.as_str()) && shard.others_synced == 0
-    });
-    // Where no copies are wanted, none is missed.
-    if !bare.is_empty() && member.replicas > 0 {
+    let bare = ids(member, |shard| is_unprotected(member, shard));
+    if !bare.is_empty() {
         risks.push(format!(
             "{}: served here, and nobody else has a synced copy",
             shards_named(&bare)

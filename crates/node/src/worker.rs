@@ -133,6 +133,7 @@ impl Worker {
                 frames.clear();
             }
         }
+        self.board.fence_discarded.add(discarded as u64);
         if let Some(part) = &mut self.part {
             part.rejoin(discarded);
         }

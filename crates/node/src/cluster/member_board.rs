@@ -26,7 +26,7 @@ impl MemberBoard {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner).answer)
     }
 
-    pub(super) fn show(&self, status: MemberStatus, answer: NodeAnswer) {
+    pub(crate) fn show(&self, status: MemberStatus, answer: NodeAnswer) {
         let shown = Shown { status: Arc::new(status), answer: Arc::new(answer) };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shown;
     }
