@@ -121,6 +121,7 @@ fn register(etcd: &Etcd) -> (Cluster, Session, NodeRecord) {
             boot_id,
             weight: 100,
             load_max: None,
+            shards_max: None,
             replication: None,
         }],
         admin: None,

@@ -52,6 +52,9 @@ pub struct WorkerRecord {
     /// What it can carry, in the unit of the shards' load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_max: Option<u64>,
+    /// Shards that it has room for, copies included. None: registered by a version that does not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shards_max: Option<u32>,
     /// Where copies of flows are sent to and from. None: it takes and sends none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication: Option<SocketAddrV4>,

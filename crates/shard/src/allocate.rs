@@ -12,8 +12,10 @@
 //! - A pure function without memory: what is under way is read from the entries, which also say who
 //!   yields to whom. Applied again and again it comes to rest, and then says nothing until its input
 //!   changes.
-//! - Members of a shard are on different nodes, always, and in different racks where there is
-//!   another rack; where not, a note says so.
+//! - Members of a shard are on different nodes, and in different racks where there is another rack;
+//!   where not, a note says so. Only a member that moves to another worker of its node is there twice
+//!   until the move ends, and then counts once.
+//! - No worker gets more shards than it has room for; where that leaves copies missing, a note says so.
 //! - A worker's share of primaries, of copies, and of what it would take over from each node is as
 //!   its weight. Who is there stays unless a move makes that better.
 //! - A node that is about to end keeps its copies, and its roles go to others at once.
@@ -33,6 +35,7 @@ mod input;
 mod layout;
 mod next;
 mod plan;
+mod room;
 mod tally;
 
 pub use input::{Acting, AllocateOptions, Liveness, NodeView, ShardView, WorkerView};

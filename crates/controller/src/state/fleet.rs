@@ -218,6 +218,7 @@ fn workers_of(lost: &[Incarnation]) -> Vec<WorkerView> {
             boot_id,
             weight: 1,
             load_max: None,
+            shards_max: None,
             is_cut_off: false,
         })
         .collect()

@@ -231,6 +231,7 @@ pub(crate) fn worker_views(records: &[WorkerRecord]) -> Option<Vec<WorkerView>> 
             boot_id,
             weight: record.weight,
             load_max: record.load_max,
+            shards_max: record.shards_max,
             is_cut_off: false,
         })
     });

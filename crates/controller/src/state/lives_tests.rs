@@ -25,6 +25,7 @@ fn record(boot_id: &str) -> NodeRecord {
             boot_id: format!("{:032x}", 7),
             weight: 100,
             load_max: None,
+            shards_max: None,
             replication: None,
         }],
         admin: None,

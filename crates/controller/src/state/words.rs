@@ -154,6 +154,10 @@ pub(super) fn note(note: &Note) -> String {
             "shard {shard}: its primary is gone and nobody has a full copy; start its node again, \
              or `weir fence` it if it has certainly ended"
         ),
+        Note::Full { shards } => format!(
+            "{shards} shards lack a copy, or are not served, since no worker has room for one more: \
+             raise `shards_max` and restart, or add a node"
+        ),
         Note::NoRoom { lost, worker, load, load_max } => format!(
             "if {lost} is lost, {worker} has to carry {load} of at most {load_max}: add a node"
         ),

@@ -160,6 +160,7 @@ impl World {
                     boot_id: boot_id.to_string(),
                     weight,
                     load_max: None,
+                    shards_max: None,
                     replication: None,
                 })
                 .collect(),

@@ -107,6 +107,7 @@ pub(crate) fn node_record(boot_id: BootId) -> NodeRecord {
         boot_id: boot_id.to_string(),
         weight: 100,
         load_max: None,
+        shards_max: None,
         replication: None,
     };
     NodeRecord {

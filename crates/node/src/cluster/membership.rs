@@ -106,6 +106,7 @@ impl Joining {
                 boot_id: boot_id.to_string(),
                 weight: worker.weight,
                 load_max: None,
+                shards_max: u32::try_from(self.desired.shard_room(worker)).ok(),
                 replication: Some(self.replication_of(worker)),
             })
             .collect()

@@ -18,6 +18,7 @@ pub(super) struct WorkerSlot {
     pub(super) liveness: Liveness,
     pub(super) weight: u32,
     pub(super) load_max: Option<u64>,
+    pub(super) shards_max: Option<u32>,
     pub(super) is_cut_off: bool,
     /// Shards belong on it: it is neither drained nor gone.
     is_open: bool,
@@ -73,6 +74,7 @@ impl Fleet {
                     liveness: node.liveness,
                     weight: worker.weight.max(1),
                     load_max: worker.load_max,
+                    shards_max: worker.shards_max,
                     is_cut_off: worker.is_cut_off,
                     is_open,
                     may_stay,

@@ -13,11 +13,19 @@ pub struct AllocateOptions {
     pub by_load: bool,
     /// Say which workers could not carry what the loss of a node would give them.
     pub room_for_loss: bool,
+    /// A copy may move to another worker of its node: for a while two members of the shard are there.
+    pub moves_within_nodes: bool,
 }
 
 impl Default for AllocateOptions {
     fn default() -> Self {
-        Self { replicas: 1, moves_max: 64, by_load: false, room_for_loss: true }
+        Self {
+            replicas: 1,
+            moves_max: 64,
+            by_load: false,
+            room_for_loss: true,
+            moves_within_nodes: true,
+        }
     }
 }
 
@@ -72,6 +80,8 @@ pub struct WorkerView {
     pub weight: u32,
     /// What it can carry, in the unit of [`ShardView::load`]. None: not known.
     pub load_max: Option<u64>,
+    /// Shards that it has room for, copies included. None: not known.
+    pub shards_max: Option<u32>,
     /// It runs, but one of its sides is down, or no other worker hears it: what it holds counts as no copy. It keeps
     /// its seats until its lanes are granted.
     pub is_cut_off: bool,

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::fleet::{Fleet, Slot, Standing};
 use super::input::{AllocateOptions, Liveness, ShardView};
+use super::room::Rooms;
 use super::tally::{Tally, gain_min};
 use crate::map::{MEMBERS_MAX, Member, MemberState, ShardEntry};
 
@@ -21,6 +22,8 @@ pub(super) struct Layout {
     pub(super) target: Vec<Slot>,
     /// As many members as wanted, all synced and where they may stay, every lane at rest.
     pub(super) is_whole: bool,
+    /// Members are missing, and there is a worker for them but for its room.
+    pub(super) lacks_room: bool,
 }
 
 /// The targets of all shards, in the order of `shards`.
@@ -35,6 +38,8 @@ pub(super) struct Layouts<'a> {
     /// An average worker's share of primaries.
     share: i64,
     by_load: bool,
+    moves_within_nodes: bool,
+    pub(super) rooms: Rooms,
 }
 
 impl<'a> Layouts<'a> {
@@ -45,7 +50,12 @@ impl<'a> Layouts<'a> {
     ) -> Self {
         let wanted = 1 + usize::from(options.replicas).min(MEMBERS_MAX - 1);
         let all = sizes(shards, options.by_load);
-        let all = all.into_iter().map(|size| Layout { size, target: Vec::new(), is_whole: false });
+        let all = all.into_iter().map(|size| Layout {
+            size,
+            target: Vec::new(),
+            is_whole: false,
+            lacks_room: false,
+        });
         let mut layouts = Self {
             fleet,
             shards,
@@ -54,6 +64,8 @@ impl<'a> Layouts<'a> {
             wanted: wanted.min(fleet.nodes_open()),
             share: 0,
             by_load: options.by_load,
+            moves_within_nodes: options.moves_within_nodes,
+            rooms: Rooms::new(fleet, shards),
         };
         let total: i64 = layouts.all.iter().map(|layout| layout.size).sum();
         let open = fleet.slots.iter().filter(|slot| slot.may_stay).count();
@@ -82,21 +94,29 @@ impl<'a> Layouts<'a> {
         }
     }
 
-    /// Members that may stay, in rank order.
+    /// Members that may stay, in rank order, one on each node: who yields to another worker of its node goes.
     fn stayers(&self, entry: &ShardEntry) -> Vec<Slot> {
         let members = entry.members().iter().zip(self.standings(entry));
         let stayers = members.filter_map(|(member, standing)| match standing {
-            Standing::Running(slot) if self.fleet.slots[slot].may_stay => {
-                (!member.is_leaving).then_some(slot)
+            Standing::Running(slot) if self.fleet.slots[slot].may_stay && !member.is_leaving => {
+                Some((slot, member.is_yielding))
             }
             _ => None,
         });
-        stayers.collect()
+        let stayers: Vec<(Slot, bool)> = stayers.collect();
+        let node = |slot: Slot| self.fleet.slots[slot].node;
+        let has_heir = |slot: Slot| {
+            stayers.iter().any(|&(other, yields)| !yields && node(other) == node(slot))
+        };
+        let kept = stayers.iter().filter(|&&(slot, yields)| !yields || !has_heir(slot));
+        kept.map(|&(slot, _)| slot).collect()
     }
 
     fn set_target(&mut self, index: usize, target: Vec<Slot>) {
         let size = self.all[index].size;
         let former = std::mem::replace(&mut self.all[index].target, target);
+        let entry = self.shards[index].entry.as_ref();
+        self.rooms.claim(self.fleet, entry, &former, &self.all[index].target);
         self.tally.add(self.fleet, &former, -size);
         self.tally.add(self.fleet, &self.all[index].target, size);
     }
@@ -182,29 +202,52 @@ impl<'a> Layouts<'a> {
         for index in order {
             while self.all[index].target.len() < self.wanted {
                 let target = &self.all[index].target;
-                let new = self.candidates(index, target);
+                let new = self.candidates(index, target).into_iter();
                 let targets = new.map(|slot| [target.as_slice(), &[slot]].concat());
                 let size = self.all[index].size;
                 // What it has already is part of the sums, the same for every candidate.
                 let best = targets.min_by_key(|target| self.tally.cost(self.fleet, target, size));
-                let Some(best) = best else { break };
+                let Some(best) = best else {
+                    let target = &self.all[index].target;
+                    self.all[index].lacks_room = self.free_slots(index, target).next().is_some();
+                    break;
+                };
                 self.set_target(index, best);
             }
         }
     }
 
-    /// Slots of nodes that are not those of the target or of any member.
-    fn candidates(&self, index: usize, target: &[Slot]) -> impl Iterator<Item = Slot> + use<'a> {
+    /// Slots that a copy may go to.
+    fn candidates(&self, index: usize, target: &[Slot]) -> Vec<Slot> {
+        self.free_slots(index, target).filter(|&slot| self.rooms.has_room(slot)).collect()
+    }
+
+    /// Slots of nodes that are not those of the target or of any member, but for one that is to leave its worker.
+    fn free_slots(&self, index: usize, target: &[Slot]) -> impl Iterator<Item = Slot> + use<'a> {
         let fleet = self.fleet;
         let mut used: Vec<usize> = target.iter().map(|&slot| fleet.slots[slot].node).collect();
-        if let Some(entry) = &self.shards[index].entry {
-            let workers = entry.members().iter().map(|member| &member.incarnation.worker);
-            let slots = workers.filter_map(|worker| fleet.slot_of(worker));
-            used.extend(slots.map(|slot| fleet.slots[slot].node));
+        for member in self.shards[index].entry.iter().flat_map(|entry| entry.members()) {
+            let is_to_leave = match fleet.standing(&member.incarnation) {
+                Standing::Running(slot) => !fleet.slots[slot].may_stay && !member.is_leaving,
+                _ => false,
+            };
+            let slot = fleet.slot_of(&member.incarnation.worker);
+            let slot = slot.filter(|_| !is_to_leave || !self.moves_within_nodes);
+            used.extend(slot.map(|slot| fleet.slots[slot].node));
         }
         (0..fleet.slots.len()).filter(move |&slot| {
             fleet.slots[slot].takes_more && !used.contains(&fleet.slots[slot].node)
         })
+    }
+
+    /// Other workers on the node of a slot that a copy of this may go to.
+    fn neighbours(&self, slot: Slot) -> Vec<Slot> {
+        let is_neighbour = |&other: &Slot| {
+            let it = &self.fleet.slots[other];
+            other != slot && it.node == self.fleet.slots[slot].node && it.takes_more
+        };
+        let slots = (0..self.fleet.slots.len()).filter(is_neighbour);
+        slots.filter(|&other| self.moves_within_nodes && self.rooms.has_room(other)).collect()
     }
 
     /// Moves whole shards as long as that makes the map better, `moves_max` of them at most, those
@@ -267,14 +310,14 @@ impl<'a> Layouts<'a> {
             // A full shard has no seat to copy to.
             Balance::Copies if now.len() == MEMBERS_MAX => {}
             Balance::Copies => {
-                let new: Vec<Slot> = self.candidates(index, &now).collect();
+                let new = self.candidates(index, &now);
                 for rank in 0..now.len() {
                     // A new primary comes first, a new replica last.
                     let place = if rank == 0 { 0 } else { now.len() - 1 };
                     other.clone_from(&now);
                     other.remove(rank);
                     other.insert(place, now[rank]);
-                    for &slot in &new {
+                    for &slot in new.iter().chain(&self.neighbours(now[rank])) {
                         other[place] = slot;
                         consider(&other);
                     }

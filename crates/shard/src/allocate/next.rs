@@ -2,6 +2,7 @@
 
 use super::fleet::{Fleet, Slot, Standing};
 use super::input::{Liveness, ShardView};
+use super::room::Rooms;
 use crate::identity::Incarnation;
 use crate::map::{MEMBERS_MAX, Member, MemberState, ShardEntry, Transition};
 
@@ -15,21 +16,33 @@ pub(super) struct Urgent<'a> {
     pub(super) wanted: usize,
     /// So many nodes look gone that none is believed to be.
     pub(super) is_halted: bool,
+    pub(super) rooms: &'a Rooms,
 }
 
 impl Urgent<'_> {
     /// An incarnation has ended: its lanes are free. Where nobody can take a primary's seat yet, the
     /// end of another member comes first: its worker may be the one that can.
     pub(super) fn fence(&self) -> Option<Transition> {
-        let members = self.entry.members().iter();
-        let mut ended = members.filter(|member| self.standing(member) == Standing::Ended);
+        let ended = |member: &&Member| self.standing(member) == Standing::Ended;
+        // Of two members on a node only one can begin anew there.
+        let mut replicas = self.entry.members()[1..].iter().filter(ended);
+        if let Some(second) = replicas.find(|member| self.has_neighbour(member)) {
+            return Some(Transition::Fence(second.incarnation.clone()));
+        }
+        let mut ended = self.entry.members().iter().filter(ended);
         ended.find_map(|member| self.fence_of(&member.incarnation))
+    }
+
+    fn has_neighbour(&self, member: &Member) -> bool {
+        let node = &member.incarnation.worker.node;
+        let others = self.entry.members().iter().filter(|other| other.seat != member.seat);
+        others.into_iter().any(|other| other.incarnation.worker.node == *node)
     }
 
     fn fence_of(&self, ended: &Incarnation) -> Option<Transition> {
         let members = self.entry.members();
         let ended = ended.clone();
-        let slot = self.fleet.slot_of(&ended.worker);
+        let slot = self.fleet.slot_of(&ended.worker).filter(|&slot| self.rooms.has_room(slot));
         let again = slot.map(|slot| &self.fleet.slots[slot]).filter(|slot| slot.takes_more);
         let stays = members.iter().filter(|member| self.may_stay(member)).count();
         let runs = |member: &Member| matches!(self.standing(member), Standing::Running(_));
@@ -189,7 +202,11 @@ pub(super) fn towards(
             _ if members.len() == MEMBERS_MAX => None,
             _ => {
                 let by = who(new).clone();
-                let former = members.iter().find(|it| is_surplus(it) && !it.is_yielding);
+                let is_neighbour =
+                    |it: &&Member| it.incarnation.worker.node == by.worker.node && !it.is_leaving;
+                let neighbour = members.iter().find(is_neighbour);
+                let former = neighbour
+                    .or_else(|| members.iter().find(|it| is_surplus(it) && !it.is_yielding));
                 let add = match former.map(|former| former.incarnation.clone()) {
                     Some(member) => Transition::Replace { member, by },
                     None => Transition::AddReplica(by),

@@ -1,6 +1,6 @@
 //! The plan: the next transitions, and what an operator should know.
 
-use super::fleet::{Fleet, Standing};
+use super::fleet::{Fleet, Slot, Standing};
 use super::input::{AllocateOptions, NodeView, ShardView};
 use super::layout::{Balance, Layouts};
 use super::next::{Price, Urgent, towards};
@@ -34,6 +34,8 @@ pub enum Note {
     SameRack(ShardId),
     /// The primary is gone, and nobody has a full copy: it waits for a fence.
     Stuck(ShardId),
+    /// So many shards lack a member, and no worker that could be one has room for a shard more.
+    Full { shards: usize },
     /// If the node is lost, the worker has to carry more than it can.
     NoRoom { lost: NodeId, worker: WorkerId, load: u64, load_max: u64 },
 }
@@ -70,12 +72,18 @@ pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOpti
             }
             Some(entry) => {
                 let wanted = layouts.wanted;
-                let urgent = Urgent { fleet: &fleet, shard, entry, target, wanted, is_halted };
+                let rooms = &layouts.rooms;
+                let urgent =
+                    Urgent { fleet: &fleet, shard, entry, target, wanted, is_halted, rooms };
                 let transition =
                     urgent.fence().or_else(|| urgent.hand_over()).or_else(|| urgent.follow());
                 if transition.is_none() && urgent.is_primary_silent() {
                     plan.notes.push(Note::Stuck(shard.id));
                     is_done[index] = true;
+                }
+                let again = transition.as_ref().and_then(|it| begun_anew(&fleet, it));
+                if let Some(slot) = again.filter(|slot| !target.contains(slot)) {
+                    layouts.rooms.take(slot);
                 }
                 transition.map(|transition| apply(entry, transition))
             }
@@ -102,6 +110,15 @@ pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOpti
 
 fn apply(entry: &ShardEntry, transition: Transition) -> Change {
     Change::Apply { at: entry.epoch(), transition }
+}
+
+/// The worker that takes the place of an ended one.
+fn begun_anew(fleet: &Fleet, transition: &Transition) -> Option<Slot> {
+    match transition {
+        Transition::Restart { ended, .. } => fleet.slot_of(&ended.worker),
+        Transition::Reseat { to, .. } => fleet.slot_of(&to.worker),
+        _ => None,
+    }
 }
 
 /// Members that copy now. Those of lost workers do not count: they would never end.
@@ -156,6 +173,10 @@ fn note(
     let wanted = 1 + usize::from(options.replicas);
     if layouts.wanted < wanted {
         plan.notes.push(Note::TooFewNodes { wanted, nodes: fleet.nodes_open() });
+    }
+    let full = layouts.all.iter().filter(|layout| layout.lacks_room).count();
+    if full > 0 {
+        plan.notes.push(Note::Full { shards: full });
     }
     let in_one_rack = shards.iter().zip(&layouts.all);
     let in_one_rack = in_one_rack.filter(|(_, layout)| shares_rack(fleet, &layout.target));

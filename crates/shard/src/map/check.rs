@@ -12,7 +12,7 @@ use crate::lane::{LANES, Seat};
 pub enum Violation {
     #[error("a shard has 1 to {MEMBERS_MAX} members, this one {0}")]
     Members(usize),
-    #[error("two members are on node {0}: its loss would take both")]
+    #[error("two members are on node {0}, and neither yields: its loss would take both")]
     NodeTwice(NodeId),
     #[error("seat {0} does not exist: seats are 0 to 7")]
     NoSuchSeat(Seat),
@@ -54,13 +54,16 @@ impl ShardEntry {
             if member.seat.lane() >= LANES {
                 return Err(Violation::NoSuchSeat(member.seat));
             }
-            let node = &member.incarnation.worker.node;
+            let worker = &member.incarnation.worker;
             for other in &self.members[..rank] {
                 if other.seat == member.seat {
                     return Err(Violation::SeatTwice(member.seat));
                 }
-                if other.incarnation.worker.node == *node {
-                    return Err(Violation::NodeTwice(node.clone()));
+                // A move within a node: the one leaves as soon as the other is synced.
+                let is_move = (member.is_yielding || other.is_yielding)
+                    && other.incarnation.worker != *worker;
+                if other.incarnation.worker.node == worker.node && !is_move {
+                    return Err(Violation::NodeTwice(worker.node.clone()));
                 }
             }
         }

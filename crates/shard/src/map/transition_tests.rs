@@ -213,6 +213,27 @@ fn who_leaves_gives_its_lane_back_first() {
 }
 
 #[test]
+fn a_member_moves_to_another_worker_of_its_node() {
+    let mut neighbour = boot(1, 11);
+    neighbour.worker.index = 1;
+    let twice = Refused::Breaks(Violation::NodeTwice(a().worker.node));
+    assert_eq!(refused(&pair(), Transition::AddReplica(neighbour.clone())), twice);
+    let replace = |member| Transition::Replace { member, by: neighbour.clone() };
+    assert_eq!(refused(&pair(), replace(b())), twice, "A stays there");
+    let entry = apply(&pair(), replace(a()));
+    assert_eq!(ShardEntry::from_json(entry.to_json().as_bytes()).expect("read"), entry);
+    let entry = settled(apply(&entry, Transition::Synced(neighbour.clone())));
+    let entry = settled(apply(&entry, Transition::Promote(neighbour.clone())));
+    let entry = settled(apply(&entry, Transition::Retire(a())));
+    let entry = apply(&entry, Transition::Remove(a()));
+    let left: Vec<_> = entry.members().iter().map(|member| &member.incarnation).collect();
+    assert_eq!(left, [&neighbour, &b()]);
+    let again = Incarnation { boot_id: BootId(12), ..neighbour.clone() };
+    let replace = Transition::Replace { member: neighbour, by: again };
+    assert_eq!(refused(&entry, replace), twice, "that is the same worker");
+}
+
+#[test]
 fn an_ended_lease_leaves_the_reserve_lane() {
     let entry = apply(&three(), Transition::EndLease(a()));
     let order: Vec<_> = entry.members().iter().map(|member| &member.incarnation).collect();
@@ -330,12 +351,14 @@ struct Step {
     #[generator(1..7_u8)]
     node: u8,
     is_second_boot: bool,
+    is_second_worker: bool,
     lanes: u8,
 }
 
 impl Step {
     fn transition(self, entry: &ShardEntry) -> Transition {
-        let who = boot(self.node, u128::from(self.is_second_boot));
+        let mut who = boot(self.node, u128::from(self.is_second_boot));
+        who.worker.index = u16::from(self.is_second_worker);
         match self.kind {
             0 => Transition::AddReplica(who),
             1 => Transition::Replace { member: entry.primary().incarnation.clone(), by: who },

@@ -1,7 +1,7 @@
 //! A fleet of nodes and its map: plans are applied as a store would, and workers copy, take grants
 //! and report as workers would. Every step is checked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_shard::allocate::*;
 use weir_shard::*;
@@ -40,6 +40,7 @@ impl World {
             boot_id: BootId(0),
             weight,
             load_max: None,
+            shards_max: None,
             is_cut_off: false,
         });
         self.nodes.push(NodeView {
@@ -77,11 +78,20 @@ impl World {
         })
     }
 
-    /// Members that run and have a full copy.
+    /// Nodes on which a member runs and has a full copy.
     pub(crate) fn synced(&self, entry: &ShardEntry) -> usize {
-        let members = entry.members().iter();
+        self.synced_nodes(entry.members().iter())
+    }
+
+    fn synced_without(&self, entry: &ShardEntry, who: &Incarnation) -> usize {
+        self.synced_nodes(entry.members().iter().filter(|member| member.incarnation != *who))
+    }
+
+    fn synced_nodes<'a>(&self, members: impl Iterator<Item = &'a Member>) -> usize {
         let synced = members.filter(|member| member.state == MemberState::Synced);
-        synced.filter(|member| self.runs(&member.incarnation)).count()
+        let synced = synced.filter(|member| self.runs(&member.incarnation));
+        let nodes: BTreeSet<&NodeId> = synced.map(|it| &it.incarnation.worker.node).collect();
+        nodes.len()
     }
 
     fn copies_under_way(&self) -> usize {
@@ -122,15 +132,29 @@ impl World {
             "{copies_before} copies and {adds} more"
         );
         self.adds += adds;
+        self.check_rooms();
+    }
+
+    /// No worker is given more shards than it has room for.
+    fn check_rooms(&self) {
+        for worker in self.nodes.iter().flat_map(|node| &node.workers) {
+            let Some(shards_max) = worker.shards_max else { continue };
+            let entries = self.shards.iter().filter_map(|shard| shard.entry.as_ref());
+            let is_it = |member: &&Member| member.incarnation.boot_id == worker.boot_id;
+            let held = entries.flat_map(|entry| entry.members()).filter(is_it).count();
+            assert!(held <= shards_max as usize, "{held} shards, room for {shards_max}");
+        }
     }
 
     fn check_step(&self, entry: &ShardEntry, transition: &Transition) {
         let wanted = usize::from(self.options.replicas) + 1;
         match transition {
             Transition::Retire(who) => {
-                let rest = self.synced(entry) - usize::from(self.is_synced(entry, who));
-                let open =
-                    self.nodes.iter().filter(|node| node.liveness.runs() && !node.is_drained);
+                let rest = self.synced_without(entry, who);
+                let open = self.nodes.iter().filter(|node| {
+                    let has_share = node.workers.iter().any(|worker| worker.weight > 0);
+                    node.liveness.runs() && !node.is_drained && has_share
+                });
                 let is_full = entry.members().len() == 5;
                 assert!(rest >= wanted.min(open.count()) || is_full, "{entry:?} retires {who}");
             }

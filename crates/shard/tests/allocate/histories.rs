@@ -21,6 +21,8 @@ enum Step {
     Fence(u8),
     Drain(u8),
     Undrain(u8),
+    /// The share of a node's first worker: none, or as before.
+    Weight(u8, bool),
     AddNode(bool),
     CutOff(u8, bool),
     Act(u8),
@@ -42,6 +44,9 @@ struct History {
     moves_max: u8,
     by_load: bool,
     has_racks: bool,
+    /// Of each worker. None: it takes any number.
+    #[generator(bolero::generator::produce::<Option<u8>>())]
+    room: Option<u8>,
     steps: Vec<Step>,
 }
 
@@ -54,7 +59,10 @@ fn play(history: &History) {
     let mut world = World::new(u32::from(history.shards), options);
     let add = |world: &mut World, is_big: bool| {
         let rack = history.has_racks.then_some(["r1", "r2", "r3"][world.nodes.len() % 3]);
-        world.add_node(if is_big { &[100, 200] } else { &[100] }, rack);
+        let node = world.add_node(if is_big { &[100, 200] } else { &[100] }, rack);
+        for worker in &mut world.nodes[node].workers {
+            worker.shards_max = history.room.map(|room| u32::from(room % 64));
+        }
     };
     (0..history.nodes).for_each(|node| add(&mut world, node % 2 == 0));
     for &step in &history.steps {
@@ -73,10 +81,14 @@ fn play(history: &History) {
             _ => world.restart(node),
         }
         world.nodes[node].is_drained &= node >= 2;
+        world.nodes[node].workers[0].weight = 100;
         cut_off(&mut world, node, false);
     }
     world.settle();
-    check_end(&world);
+    let is_full = world.plan().notes.iter().any(|note| matches!(note, Note::Full { .. }));
+    if !is_full {
+        check_end(&world);
+    }
 }
 
 fn happen(world: &mut World, step: Step) {
@@ -96,6 +108,9 @@ fn happen(world: &mut World, step: Step) {
         Step::Restart(any) => world.restart(node(any)),
         Step::Drain(any) => world.nodes[node(any)].is_drained = true,
         Step::Undrain(any) => world.nodes[node(any)].is_drained = false,
+        Step::Weight(any, has_share) => {
+            world.nodes[node(any)].workers[0].weight = if has_share { 100 } else { 0 };
+        }
         Step::CutOff(any, is_cut_off) => {
             cut_off(world, node(any), is_cut_off);
         }
@@ -123,7 +138,6 @@ fn set(world: &mut World, node: usize, liveness: Liveness) {
     }
 }
 
-/// With all its workers: where each shard is on every node, none moves between the workers of one.
 fn cut_off(world: &mut World, node: usize, is_cut_off: bool) {
     for worker in &mut world.nodes[node].workers {
         worker.is_cut_off = is_cut_off;

@@ -390,6 +390,98 @@ fn too_little_room_for_a_loss_is_said() {
     assert_eq!(world.plan().notes, []);
 }
 
+/// Two nodes: a copy has nowhere to go but to another worker of its node.
+#[test]
+fn two_nodes_balance_among_their_own_workers() {
+    for load in [|_: u32| 1, |id: u32| u64::from(id % 4 + 1)] {
+        let options = AllocateOptions { by_load: load(2) > 1, ..AllocateOptions::default() };
+        let mut world = World::new(240, options);
+        world.shards.iter_mut().for_each(|shard| shard.load = load(shard.id.0));
+        for _ in 0..2 {
+            world.add_node(&[100, 100, 100, 0], None);
+        }
+        world.settle();
+        world.adds = 0;
+        // The fourth worker of each is there now, and it is a big one.
+        for node in &mut world.nodes {
+            node.workers[3].weight = 300;
+        }
+        world.settle();
+        check_whole(&world, 2);
+        let loads = world.loads();
+        let all: u64 = loads.values().sum();
+        for (worker, (_, copies)) in world.shares() {
+            let part = if worker.index == 3 { 4 } else { 12 };
+            let off = loads[&worker].abs_diff(all / part);
+            assert!(off <= all / 48, "{worker}: {off} off its part of {loads:?}");
+            let fair = 480 / part as usize;
+            assert!(world.options.by_load || copies.abs_diff(fair) <= 2, "{worker}: {copies}");
+        }
+        // Each of the two big workers gets 120 copies.
+        assert!(world.adds <= 240 + 24, "{} copies", world.adds);
+    }
+}
+
+#[test]
+fn a_worker_that_is_to_be_emptied_gives_to_its_neighbours() {
+    let mut world = world(2, 2, 40);
+    world.nodes[1].workers[0].weight = 0;
+    world.settle();
+    check_whole(&world, 2);
+    assert_eq!((copies_on(&world, 1, 0), copies_on(&world, 1, 1)), (0, 40));
+    // While not every node knows moves within a node, nothing of the kind begins.
+    let mut world = self::world(2, 2, 40);
+    world.options.moves_within_nodes = false;
+    world.nodes[1].workers[0].weight = 0;
+    world.settle();
+    assert!(copies_on(&world, 1, 0) > 0);
+}
+
+#[test]
+fn both_ends_of_a_move_within_a_node_may_be_lost() {
+    let mut world = world(3, 2, 30);
+    world.nodes[1].workers[0].weight = 0;
+    world.nodes[0].is_drained = true;
+    // Copies have begun on the neighbours, and some are synced.
+    for _ in 0..2 {
+        world.apply(&world.plan());
+    }
+    world.work();
+    world.restart(1);
+    world.settle();
+    check_whole(&world, 2);
+    assert_eq!(copies_on(&world, 1, 0), 0);
+}
+
+#[test]
+fn no_worker_gets_more_than_it_has_room_for() {
+    let mut world = World::new(40, AllocateOptions::default());
+    for room in [10, 25, 30] {
+        let node = world.add_node(&[100], None);
+        world.nodes[node].workers[0].shards_max = Some(room);
+    }
+    world.settle();
+    let full = |world: &World| {
+        let notes = world.plan().notes;
+        notes.iter().find_map(|note| match note {
+            Note::Full { shards } => Some(*shards),
+            _ => None,
+        })
+    };
+    let copies: usize = world.shares().values().map(|share| share.1).sum();
+    assert!(copies <= 65, "{copies}");
+    assert_eq!(full(&world), Some(80 - copies));
+    // Its shards come back to it, and no others.
+    world.restart(1);
+    world.settle();
+    assert!(full(&world).is_some());
+    let node = world.add_node(&[100], None);
+    world.nodes[node].workers[0].shards_max = Some(40);
+    world.settle();
+    check_whole(&world, 2);
+    assert_eq!(full(&world), None);
+}
+
 #[test]
 #[ignore = "prints how long a plan takes: cargo test --release -- --ignored --nocapture"]
 fn how_long_a_plan_takes() {

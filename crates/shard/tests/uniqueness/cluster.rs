@@ -253,6 +253,7 @@ impl Cluster {
             boot_id,
             weight: 1,
             load_max: None,
+            shards_max: None,
             is_cut_off: false,
         });
         let workers = worker.into_iter().collect();

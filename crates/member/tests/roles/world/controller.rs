@@ -61,6 +61,7 @@ impl World {
             boot_id: worker.boot_id,
             weight: 1,
             load_max: None,
+            shards_max: None,
             is_cut_off,
         });
         Some(NodeView {

@@ -1,0 +1,49 @@
+//! What each worker has room for beside what it holds: a new copy is planned only where there is some.
+
+use super::fleet::{Fleet, Slot};
+use super::input::ShardView;
+use crate::map::ShardEntry;
+
+/// By slot: shards that the worker could still take. Who has not said what it has room for takes any number.
+#[derive(Debug)]
+pub(super) struct Rooms(Vec<i64>);
+
+impl Rooms {
+    /// A member takes its worker's room until it is one no more, also while it leaves.
+    pub(super) fn new(fleet: &Fleet, shards: &[ShardView]) -> Self {
+        let room = |shards_max: Option<u32>| shards_max.map_or(i64::from(u32::MAX), i64::from);
+        let mut rooms = Self(fleet.slots.iter().map(|slot| room(slot.shards_max)).collect());
+        let entries = shards.iter().filter_map(|shard| shard.entry.as_ref());
+        for member in entries.flat_map(|entry| entry.members()) {
+            let slot = fleet.slot_of(&member.incarnation.worker);
+            if let Some(slot) = slot.filter(|&it| fleet.slots[it].incarnation == member.incarnation)
+            {
+                rooms.take(slot);
+            }
+        }
+        rooms
+    }
+
+    pub(super) fn has_room(&self, slot: Slot) -> bool {
+        self.0[slot] > 0
+    }
+
+    pub(super) fn take(&mut self, slot: Slot) {
+        self.0[slot] -= 1;
+    }
+
+    /// A shard is to lie on `after` instead of `before`: what is no member of it yet needs room.
+    pub(super) fn claim(
+        &mut self,
+        fleet: &Fleet,
+        entry: Option<&ShardEntry>,
+        before: &[Slot],
+        after: &[Slot],
+    ) {
+        let is_new = |slot: &&Slot| {
+            entry.is_none_or(|entry| entry.member(&fleet.slots[**slot].incarnation).is_none())
+        };
+        before.iter().filter(is_new).for_each(|&slot| self.0[slot] += 1);
+        after.iter().filter(is_new).for_each(|&slot| self.0[slot] -= 1);
+    }
+}
