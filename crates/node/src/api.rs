@@ -249,7 +249,7 @@ pub struct RoleStatus {
     pub epoch: u64,
     /// In rank order, each with its state: `n1/0 primary`, `n2/0 synced`.
     pub members: Vec<String>,
-    /// Other members with a full copy.
+    /// Members with a full copy on other nodes.
     pub others_synced: usize,
     /// Of its routes; none: withdrawn.
     pub metric: Option<u32>,

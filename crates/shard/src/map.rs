@@ -21,7 +21,10 @@
 //! 4. *The lease rule*, optional: who has not been confirmed by the store for T stops writing outside
 //!    its reserve lane; after 2T its other lanes move as if it were fenced. Its reserve lane is told
 //!    by its **seat**, which never changes while it is a member, so the rule holds for whoever lags.
-//! 5. A new incarnation of a worker has no seat until an entry names its boot id, and a member
+//! 5. *The store is set back*: entries that were obeyed are gone. Who has seen them obeys nothing until
+//!    the newest of them, as far as anybody holds it, stands there again ([`rebase`] says why that is
+//!    enough), under an epoch above all that was seen.
+//! 6. A new incarnation of a worker has no seat until an entry names its boot id, and a member
 //!    leaves the entry only when it is neither owner nor `from` of any lane.
 //!
 //! # Why a writer knows all that others translate
@@ -48,11 +51,13 @@
 mod check;
 mod entry;
 mod json;
+mod rebase;
 mod transition;
 
 pub use check::Violation;
 pub use entry::{Lane, MEMBERS_MAX, Member, MemberState, Move, ShardEntry};
 pub use json::EntryError;
+pub use rebase::{Doubt, NoBase, Rebased, Stand, Witness, needs_rebase, rebase};
 pub use transition::{Refused, Transition};
 
 #[cfg(test)]

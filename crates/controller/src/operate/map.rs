@@ -1,5 +1,7 @@
 //! The map of shards as an operator reads it: who serves each shard, who has copies, how it is.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use weir_shard::{Incarnation, MemberState, ShardEntry, ShardId};
 
@@ -155,7 +157,8 @@ fn life(view: &View, who: &Incarnation) -> String {
 fn state_of(entry: &ShardEntry, members: &[MemberLine], copies: usize) -> ShardState {
     let is_there = |member: &&MemberLine| member.is_alive() || member.life == "stopping";
     let synced = members.iter().filter(|it| it.state == MemberState::Synced).filter(is_there);
-    let synced = synced.count();
+    let nodes = synced.map(|it| it.worker.split_once('/').map_or("", |(node, _)| node));
+    let synced = nodes.collect::<BTreeSet<&str>>().len();
     let is_copying =
         members.iter().filter(is_there).any(|member| member.state == MemberState::Syncing);
     if !members.first().is_some_and(|primary| is_there(&primary)) {

@@ -71,6 +71,7 @@ impl Controller {
             moves_max: self.options.copies_max,
             by_load: self.options.by_load,
             room_for_loss: true,
+            moves_within_nodes: fleet.knows_rooms(),
         };
         let plan = allocate(&fleet.nodes, &shards, &options);
         let is_asked = control.as_ref().is_some_and(|control| control.rebalance.is_some());

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_shard::allocate::{Liveness, NodeView, WorkerView};
-use weir_shard::{BootId, Incarnation, MemberState, NodeId, ShardEntry};
+use weir_shard::{BootId, Incarnation, Member, MemberState, NodeId, ShardEntry};
 
 use super::lives::{Lives, Standing, worker_views};
 use super::options::Options;
@@ -152,18 +152,30 @@ impl Fleet {
             && self.worker(who).is_some_and(|(node, worker)| node.is_drained || worker.weight == 0)
     }
 
-    /// As many registered members as wanted, none of them cut off, have a full copy.
+    /// Registered members on as many nodes as wanted, none of them cut off, have a full copy.
     pub(super) fn is_protected(&self, entry: &ShardEntry) -> bool {
         let synced = entry.members().iter().filter(|member| {
             member.state == MemberState::Synced && self.is_well(&member.incarnation)
         });
-        synced.count() >= self.wanted
+        nodes_of(synced) >= self.wanted
+    }
+
+    /// Every registered worker says what it has room for. One that does not is of an earlier version, which also
+    /// refuses two members on one node.
+    pub(super) fn knows_rooms(&self) -> bool {
+        let registered = self.nodes.iter().filter(|node| node.liveness.is_registered());
+        registered.flat_map(|node| &node.workers).all(|worker| worker.shards_max.is_some())
     }
 
     /// Protected, with no member more, and at rest.
     pub(super) fn is_whole(&self, entry: &ShardEntry) -> bool {
         self.is_protected(entry) && entry.members().len() == self.wanted && !entry.is_moving()
     }
+}
+
+/// On how many nodes these members are: while one moves within its node, two are there.
+pub(super) fn nodes_of<'a>(members: impl Iterator<Item = &'a Member>) -> usize {
+    members.map(|member| &member.incarnation.worker.node).collect::<BTreeSet<_>>().len()
 }
 
 /// Every node that an entry names, with its lives there.

@@ -4,7 +4,7 @@ use weir_shard::ShardEntry;
 use weir_shard::allocate::{Acting, Change};
 use weir_shard::map::Transition;
 
-use super::fleet::Fleet;
+use super::fleet::{Fleet, nodes_of};
 
 /// Why a step is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,8 @@ impl Kind {
             | Transition::OutOfSync(_)
             | Transition::Synced(_)
             | Transition::Resync(_)
-            | Transition::Settle { .. } => Self::Follow,
+            | Transition::Settle { .. }
+            | Transition::Rebase { .. } => Self::Follow,
             Transition::Promote(who) => {
                 let acts = acting.is_some_and(|acting| {
                     acting.incarnation == *who && acting.term == entry.term()
@@ -66,7 +67,7 @@ impl Kind {
             .members()
             .iter()
             .filter(|member| fleet.serves(&member.incarnation) && !member.is_leaving);
-        if stays.count() < fleet.wanted { Self::Repair } else { Self::of_move(entry, fleet) }
+        if nodes_of(stays) < fleet.wanted { Self::Repair } else { Self::of_move(entry, fleet) }
     }
 
     fn of_move(entry: &ShardEntry, fleet: &Fleet) -> Self {

@@ -53,6 +53,9 @@ fn what_of(transition: &Transition) -> String {
         Transition::Reseat { ended, to } => {
             format!("{} has ended, {} is primary and begins empty", ended.worker, to.worker)
         }
+        Transition::Rebase { .. } => {
+            "it goes on with the newest entry that a node holds".to_owned()
+        }
         Transition::EndLease(who) => format!("{} loses all lanes but its reserve lane", who.worker),
     }
 }
@@ -75,6 +78,7 @@ pub(super) fn node_of(change: &Change) -> Option<NodeId> {
             | Transition::Restart { ended: who, .. }
             | Transition::Reseat { ended: who, .. }
             | Transition::EndLease(who) => who,
+            Transition::Rebase { .. } => return None,
         },
     };
     Some(who.worker.node.clone())

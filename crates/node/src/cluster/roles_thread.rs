@@ -494,7 +494,11 @@ impl RolesThread {
             let routes = self.parts.roles.wanted_routes(worker).into_iter();
             routes.map(move |route: WantedRoute| (worker, route))
         };
-        let routes: Vec<(usize, WantedRoute)> = (0..workers.len()).flat_map(of_worker).collect();
+        // Two workers may be leaving one shard: one route of a metric is enough.
+        let mut taken = BTreeSet::new();
+        let routes = (0..workers.len()).flat_map(of_worker);
+        let routes = routes.filter(|(_, route)| taken.insert((route.shard.id, route.metric.0)));
+        let routes: Vec<(usize, WantedRoute)> = routes.collect();
         let shards: Vec<wanted::Shard<'_>> = routes
             .iter()
             .map(|(worker, route)| wanted::Shard {

@@ -95,11 +95,10 @@ impl RolesThread {
 
     fn role_status(&self, status: &ShardStatus<'_>, now_ms: u64) -> RoleStatus {
         let me = &self.parts.node.name;
-        let is_me = |name: &str, worker: u16| name == me && usize::from(worker) == status.worker;
         let others = |entry: &ShardEntry| {
             let others = entry.members().iter().filter(|member| {
-                let worker = &member.incarnation.worker;
-                !is_me(worker.node.as_str(), worker.index) && member.state == MemberState::Synced
+                let node = member.incarnation.worker.node.as_str();
+                node != me && member.state == MemberState::Synced
             });
             others.count()
         };

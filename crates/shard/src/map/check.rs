@@ -32,6 +32,8 @@ pub enum Violation {
     GivesTwice(usize),
     #[error("lane {0} moves since an epoch that has not been")]
     MoveFromFuture(usize),
+    #[error("it was rebased at an epoch that has not been")]
+    RebasedInFuture,
     #[error("lane {lane} rests with seat {owner}, but belongs to seat {rightful}")]
     WrongOwner { lane: usize, owner: Seat, rightful: Seat },
 }
@@ -42,6 +44,9 @@ impl ShardEntry {
         self.check_members()?;
         if self.term.0 == 0 || self.term > Term::MAX || u64::from(self.term.0) > self.epoch.0 {
             return Err(Violation::Term { term: self.term, epoch: self.epoch });
+        }
+        if self.rebased.is_some_and(|rebased| rebased > self.epoch) {
+            return Err(Violation::RebasedInFuture);
         }
         (0..LANES).try_for_each(|lane| self.check_lane(lane))
     }

@@ -72,6 +72,8 @@ pub struct ShardEntry {
     /// In rank order: the primary first.
     pub(super) members: Vec<Member>,
     pub(super) lanes: [Lane; LANES],
+    /// The last epoch at which the store had been set back and this entry's history went on in it.
+    pub(super) rebased: Option<Epoch>,
 }
 
 impl ShardEntry {
@@ -81,6 +83,12 @@ impl ShardEntry {
 
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// None: its store was never set back. Who has seen nothing as new as this may obey it, whatever the store had said
+    /// meanwhile.
+    pub fn rebased(&self) -> Option<Epoch> {
+        self.rebased
     }
 
     /// In rank order.

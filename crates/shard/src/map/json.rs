@@ -8,9 +8,9 @@
 //!  "moves":[{"lane":2,"from":0,"since":8,"then":[3]}]}
 //! ```
 //!
-//! `owners` has a seat for each lane; `then` is left out where `from` has written the lane. Fields
-//! that are unknown are skipped, so that a newer version may add some; an entry that breaks an
-//! invariant is refused.
+//! `owners` has a seat for each lane; `then` is left out where `from` has written the lane, `rebased`
+//! where the store was never set back. Fields that are unknown are skipped, so that a newer version
+//! may add some; an entry that breaks an invariant is refused.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -39,6 +39,8 @@ struct EntryJson {
     owners: [Seat; LANES],
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     moves: Vec<MoveJson>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rebased: Option<Epoch>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -83,6 +85,7 @@ impl ShardEntry {
             members: members.collect(),
             owners: self.lanes.map(|lane| lane.owner),
             moves: moves.collect(),
+            rebased: self.rebased,
         };
         serde_json::to_string(&json).expect("an entry has string keys only")
     }
@@ -110,7 +113,8 @@ impl ShardEntry {
                 _ => return Err(EntryError::Lane(lane)),
             }
         }
-        let entry = Self { term: json.term, epoch: json.epoch, members: members.collect(), lanes };
+        let EntryJson { term, epoch, rebased, .. } = json;
+        let entry = Self { term, epoch, members: members.collect(), lanes, rebased };
         entry.check()?;
         Ok(entry)
     }

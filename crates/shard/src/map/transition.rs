@@ -42,6 +42,9 @@ pub enum Transition {
     /// An incarnation has been without the store for 2T, and its node is not registered (a
     /// condition of the same write): all its lanes but its reserve lane go to survivors.
     EndLease(Incarnation),
+    /// The store was set back: the entry goes on above this epoch and term, the highest that anybody
+    /// may have seen. Moves under way begin anew under their new name.
+    Rebase { epoch: Epoch, term: Term },
 }
 
 /// Why a transition does not apply.
@@ -76,6 +79,7 @@ impl ShardEntry {
             epoch: Epoch(1),
             members: vec![Member::new(primary, seat, MemberState::Synced)],
             lanes: [Lane::at_rest(seat); LANES],
+            rebased: None,
         }
     }
 
@@ -119,6 +123,7 @@ impl ShardEntry {
             Transition::Restart { ended, boot_id } => self.restart(ended, *boot_id),
             Transition::Reseat { ended, to } => self.reseat(ended, to.clone()),
             Transition::EndLease(who) => self.end_lease(who),
+            Transition::Rebase { epoch, term } => self.rebase(*epoch, *term),
         }
     }
 
@@ -334,6 +339,19 @@ impl ShardEntry {
         let member = self.members.iter_mut().find(|member| member.seat == seat);
         member.expect("it stays a member").state = MemberState::OutOfSync;
         self.take_lanes(seat, Some(seat.lane()));
+        Ok(())
+    }
+
+    fn rebase(&mut self, epoch: Epoch, term: Term) -> Result<(), Refused> {
+        self.epoch = self.epoch.max(Epoch(epoch.0.saturating_add(1)));
+        self.rebased = Some(self.epoch);
+        for moving in self.lanes.iter_mut().filter_map(|lane| lane.moving.as_mut()) {
+            moving.since = self.epoch;
+        }
+        if term > self.term {
+            self.term = term;
+            self.begin_term()?;
+        }
         Ok(())
     }
 

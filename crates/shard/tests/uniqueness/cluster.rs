@@ -3,7 +3,10 @@
 //!
 //! What the world promises, and no more: an incarnation is fenced only when it has ended; a lease
 //! ends only for a node that has not been registered for 2T of the store's clock; a confirmation
-//! tells of a time at which the node was registered and of all entries that were there then.
+//! tells of a time at which the node was registered and of all entries that were there then. When
+//! the store is set back, every node notices before it obeys what is written next, remembers what
+//! it had seen over its restarts, and nothing is decided until an operator sees that every node
+//! that runs is registered and in no doubt.
 
 use std::collections::BTreeSet;
 
@@ -11,6 +14,7 @@ use bolero::TypeGenerator;
 use weir_shard::allocate::{
     Acting, AllocateOptions, Change, Liveness, NodeView, ShardView, WorkerView, allocate,
 };
+use weir_shard::map::{Stand, Witness, needs_rebase, rebase};
 use weir_shard::role::{Event, Grant, Ports, RoleMachine, RoleOptions};
 use weir_shard::*;
 
@@ -38,6 +42,10 @@ struct Node {
     unregistered_since: Option<u64>,
     /// A question to the store: when by the node's clock, and how many entries there were.
     asked: Option<(u64, usize)>,
+    /// The highest epoch that it has seen, kept over restarts.
+    known: Epoch,
+    /// It obeys no entry that is not above that.
+    is_in_doubt: bool,
 }
 
 pub(crate) struct Cluster {
@@ -52,6 +60,8 @@ pub(crate) struct Cluster {
     unasked: BTreeSet<Incarnation>,
     knowledge: Knowledge,
     steps: usize,
+    was_set_back: bool,
+    is_frozen: bool,
     pub(crate) seen: Seen,
 }
 
@@ -74,6 +84,8 @@ impl Cluster {
             unasked: BTreeSet::new(),
             knowledge: Knowledge::new(NODES),
             steps: 0,
+            was_set_back: false,
+            is_frozen: false,
             seen: Seen::default(),
         };
         for node in 0..NODES {
@@ -82,6 +94,8 @@ impl Cluster {
                 machine: None,
                 unregistered_since: None,
                 asked: None,
+                known: Epoch(0),
+                is_in_doubt: false,
             });
             cluster.start(node);
         }
@@ -155,7 +169,7 @@ impl Cluster {
     pub(crate) fn step(&mut self, step: Step) {
         let node = usize::from(step.node);
         let any = usize::from(step.any);
-        match step.kind % 32 {
+        match step.kind % 36 {
             0..=3 => self.deliver(node, self.history.len() - 1),
             4 => self.deliver(node, any % self.history.len()),
             5 | 6 => self.send_grants(node),
@@ -181,6 +195,11 @@ impl Cluster {
             22 if step.any & 3 == 0 => self.end(node),
             22 if step.any & 3 == 1 => self.start(node),
             22 | 23 if self.running(node).is_none() => self.start(node),
+            32 if any % 4 == 0 => self.set_back(any / 8),
+            32 if self.is_frozen => self.nodes[node].unregistered_since = None,
+            33 | 34 => self.rebase(|who| any & 1 << (who % 8) != 0),
+            35 => self.unfreeze(),
+            _ if self.is_frozen => {}
             24 => self.fence(node, any),
             25 => self.end_lease(node),
             _ => self.decide(node, step),
@@ -192,7 +211,7 @@ impl Cluster {
     /// What a controller may decide, sensible or not.
     fn decide(&mut self, node: usize, step: Step) {
         let member = self.member(node);
-        match (step.kind % 32, member) {
+        match (step.kind % 36, member) {
             (26, None) => {
                 if let Some(who) = self.running(node) {
                     self.control(Transition::AddReplica(who));
@@ -272,7 +291,95 @@ impl Cluster {
         let held = self.nodes[node].machine.as_ref().and_then(|machine| machine.entry());
         let is_old = held.is_some_and(|held| held.epoch() > entry.epoch());
         self.seen.old_entries += u32::from(is_old);
-        self.tell(node, Event::Entry(Box::new(entry)));
+        if self.obeys(node, &entry, index + 1 == self.history.len()) {
+            self.tell(node, Event::Entry(Box::new(entry)));
+        }
+    }
+
+    /// As a node decides it that remembers what it has seen. A late entry is no sign of a store that was set back.
+    fn obeys(&mut self, node: usize, entry: &ShardEntry, is_newest: bool) -> bool {
+        let node = &mut self.nodes[node];
+        let is_above = entry.rebased().is_some_and(|rebased| rebased > node.known);
+        if self.was_set_back && !is_above {
+            node.is_in_doubt |= is_newest && entry.epoch() < node.known;
+            if node.is_in_doubt || entry.epoch() < node.known {
+                return false;
+            }
+        }
+        node.is_in_doubt = false;
+        if node.machine.is_some() {
+            node.known = node.known.max(entry.epoch());
+        }
+        true
+    }
+
+    /// The store has an older entry again, and what came after it is in nobody's mirror.
+    fn set_back(&mut self, ago: usize) {
+        if self.is_frozen || self.is_any_in_doubt() {
+            return;
+        }
+        self.history.truncate(self.history.len().saturating_sub(ago).max(1));
+        (self.was_set_back, self.is_frozen) = (true, true);
+        let newest = self.newest().clone();
+        for node in &mut self.nodes {
+            let held = node.machine.as_ref().and_then(|machine| machine.entry());
+            let is_other =
+                held.is_some_and(|held| held.epoch() == newest.epoch() && *held != newest);
+            node.is_in_doubt = node.known > newest.epoch() || is_other;
+            // What it was to hear of the lost history, it will not hear.
+            node.asked = None;
+        }
+        self.seen.set_back += 1;
+    }
+
+    pub(crate) fn is_any_in_doubt(&self) -> bool {
+        self.nodes.iter().any(|node| node.machine.is_some() && node.is_in_doubt)
+    }
+
+    fn witnesses(&self, is_silent: impl Fn(usize) -> bool) -> Vec<Witness> {
+        let nodes = self.nodes.iter().enumerate();
+        let registered = nodes.filter(|(_, node)| node.unregistered_since.is_none());
+        let witnesses = registered.filter_map(|(index, node)| {
+            let machine = node.machine.as_ref()?;
+            let stand = match node.is_in_doubt {
+                _ if is_silent(index) => Stand::Silent,
+                true => Stand::InDoubt { known: node.known, held: machine.entry().cloned() },
+                false => Stand::Follows,
+            };
+            let boot_ids = vec![machine.incarnation().boot_id];
+            Some(Witness { node: name(index), boot_ids, stand })
+        });
+        witnesses.collect()
+    }
+
+    /// What the controller does by itself: only where nothing is in doubt.
+    fn rebase(&mut self, is_silent: impl Fn(usize) -> bool) {
+        let nodes = self.witnesses(is_silent);
+        if !needs_rebase(Some(self.newest()), &nodes) {
+            return;
+        }
+        let rebased = rebase(Some(self.newest()), &nodes, |who| self.ended.contains(who));
+        if let Ok(rebased) = rebased.as_ref()
+            && rebased.doubts.is_empty()
+        {
+            self.history.push(rebased.entry.clone());
+            self.seen.rebased += 1;
+        }
+    }
+
+    /// The operator orders it: every node that runs is registered and has answered.
+    fn rebase_by_order(&mut self) {
+        let nodes = self.witnesses(|_| false);
+        if needs_rebase(Some(self.newest()), &nodes) {
+            let rebased = rebase(Some(self.newest()), &nodes, |_| true);
+            let rebased = rebased.unwrap_or_else(|error| panic!("{error}"));
+            self.history.push(rebased.entry);
+        }
+    }
+
+    fn unfreeze(&mut self) {
+        let is_unknown = |node: &Node| node.machine.is_some() && node.unregistered_since.is_some();
+        self.is_frozen &= self.is_any_in_doubt() || self.nodes.iter().any(is_unknown);
     }
 
     fn send_grants(&mut self, node: usize) {
@@ -313,6 +420,9 @@ impl Cluster {
     /// The worker's own wish, at the epoch it holds.
     fn write(&mut self, node: usize) {
         let Some(machine) = &self.nodes[node].machine else { return };
+        if self.nodes[node].is_in_doubt {
+            return;
+        }
         let (Some(held), Some(write)) = (machine.entry(), machine.duties().write.clone()) else {
             return;
         };
@@ -430,6 +540,11 @@ impl Cluster {
     pub(crate) fn calm(&mut self) {
         for _ in 0..64 {
             let before = self.newest().epoch();
+            self.nodes.iter_mut().for_each(|node| node.unregistered_since = None);
+            self.rebase_by_order();
+            let newest = self.history.len() - 1;
+            (0..NODES).for_each(|node| self.deliver(node, newest));
+            self.unfreeze();
             for node in 0..NODES {
                 self.fence(node, 1);
             }

@@ -16,6 +16,10 @@ fn check_writers(cluster: &Cluster) {
     for lane in 0..LANES {
         let writers = cluster.writers(lane);
         assert!(writers.len() <= 1, "lane {lane} has the writers {writers:?} at {newest:?}");
+        // Where the store was set back, it may have forgotten who writes.
+        if cluster.is_any_in_doubt() {
+            continue;
+        }
         for writer in writers {
             let (_, member) = newest.member(&writer).expect("a writer is a member");
             assert!(newest.lanes_of(member.seat).contains(lane), "lane {lane}: {writer}");
@@ -77,7 +81,7 @@ fn long_histories_have_one_writer_at_most() {
     for seed in 1..=200 {
         let mut dice = Dice(seed);
         let nodes = 2 + (seed % 5) as u8;
-        let seen = play((0..2_000).map(|_| dice.step(nodes, seed % 3 == 0)));
+        let seen = play((0..6_000).map(|_| dice.step(nodes, seed % 3 == 0)));
         all.add(seen);
     }
     let Seen {
@@ -92,6 +96,8 @@ fn long_histories_have_one_writer_at_most() {
         removals,
         allocated,
         copies_taken,
+        set_back,
+        rebased,
     } = all;
     let counts = [
         grants_taken,
@@ -105,6 +111,8 @@ fn long_histories_have_one_writer_at_most() {
         removals,
         allocated,
         copies_taken,
+        set_back,
+        rebased,
     ];
     assert!(counts.iter().all(|&count| count >= 200), "{all:?}");
 }

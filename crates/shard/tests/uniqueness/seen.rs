@@ -15,6 +15,8 @@ pub(crate) struct Seen {
     pub(crate) allocated: u32,
     /// Copies of lanes whose writer had ended.
     pub(crate) copies_taken: u32,
+    pub(crate) set_back: u32,
+    pub(crate) rebased: u32,
 }
 
 impl Seen {
@@ -30,5 +32,7 @@ impl Seen {
         self.removals += other.removals;
         self.allocated += other.allocated;
         self.copies_taken += other.copies_taken;
+        self.set_back += other.set_back;
+        self.rebased += other.rebased;
     }
 }
