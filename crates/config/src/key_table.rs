@@ -145,7 +145,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("worker", "weight", Integer(0, 1000), "", Value("100"),
         "Its share of the shards, relative to all other workers of the cluster; 0: none.").only(Files::MEMBER),
     key("worker", "shards_max", Integer(0, 8192), "shards", Value("0"),
-        "Most shards that it keeps room for, copies included, since tables are made at start; 0: all shards of the cluster, at most 1,024.").only(Files::MEMBER),
+        "Most shards that it keeps room for, copies included, since tables are made at start; 0: all shards of the cluster, at most 1,024. The controller gives it no more.").only(Files::MEMBER),
     key("worker", "replication_address", Form("string", "an IPv4 address in the connected prefix of the access side"), "", Absent("the access address"),
         "Where other workers send copies of their flows to, and from where this one sends.").only(Files::MEMBER),
 
