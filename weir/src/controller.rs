@@ -48,6 +48,15 @@ enum ControllerOrder {
     },
     /// Go on.
     Unfreeze,
+    /// What keeps shards from going on after etcd was restored from a backup; with --yes, let them go on.
+    ///
+    /// A shard goes on with the newest entry that a node still holds; by itself when every member of it answers or is
+    /// fenced. Exit code 0: no shard is in doubt, or they go on; 1: some do not.
+    Rebase {
+        /// Although it is not certain that no node has seen a newer one. Only when every node that runs is registered.
+        #[arg(long)]
+        yes: bool,
+    },
     /// Give up shards that are no longer in the cluster file: their flows end.
     Retire {
         #[arg(required = true, value_name = "SHARD")]
@@ -66,6 +75,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             args.etcd.operate(async |it| it.unfreeze().await)?;
             say("not frozen any more")
         }
+        Some(ControllerOrder::Rebase { yes: true }) => {
+            args.etcd.operate(async |it| it.rebase(unix_ms()).await)?;
+            say("shards in doubt go on with what nodes hold; `weir events` shows each")
+        }
+        Some(ControllerOrder::Rebase { yes: false }) => show_doubts(&args.etcd),
         Some(ControllerOrder::Retire { shards }) => {
             args.etcd.operate(async |it| it.retire(shards).await)?;
             say("the controller gives these shards up; `weir events` shows when")
@@ -75,6 +89,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 fn say(text: &str) -> anyhow::Result<()> {
     Ok(writeln!(io::stdout(), "{text}")?)
+}
+
+fn show_doubts(etcd: &EtcdArgs) -> anyhow::Result<()> {
+    let report = etcd.operate(async |it| it.status().await)?.report.unwrap_or_default();
+    if report.in_doubt == 0 {
+        return say("no shard is in doubt");
+    }
+    report.doubts.iter().try_for_each(|why| say(why))?;
+    let more = report.in_doubt.saturating_sub(report.doubts.len());
+    if more > 0 {
+        say(&format!("and {more} more"))?;
+    }
+    anyhow::bail!("shards in doubt: {}", report.in_doubt)
 }
 
 fn lead_or_wait(args: &Args) -> anyhow::Result<()> {

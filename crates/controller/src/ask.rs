@@ -2,6 +2,7 @@
 //!
 //! It does not say why nobody answers: a node that cannot be asked is not thereby lost.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::error::Error;
 use std::net::SocketAddr;
@@ -12,11 +13,12 @@ use hyper::client::conn::http1;
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use weir_shard::{Incarnation, NodeId, ShardId};
+use weir_shard::map::EntryError;
+use weir_shard::{Incarnation, NodeId, ShardEntry, ShardId};
 
-use crate::records::{ActingAnswer, NodeAnswer};
+use crate::records::{ActingAnswer, DoubtAnswer, NodeAnswer};
 use crate::run::Reports;
-use crate::state::NodeReport;
+use crate::state::{NodeDoubts, NodeReport};
 
 const PATH: &str = "/report";
 /// Longest answer: that of a worker that acts for all shards of the largest cluster has 1 MiB.
@@ -71,16 +73,30 @@ fn understand(asked: &NodeId, body: &[u8]) -> Result<NodeReport, AskError> {
     }
     let hears = answer.hears.into_iter();
     let hears = hears.map(|(node, is_heard)| NodeId::new(&node).map(|node| (node, is_heard)));
+    // Of what cannot be read nobody can say what it is.
+    let doubts = doubts_of(answer.doubts, answer.doubts_total).unwrap_or_default();
     let own = answer.acting.into_iter().filter(|acting| acting.worker.node == *asked);
     Ok(NodeReport {
         node: asked.clone(),
         hears: hears.collect::<Result<_, _>>()?,
         loads: answer.loads.into_iter().map(|(shard, load)| (ShardId(shard), load)).collect(),
         broken: answer.broken,
+        doubts,
         acting: own
             .map(|ActingAnswer { shard, worker, boot_id, term }| {
                 (ShardId(shard), Incarnation { worker, boot_id }, term)
             })
             .collect(),
     })
+}
+
+fn doubts_of(doubts: Vec<DoubtAnswer>, total: Option<usize>) -> Result<NodeDoubts, EntryError> {
+    let doubts = doubts.into_iter().map(|doubt| {
+        let held = doubt.entry.map(|entry| ShardEntry::from_json(entry.to_string().as_bytes()));
+        Ok((ShardId(doubt.shard), (doubt.known, held.transpose()?)))
+    });
+    let shards: BTreeMap<_, _> = doubts.collect::<Result<_, EntryError>>()?;
+    // A node of an earlier version does not say how many there are.
+    let are_all = total.is_some_and(|total| total <= shards.len());
+    Ok(NodeDoubts { shards, are_all })
 }

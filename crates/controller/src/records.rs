@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use weir_cluster::Revision;
-use weir_shard::{BootId, Term, WorkerId};
+use weir_shard::{BootId, Epoch, Term, WorkerId};
 
 /// Highest `format` of `/meta` and `/desired` that is read.
 pub const FORMAT: u64 = 1;
 /// Events that are kept.
 pub const EVENTS_MAX: u32 = 512;
+/// Doubts that a node names at a time.
+pub const DOUBTS_MAX: usize = 256;
 
 /// Who wants something, and since when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +67,9 @@ pub struct Control {
     /// Balance now, without waiting whether the imbalance lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebalance: Option<Order>,
+    /// Go on with the newest entries that nodes hold, although not all is certain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebase: Option<Order>,
     /// Shards whose entries are to go, if they are not desired any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retire: Vec<u32>,
@@ -158,6 +163,15 @@ pub struct Report {
     pub whole: usize,
     /// Shards without any synced copy beside the primary.
     pub unprotected: usize,
+    /// Shards of which etcd has forgotten what nodes have seen: nothing is decided on them.
+    #[serde(default)]
+    pub in_doubt: usize,
+    /// Why the first twenty of them do not go on, and what to do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
+    /// Lives of nodes that are not registered and whose word is missing.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub missing: BTreeMap<String, Vec<BootId>>,
     pub nodes: Vec<NodeReport>,
     /// What is not as it should be, and what to do about it; the first twenty.
     pub notes: Vec<String>,
@@ -194,6 +208,23 @@ pub struct NodeAnswer {
     /// Where one of its workers is acting primary.
     #[serde(default)]
     pub acting: Vec<ActingAnswer>,
+    /// Shards whose entries in etcd it does not obey, since it has seen newer ones: the first [`DOUBTS_MAX`] by number.
+    #[serde(default)]
+    pub doubts: Vec<DoubtAnswer>,
+    /// How many there are. None: an earlier version, which does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubts_total: Option<usize>,
+}
+
+/// A shard of which etcd has forgotten what a node has seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoubtAnswer {
+    pub shard: u32,
+    /// The highest epoch that it has seen.
+    pub known: Epoch,
+    /// The entry that it obeys, as in etcd. None: it has begun anew since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<Value>,
 }
 
 /// A worker that serves a shard as acting primary.

@@ -16,11 +16,13 @@
 //!   that tells of it.
 //! - An incarnation is fenced only if its node is registered without it, or the operator says so and
 //!   the node is not registered: both are conditions of the write.
+//! - On a shard of which etcd has forgotten what nodes have seen nothing is decided but how it goes on: `doubts`.
 //! - All that it remembers can be lost: a new leader goes on from what stands in etcd.
 //!
 //! The order of everything is fixed, and nothing is random: equal events give equal actions.
 
 mod decide;
+mod doubts;
 mod event;
 mod fleet;
 mod job;
@@ -41,10 +43,11 @@ use weir_cluster::{Change, Key, MirrorEvent, NodeRecord, Outcome, Revision, Swap
 use weir_shard::allocate::{Acting, Liveness};
 use weir_shard::{NodeId, ShardId};
 
-pub use event::{Action, Event, NodeReport};
+pub use event::{Action, Event, NodeDoubts, NodeReport};
 pub use options::Options;
 pub use time::Now;
 
+use doubts::Doubts;
 use job::{Batch, Job, STEPS_MAX};
 use journal::Journal;
 use lives::Lives;
@@ -78,6 +81,7 @@ pub struct Controller {
     loads: BTreeMap<ShardId, u64>,
     /// Who says to be acting primary, and when it said so.
     acting: BTreeMap<ShardId, (Acting, u64)>,
+    doubts: Doubts,
     pace: Pace,
     /// Since when there is something to balance.
     uneven_since_ms: Option<u64>,
@@ -125,6 +129,7 @@ impl Controller {
             told: BTreeMap::new(),
             loads: BTreeMap::new(),
             acting: BTreeMap::new(),
+            doubts: Doubts::default(),
             uneven_since_ms: None,
             journal: Journal::default(),
             jobs: VecDeque::new(),
@@ -258,6 +263,7 @@ impl Controller {
                 self.view = View::default();
                 (self.is_fresh, self.is_restored) = (false, true);
                 self.election_seen = Revision(0);
+                self.doubts.clear();
                 self.jobs.clear();
                 if let Some(UnderWay::Write { is_void, .. }) = &mut self.under_way {
                     *is_void = true;
@@ -307,6 +313,7 @@ impl Controller {
 
     fn reported(&mut self, report: NodeReport, now: Now) {
         self.lives.hear(&report, now);
+        self.doubts.hear(&report, now);
         for (shard, load) in report.loads {
             // Smoothed over about eight reports, so that a moment's burst moves nothing.
             let smooth = self.loads.entry(shard).or_insert(load);

@@ -36,4 +36,5 @@ fn a_missing_capability_is_named() {
     assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
     let error = printed.lines().find_map(|line| line.split_once(SAID)).expect("it says why").1;
     assert!(error.contains("CAP_SYS_ADMIN") && error.contains("weir-af_xdp.conf"), "{error}");
+    assert!(!veth::has_xdp_program("wa"), "nothing of it is left");
 }

@@ -15,11 +15,8 @@
 //!   before the next event. So 4,000 quiet shards cost nothing in a slot.
 //! - An entry older than any that was seen is not obeyed. After the store was set back (`Restored`), a shard whose entry
 //!   is older than what was seen here, or another one of the same epoch, obeys none any more: the two histories may give a
-//!   lane to two workers. It is served as before and named in its status.
-//!
-//! Open: how such a shard goes on without a restart. `Rebase` would be a transition that an operator orders: it collects
-//! what each live member holds, and writes the newest of it under an epoch above all that any node has seen, marked as
-//! such, so that members take it although they are in doubt.
+//!   lane to two workers. It is served as before and named in its status and in `doubts`, until an entry comes that was
+//!   rebased above all that was seen here (`Rebase`): that one is obeyed whatever the store had said meanwhile.
 //!
 //! Orders wait here until they are taken, and nothing is left out of them: whoever takes none for long holds a long list.
 //! The lease rule is as punctual as orders are: a worker goes on with its lanes until it is ordered otherwise.
@@ -195,9 +192,11 @@ impl Roles {
         let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
         let offered = entry.epoch();
         let was_gone = self.entry_gone.contains(&shard);
-        // Who obeys no entry of one history may obey those of another.
-        let is_in_doubt =
-            held.is_some() && (offered == known || was_gone || self.set_back.contains_key(&shard));
+        // Who obeys no entry of one history may obey those of another. What was rebased above all that was seen is ours.
+        let is_ours = entry.rebased().is_some_and(|rebased| rebased > known);
+        let is_in_doubt = !is_ours
+            && held.is_some()
+            && (offered == known || was_gone || self.set_back.contains_key(&shard));
         if offered < known || is_in_doubt {
             self.shared.counters.entries_refused_total += 1;
             if self.was_restored || was_gone || held.is_none() {
@@ -206,6 +205,7 @@ impl Roles {
             return;
         }
         self.set_back.remove(&shard);
+        self.entry_gone.remove(&shard);
         self.know(shard, Some(offered));
         self.shared.entries.insert(shard, entry);
         self.each_worker(|worker, shared| worker.entry_changed(shared, shard));
@@ -342,6 +342,16 @@ impl Roles {
     /// The store is known, and nothing is under way in any shard of this node.
     pub fn has_settled(&self) -> bool {
         self.is_fresh && self.set_back.is_empty() && self.workers.iter().all(Worker::has_settled)
+    }
+
+    /// Shards whose entries in the store are not obeyed, or are gone: the highest epoch that was seen of each, and the
+    /// entry that is obeyed instead. None: none, since this node has begun anew.
+    pub fn doubts(&self) -> impl Iterator<Item = (ShardId, Epoch, Option<&ShardEntry>)> {
+        let shards: BTreeSet<ShardId> =
+            self.set_back.keys().chain(&self.entry_gone).copied().collect();
+        shards.into_iter().filter_map(|shard| {
+            Some((shard, *self.known_epochs.get(&shard)?, self.shared.entries.get(&shard)))
+        })
     }
 
     /// Shards whose entries are not obeyed since the store was set back, on this node or not.

@@ -1,6 +1,6 @@
 //! Orders: what is refused, and what is written.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use weir_cluster::{Change, Error, Key, NodeName, Outcome, Range, Store, Swap};
@@ -212,6 +212,19 @@ impl Operator {
         .await
     }
 
+    /// Shards of which etcd has forgotten what nodes have seen are to go on with the newest entries that nodes hold,
+    /// although it is not certain that nobody has seen newer ones.
+    ///
+    /// # Errors
+    /// When etcd could not be written.
+    pub async fn rebase(&self, at_ms: u64) -> Result<(), OperateError> {
+        self.control(|_, control| {
+            control.rebase = Some(self.order(at_ms));
+            Ok(())
+        })
+        .await
+    }
+
     /// The entries of these shards are to go: their flows end.
     ///
     /// # Errors
@@ -333,8 +346,9 @@ fn known(view: &View, node: &NodeName) -> Result<NodeId, OperateError> {
     let id = node_id(node);
     let members = view.entries().flat_map(|(_, entry)| entry.members());
     let named = members.map(|member| &member.incarnation.worker.node);
+    let missing = missing(view);
     let all: BTreeSet<&NodeId> =
-        view.nodes.keys().chain(view.intents.keys()).chain(named).collect();
+        view.nodes.keys().chain(view.intents.keys()).chain(named).chain(missing.keys()).collect();
     if all.contains(&id) {
         return Ok(id);
     }
@@ -377,5 +391,14 @@ fn check_silence(view: &View, node: &NodeId, force: bool) -> Result<(), OperateE
 fn lives_of(view: &View, node: &NodeId) -> BTreeSet<BootId> {
     let members = view.entries().flat_map(|(_, entry)| entry.members());
     let lives = members.filter(|member| member.incarnation.worker.node == *node);
-    lives.map(|member| member.incarnation.boot_id).collect()
+    let mut lives: BTreeSet<BootId> = lives.map(|member| member.incarnation.boot_id).collect();
+    lives.extend(missing(view).remove(node).unwrap_or_default());
+    lives
+}
+
+/// Lives that only entries name which etcd has forgotten, as the leader reports them.
+fn missing(view: &View) -> BTreeMap<NodeId, Vec<BootId>> {
+    let report = view.report.as_ref().and_then(|held| held.value.as_ref());
+    let missing = report.into_iter().flat_map(|report| &report.missing);
+    missing.filter_map(|(node, lives)| Some((NodeId::new(node).ok()?, lives.clone()))).collect()
 }

@@ -128,6 +128,11 @@ fn status_of(leader: Option<String>, report: Option<Report>, gap: &Gap) -> Clust
                 let text = words::unprotected(report.unprotected, report.shards);
                 reasons.push((Verdict::AtRisk, text));
             }
+            if report.in_doubt > 0 {
+                let text = words::in_doubt(report.in_doubt, report.shards);
+                reasons.push((Verdict::AtRisk, text));
+                reasons.extend(report.doubts.iter().map(|it| (Verdict::AtRisk, it.clone())));
+            }
             let is_well = |node: &NodeReport| node.life == "alive" && node.cut_off.is_empty();
             let nodes = report.nodes.iter().filter(|node| !is_well(node));
             reasons.extend(nodes.map(|node| (Verdict::Degraded, words::node(node))));

@@ -14,6 +14,13 @@ pub(super) fn unprotected(count: usize, shards: usize) -> String {
     )
 }
 
+pub(super) fn in_doubt(count: usize, shards: usize) -> String {
+    format!(
+        "etcd has forgotten what nodes have seen of {count} of {shards} shards: they are served as before, \
+         and go on by themselves when all is certain, or by `weir controller rebase --yes`"
+    )
+}
+
 pub(super) fn missing(count: usize) -> String {
     format!(
         "shards of the cluster file that nobody serves yet: {count}; the controller creates them"

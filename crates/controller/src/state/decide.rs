@@ -9,6 +9,7 @@ use weir_shard::map::MemberState;
 use weir_shard::{NodeId, ShardId};
 
 use super::Controller;
+use super::doubts::InDoubt;
 use super::fleet::Fleet;
 use super::job::Job;
 use super::kind::Kind;
@@ -27,6 +28,8 @@ pub(super) struct Gates {
     pub(super) is_paced: bool,
     /// Nodes of the shards whose moves wait since they lack a synced copy.
     pub(super) unprotected: BTreeSet<NodeId>,
+    /// Shards on which nothing is decided.
+    pub(super) in_doubt: InDoubt,
 }
 
 /// What was seen at one look: what the report is made of.
@@ -57,13 +60,19 @@ impl Controller {
         let fleet = Fleet::of(&self.view, &self.lives, copies, &self.options, now);
         self.tell_lives(&fleet);
         let control = self.view.control();
-        let gates = self.gates(control.as_ref());
+        let mut gates = self.gates(control.as_ref());
         if self.view.meta.is_none() && !self.is_restored {
             self.jobs.push_back(Job::Meta);
         }
         if self.is_restored {
             self.jobs.push_back(Job::FreezeWhole);
             return;
+        }
+        let order = control.as_ref().and_then(|control| control.rebase.as_ref());
+        gates.in_doubt = self.look_at_doubts(order.is_some(), now);
+        let goes_on = self.jobs.iter().any(|job| matches!(job, Job::Rebase { .. }));
+        if order.is_some() && !goes_on && !gates.in_doubt.is_waiting {
+            self.jobs.push_back(Job::EndRebase);
         }
         let shards = self.shard_views(now);
         let options = AllocateOptions {
@@ -203,6 +212,9 @@ impl Controller {
         gates: &mut Gates,
         may_balance: bool,
     ) -> bool {
+        if gates.in_doubt.shards.contains(&step.shard) {
+            return false;
+        }
         if gates.is_total || gates.frozen.is_some() && kind != Kind::Follow {
             return false;
         }
@@ -227,7 +239,9 @@ impl Controller {
                 let mut members = entry.members().iter();
                 members.any(|member| fence.boot_ids.contains(&member.incarnation.boot_id))
             };
-            let is_done = !self.view.entries().any(names) && !sight.fleet.undead.contains(node);
+            let is_done = !self.view.entries().any(names)
+                && !sight.fleet.undead.contains(node)
+                && sight.gates.in_doubt.shards.is_empty();
             is_done.then(|| node.clone())
         });
         let fenced: Vec<NodeId> = fenced.collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_cluster::{Key, MirrorEvent, Outcome, Revision, Swap, Versioned};
-use weir_shard::{Incarnation, NodeId, ShardId, Term};
+use weir_shard::{Epoch, Incarnation, NodeId, ShardEntry, ShardId, Term};
 
 /// What happened.
 #[derive(Clone, Debug)]
@@ -35,6 +35,16 @@ pub struct NodeReport {
     pub broken: Vec<u16>,
     /// Where one of its workers is acting primary, in the term of the entry that it holds.
     pub acting: Vec<(ShardId, Incarnation, Term)>,
+    pub doubts: NodeDoubts,
+}
+
+/// Shards whose entries in etcd a node does not obey, since it has seen newer ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeDoubts {
+    /// The highest epoch that it has seen of each, and the entry that it obeys instead, if any.
+    pub shards: BTreeMap<ShardId, (Epoch, Option<ShardEntry>)>,
+    /// There are no others. Else it has named those with the lowest numbers.
+    pub are_all: bool,
 }
 
 /// What to do. The next action comes only after the answer to this one.

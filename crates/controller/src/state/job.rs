@@ -30,8 +30,16 @@ pub(super) enum Job {
     Meta,
     /// etcd was restored: nothing is to be written until an operator has looked.
     FreezeWhole,
+    /// Etcd was set back: a shard goes on with what a node holds.
+    Rebase {
+        shard: ShardId,
+        entry: Box<ShardEntry>,
+        /// What is not certain; empty: nothing.
+        doubts: String,
+    },
     DropFence(NodeId),
     EndRebalance,
+    EndRebase,
     Retire(ShardId),
     EndRetire(Vec<u32>),
     Report(Box<Report>),
@@ -108,6 +116,7 @@ impl Controller {
                 let swap = self.put(Key::Control, &control);
                 Some((vec![swap], Some(say("everything is frozen", why))))
             }
+            Job::Rebase { shard, entry, doubts } => Some(self.rebase_swaps(*shard, entry, doubts)),
             Job::DropFence(node) => self.drop_fence(node),
             Job::EndRebalance => {
                 let mut control = self.view.control()?;
@@ -115,6 +124,13 @@ impl Controller {
                 let swap = self.put(Key::Control, &control);
                 let why = format!("asked for by {}, and nothing is left to do", order.by);
                 Some((vec![swap], Some(say("the map is balanced", &why))))
+            }
+            Job::EndRebase => {
+                let mut control = self.view.control()?;
+                let order = control.rebase.take()?;
+                let swap = self.put(Key::Control, &control);
+                let why = format!("asked for by {}", order.by);
+                Some((vec![swap], Some(say("nothing is left to go on by order", &why))))
             }
             Job::Retire(shard) => {
                 let key = Key::Shard(shard.0);
@@ -233,7 +249,7 @@ fn add(all: &mut Vec<Swap>, swaps: Vec<Swap>) {
     }
 }
 
-fn say(what: &str, why: &str) -> Telling {
+pub(super) fn say(what: &str, why: &str) -> Telling {
     let (what, why) = (what.to_owned(), why.to_owned());
     Telling { node: None, shard: None, what, why, is_move: false }
 }

@@ -1,5 +1,6 @@
 //! When a node is suspect, dead, over; and how long it is on trial.
 
+use super::super::event::NodeDoubts;
 use super::*;
 
 fn at(ms: u64) -> Now {
@@ -41,6 +42,7 @@ fn report(from: &str, about: &str, is_heard: bool) -> NodeReport {
         loads: Vec::new(),
         broken: Vec::new(),
         acting: Vec::new(),
+        doubts: NodeDoubts::default(),
     }
 }
 

@@ -35,6 +35,9 @@ pub struct Options {
     pub trial_max_ms: u64,
     /// Losses are forgotten after so long without one. Default one hour.
     pub calm_ms: u64,
+    /// A shard of which etcd has forgotten what nodes have seen goes on after so long: longer than a lease, so that who
+    /// does not reach this etcd is not registered any more. Default 15,000.
+    pub rebase_after_ms: u64,
     /// Ticks further apart mean that this process stood still: what it did not see, it may have
     /// missed. Default 5,000.
     pub pause_max_ms: u64,
@@ -58,6 +61,7 @@ impl Options {
             trial_first_ms: 30_000,
             trial_max_ms: 15 * 60_000,
             calm_ms: 60 * 60_000,
+            rebase_after_ms: 15_000,
             pause_max_ms: 5_000,
         }
     }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use weir_cluster::Key;
-use weir_shard::NodeId;
 use weir_shard::allocate::{Liveness, Note};
+use weir_shard::{BootId, NodeId};
 
 use super::decide::Sight;
+use super::doubts::InDoubt;
 use super::time::Now;
 use super::{Controller, words};
 use crate::records::{ControllerState, NodeReport, Report};
@@ -35,6 +36,9 @@ impl Controller {
             desired: self.view.revision(&Key::Desired),
             whole: entries().filter(|entry| sight.fleet.is_whole(entry)).count(),
             unprotected: entries().filter(|entry| !sight.fleet.is_protected(entry)).count(),
+            in_doubt: sight.gates.in_doubt.shards.len(),
+            doubts: sight.gates.in_doubt.why.clone(),
+            missing: missing(&sight.gates.in_doubt),
             nodes: self.node_reports(sight),
             notes: undead.chain(unreadable).chain(notes).take(NOTES_MAX).collect(),
         };
@@ -105,6 +109,11 @@ impl Controller {
         }
         String::new()
     }
+}
+
+fn missing(in_doubt: &InDoubt) -> BTreeMap<String, Vec<BootId>> {
+    let missing = in_doubt.missing.iter();
+    missing.map(|(node, lives)| (node.to_string(), lives.iter().copied().collect())).collect()
 }
 
 fn state_of(sight: &Sight) -> (ControllerState, String) {

@@ -2,7 +2,7 @@
 
 use weir_shard::NodeId;
 use weir_shard::allocate::{Change, Liveness, Note, Step};
-use weir_shard::map::Transition;
+use weir_shard::map::{Doubt, Transition};
 
 use super::Controller;
 use super::fleet::Fleet;
@@ -138,6 +138,21 @@ fn follow(step: &Step, controller: &Controller, fleet: &Fleet) -> String {
         }
         None => format!("{node} is not known"),
     }
+}
+
+/// Why it is not certain how a shard goes on, and what to do about it; empty: it is certain.
+pub(super) fn doubts(doubts: &[Doubt]) -> String {
+    let words = doubts.iter().map(|doubt| match doubt {
+        Doubt::Missing(who) => {
+            let node = &who.worker.node;
+            format!("{doubt}: start {node} again, or `weir fence {node}` if it has certainly ended")
+        }
+        Doubt::Unanswered(_) => format!("{doubt}: do controllers reach its `[node] metrics`?"),
+        Doubt::Newer { .. } => {
+            format!("{doubt}: register every node that runs, then `weir controller rebase --yes`")
+        }
+    });
+    words.collect::<Vec<String>>().join("; ")
 }
 
 /// What is not as it should be, and what to do about it.

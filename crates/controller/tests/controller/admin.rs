@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use weir_controller::ask::HttpReports;
 use weir_controller::run::Reports;
-use weir_controller::state::NodeReport;
-use weir_shard::{BootId, Incarnation, NodeId, ShardId, Term};
+use weir_controller::state::{NodeDoubts, NodeReport};
+use weir_shard::{BootId, Epoch, Incarnation, NodeId, ShardEntry, ShardId, Term};
 
 /// Answers every request of every connection with the bytes that `answer` gives then. It lives as long as the test's process.
 pub(crate) fn serve(answer: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> SocketAddr {
@@ -58,11 +58,14 @@ fn a_report_is_understood() {
         format!(r#"{{"shard":9,"worker":"{node}/1","boot_id":"{:032x}","term":4,"new":1}}"#, 77)
     };
     let (own, foreign) = (worker("n1"), worker("n2"));
+    let acting = Incarnation { worker: "n1/1".parse().unwrap(), boot_id: BootId(77) };
+    let held = ShardEntry::create(acting.clone());
+    let entry = held.to_json();
     let body = format!(
-        r#"{{"node":"n1","hears":{{"n2":true,"n3":false}},"loads":{{"9":1000,"12":0}},"broken":[1],"acting":[{foreign},{own}],"new":{{}}}}"#
+        r#"{{"node":"n1","hears":{{"n2":true,"n3":false}},"loads":{{"9":1000,"12":0}},"broken":[1],"acting":[{foreign},{own}],"new":{{}},"doubts":[{{"shard":7,"known":5}},{{"shard":9,"known":3,"entry":{entry}}}],"doubts_total":2}}"#
     );
     let node = |name: &str| NodeId::new(name).unwrap();
-    let acting = Incarnation { worker: "n1/1".parse().unwrap(), boot_id: BootId(77) };
+    let doubts = [(ShardId(7), (Epoch(5), None)), (ShardId(9), (Epoch(3), Some(held)))];
     let report = NodeReport {
         node: node("n1"),
         hears: [(node("n2"), true), (node("n3"), false)].into(),
@@ -70,10 +73,15 @@ fn a_report_is_understood() {
         broken: vec![1],
         // Nobody speaks for others.
         acting: vec![(ShardId(9), acting, Term(4))],
+        doubts: NodeDoubts { shards: doubts.into(), are_all: true },
     };
     assert_eq!(answered(ok(&body)), Some(report));
     let silent = answered(ok(r#"{"node":"n1"}"#)).unwrap();
     assert_eq!((silent.hears.len(), silent.loads.len(), silent.acting.len()), (0, 0, 0));
+    assert_eq!(silent.doubts, NodeDoubts::default(), "it does not say that it has none");
+    let unreadable =
+        ok(r#"{"node":"n1","doubts":[{"shard":9,"known":3,"entry":{}}],"doubts_total":1}"#);
+    assert_eq!(answered(unreadable).unwrap().doubts, NodeDoubts::default());
 }
 
 #[test]

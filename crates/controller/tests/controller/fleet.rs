@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weir_cluster::{Key, MirrorEvent, NodeName, NodeRecord, Outcome, Swap, WorkerRecord};
 use weir_controller::records::*;
 use weir_controller::state::Event as Input;
-use weir_controller::state::{Action, Controller, NodeReport as Answer, Now, Options};
+use weir_controller::state::{Action, Controller, NodeDoubts, NodeReport as Answer, Now, Options};
 use weir_shard::map::Transition;
 use weir_shard::*;
 
@@ -35,6 +35,8 @@ pub(crate) struct Node {
     pub(crate) is_deaf: bool,
     /// Workers with a side down.
     pub(crate) broken: Vec<u16>,
+    /// What it obeys of shards of which etcd has forgotten it.
+    pub(crate) seen: BTreeMap<ShardId, ShardEntry>,
 }
 
 impl Node {
@@ -47,6 +49,7 @@ impl Node {
             is_unheard: false,
             is_deaf: false,
             broken: Vec::new(),
+            seen: BTreeMap::new(),
         }
     }
 }
@@ -67,6 +70,7 @@ pub(crate) struct World {
     pub(crate) options: Options,
     pub(crate) fate: Fate,
     pub(crate) weights: Vec<u32>,
+    pub(crate) shards_max: u32,
     boots: u128,
     /// When moves began.
     pub(crate) moves_ms: Vec<u64>,
@@ -94,6 +98,7 @@ impl World {
             options,
             fate: Fate::Answered,
             weights: vec![100; 2],
+            shards_max: 1_000,
             boots: 0,
             moves_ms: Vec::new(),
             entries_written: 0,
@@ -160,7 +165,7 @@ impl World {
                     boot_id: boot_id.to_string(),
                     weight,
                     load_max: None,
-                    shards_max: None,
+                    shards_max: Some(self.shards_max),
                     replication: None,
                 })
                 .collect(),
@@ -397,7 +402,8 @@ impl World {
     ) {
         self.entries_written += 1;
         self.check_comers(controller, before, after);
-        if let Some(before) = before {
+        let goes_on = after.rebased() == Some(after.epoch());
+        if let Some(before) = before.filter(|_| !goes_on) {
             assert_eq!(after.epoch().0, before.epoch().0 + 1);
             self.check_ends(before, after);
             self.check_freeze(controller, before, after);
@@ -496,6 +502,7 @@ impl World {
                     && !self.nodes[node].is_deaf
             };
             let report = Answer {
+                doubts: self.doubts_of(node),
                 node: id(node),
                 hears: others.map(|other| (id(other), is_heard(other))).collect(),
                 loads: Vec::new(),
@@ -506,10 +513,38 @@ impl World {
         }
     }
 
+    /// etcd has these entries again, and its nodes have seen those that it has now.
+    pub(crate) fn set_back(&mut self, to: &[(u32, ShardEntry)]) {
+        let seen: BTreeMap<u32, ShardEntry> = self.entries().into_iter().collect();
+        for (shard, entry) in to.iter().filter(|(shard, entry)| seen[shard] != *entry) {
+            self.etcd.put(Key::Shard(*shard), entry.to_json().into_bytes());
+            for node in self.nodes.iter_mut().filter(|node| node.is_up) {
+                node.seen.insert(ShardId(*shard), seen[shard].clone());
+            }
+        }
+    }
+
+    /// Of what it has seen, where etcd has forgotten it.
+    fn doubts_of(&self, node: usize) -> NodeDoubts {
+        if self.nodes[node].seen.is_empty() {
+            return NodeDoubts { are_all: true, ..NodeDoubts::default() };
+        }
+        let stored: BTreeMap<u32, ShardEntry> = self.entries().into_iter().collect();
+        let seen = self.nodes[node].seen.iter().filter(|(shard, seen)| {
+            stored.get(&shard.0).is_none_or(|it| it.rebased() <= Some(seen.epoch()))
+        });
+        let shards = seen.map(|(shard, seen)| (*shard, (seen.epoch(), Some(seen.clone()))));
+        NodeDoubts { shards: shards.collect(), are_all: true }
+    }
+
     /// Workers that run finish their copies and take what is granted. True if anything was done.
     pub(crate) fn work(&mut self) -> bool {
         let mut is_busy = false;
         for (shard, mut entry) in self.entries() {
+            let doubts = |node: usize| self.doubts_of(node).shards.contains_key(&ShardId(shard));
+            if (0..self.nodes.len()).any(|node| self.nodes[node].is_up && doubts(node)) {
+                continue;
+            }
             let epoch = entry.epoch();
             while let Some(transition) = self.wish(&entry) {
                 entry = entry.after(entry.epoch(), &transition).expect("a wish fits");

@@ -1,7 +1,7 @@
 //! Controllers as processes on a real etcd: killed, stopped, cut off by a restart of etcd. However
 //! they end, no two of them write in turns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use weir_cluster::{
 };
 use weir_controller::ask::HttpReports;
 use weir_controller::operate::{OperateError, Operator, Verdict};
-use weir_controller::records::{Event, NodeAnswer};
+use weir_controller::records::{DoubtAnswer, Event, NodeAnswer};
 use weir_controller::run::{NoReports, Runner};
 use weir_controller::state::Options;
 use weir_shard::map::Transition;
@@ -90,6 +90,7 @@ struct Bench {
     records: Vec<NodeRecord>,
     boots: Vec<BootId>,
     alive: Arc<Mutex<BTreeSet<NodeId>>>,
+    doubts: Arc<Mutex<Vec<DoubtAnswer>>>,
 }
 
 fn id(node: usize) -> NodeId {
@@ -121,13 +122,24 @@ pub(crate) fn node_record(boot_id: BootId) -> NodeRecord {
     }
 }
 
-/// The node answers that it hears those who are alive.
-fn serve_report(node: usize, alive: Arc<Mutex<BTreeSet<NodeId>>>) -> SocketAddr {
+/// The node answers that it hears those who are alive, and of what etcd has forgotten.
+fn serve_report(
+    node: usize,
+    alive: Arc<Mutex<BTreeSet<NodeId>>>,
+    doubts: Arc<Mutex<Vec<DoubtAnswer>>>,
+) -> SocketAddr {
     admin::serve(move || {
+        let doubts = doubts.lock().unwrap().clone();
         let alive = alive.lock().unwrap();
         let hears = (0..8).map(|other| (id(other).to_string(), alive.contains(&id(other))));
         let node = id(node).to_string();
-        let answer = NodeAnswer { node, hears: hears.collect(), ..NodeAnswer::default() };
+        let answer = NodeAnswer {
+            node,
+            hears: hears.collect(),
+            doubts_total: Some(doubts.len()),
+            doubts,
+            ..NodeAnswer::default()
+        };
         admin::ok(&serde_json::to_string(&answer).unwrap())
     })
 }
@@ -138,14 +150,15 @@ impl Bench {
         let boots: Vec<BootId> = (0..nodes).map(|node| BootId(node as u128 + 1)).collect();
         let alive: Arc<Mutex<BTreeSet<NodeId>>> =
             Arc::new(Mutex::new((0..nodes).map(id).collect()));
+        let doubts = Arc::<Mutex<Vec<DoubtAnswer>>>::default();
         let records = boots.iter().enumerate().map(|(node, &boot_id)| {
-            let admin = Some(serve_report(node, Arc::clone(&alive)));
+            let admin = Some(serve_report(node, Arc::clone(&alive), Arc::clone(&doubts)));
             NodeRecord { admin, ..node_record(boot_id) }
         });
         let records: Vec<NodeRecord> = records.collect();
         let sessions = records.iter().enumerate();
         let sessions = sessions.map(|(node, record)| Some(cluster.session(name(node), record)));
-        Self { sessions: sessions.collect(), cluster, records, boots, alive }
+        Self { sessions: sessions.collect(), cluster, records, boots, alive, doubts }
     }
 
     fn wait<T>(&self, future: impl Future<Output = T>) -> T {
@@ -169,9 +182,18 @@ impl Bench {
     }
 
     fn entries(&self) -> Vec<ShardEntry> {
+        self.map().into_values().collect()
+    }
+
+    /// By number; empty while etcd does not answer.
+    fn map(&self) -> BTreeMap<u32, ShardEntry> {
         let found = self.wait(self.cluster.store().list(Range::Shards));
-        let Ok((_, found)) = found else { return Vec::new() };
-        found.iter().map(|(_, held)| ShardEntry::from_json(&held.value).unwrap()).collect()
+        let Ok((_, found)) = found else { return BTreeMap::new() };
+        let entries = found.iter().filter_map(|(key, held)| match key {
+            Key::Shard(id) => Some((*id, ShardEntry::from_json(&held.value).unwrap())),
+            _ => None,
+        });
+        entries.collect()
     }
 
     fn runs(&self, who: &Incarnation) -> bool {
@@ -295,6 +317,52 @@ fn a_restart_of_etcd_interrupts_and_nothing_is_lost() {
     bench.desire(50);
     bench.whole(50);
     bench.check_events();
+}
+
+#[test]
+fn a_map_that_was_set_back_with_its_etcd_goes_on_with_what_nodes_hold() {
+    let mut etcd = Etcd::start();
+    let bench = Bench::new(&etcd, 3);
+    bench.desire(12);
+    let options = Options { rebase_after_ms: 1_000, ..options("a") };
+    let runner = Runner::start(&bench.cluster, &record("a"), options, HttpReports);
+    bench.whole(12);
+    let (old, backup) = (bench.map(), etcd.back_up());
+    let operator = bench.operator();
+    bench.wait(operator.drain(&name(0), false, 1)).unwrap();
+    wait_for("empty node", || {
+        bench.work();
+        bench.wait(operator.drain_progress(&name(0))).unwrap().left == 0
+    });
+    let new = bench.map();
+    let forgotten = || new.iter().filter(|(shard, entry)| old[*shard] != **entry);
+    let doubts = forgotten().map(|(&shard, entry)| DoubtAnswer {
+        shard,
+        known: entry.epoch(),
+        entry: Some(serde_json::from_str(&entry.to_json()).unwrap()),
+    });
+    let doubts: Vec<DoubtAnswer> = doubts.collect();
+    assert!(!doubts.is_empty());
+    etcd.restore(&backup);
+    *bench.doubts.lock().unwrap() = doubts;
+    wait_for("what nodes hold", || {
+        let map = bench.map();
+        let goes_on = |(shard, seen): (&u32, &ShardEntry)| {
+            map.get(shard).is_some_and(|entry| entry.rebased() > Some(seen.epoch()))
+        };
+        !map.is_empty() && forgotten().all(goes_on)
+    });
+    for (shard, entry) in bench.map() {
+        assert_eq!(entry.members(), new[&shard].members());
+        assert_eq!(entry.term(), new[&shard].term());
+    }
+    // Everything else waits for an operator.
+    wait_for("no doubt", || {
+        let status = bench.wait(operator.status()).ok();
+        let report = status.and_then(|status| status.report);
+        report.is_some_and(|it| it.in_doubt == 0 && it.why.contains("backup"))
+    });
+    bench.wait(runner.stop()).unwrap();
 }
 
 #[test]

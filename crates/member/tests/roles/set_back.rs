@@ -33,6 +33,38 @@ fn a_store_that_was_set_back_is_not_obeyed() {
 }
 
 #[test]
+fn an_entry_that_was_rebased_above_all_that_was_seen_is_obeyed() {
+    let mut hand = Hand::synced();
+    hand.on(Input::Restored);
+    hand.entry(&copying());
+    let doubts: Vec<_> = hand.roles.doubts().collect();
+    assert_eq!(doubts, [(SHARD, pair().epoch(), Some(&pair()))]);
+    let rebase = |epoch: u64| Transition::Rebase { epoch: Epoch(epoch), term: Term(1) };
+    let below = after(&copying(), rebase(0));
+    assert!(below.rebased() < Some(pair().epoch()));
+    hand.entry(&after(&after(&below, Transition::OutOfSync(us())), Transition::Resync(us())));
+    assert!(matches!(hand.trouble(), Some(Trouble::SetBack(_))), "that is of another time");
+    let rebased = after(&pair(), rebase(pair().epoch().0));
+    // The entry itself was missed.
+    let next = after(&rebased, Transition::OutOfSync(us()));
+    hand.entry(&next);
+    assert_eq!((hand.trouble(), hand.role()), (None, Role::OutOfSync));
+    assert_eq!(hand.roles.doubts().count(), 0);
+    hand.entry(&after(&next, Transition::Resync(us())));
+    assert_eq!(hand.role(), Role::Syncing);
+}
+
+#[test]
+fn an_entry_that_was_deleted_comes_back_rebased() {
+    let mut hand = Hand::synced();
+    hand.on(Input::EntryGone(SHARD));
+    assert_eq!(hand.roles.doubts().count(), 1);
+    let known = pair().epoch();
+    hand.entry(&after(&pair(), Transition::Rebase { epoch: known, term: Term(1) }));
+    assert_eq!((hand.trouble(), hand.roles.doubts().count()), (None, 0));
+}
+
+#[test]
 fn a_store_that_has_lost_entries_is_told_of() {
     let mut hand = Hand::synced();
     hand.on(Input::Fresh);

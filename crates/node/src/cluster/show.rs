@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_controller::records::{ActingAnswer, NodeAnswer};
+use weir_controller::records::{ActingAnswer, DOUBTS_MAX, DoubtAnswer, NodeAnswer};
 use weir_member::roles::{ShardStatus, Trouble};
 use weir_replica::Refusal;
 use weir_shard::role::Role;
@@ -70,6 +70,12 @@ impl RolesThread {
             boot_id: who.boot_id,
             term,
         });
+        let doubts = self.parts.roles.doubts().take(DOUBTS_MAX);
+        let doubts = doubts.map(|(shard, known, held)| DoubtAnswer {
+            shard: shard.0,
+            known,
+            entry: held.and_then(|held| serde_json::from_str(&held.to_json()).ok()),
+        });
         let broken = self.sides.iter().enumerate();
         let broken = broken.filter(|(_, sides)| !sides.is_up()).map(|(worker, _)| worker as u16);
         NodeAnswer {
@@ -78,6 +84,8 @@ impl RolesThread {
             loads: report.loads.into_iter().map(|(shard, load)| (shard.0, load)).collect(),
             broken: broken.collect(),
             acting: acting.collect(),
+            doubts: doubts.collect(),
+            doubts_total: Some(self.parts.roles.doubts().count()),
         }
     }
 

@@ -13,8 +13,8 @@
 //! - A lane moves on from a member only by its grant, and who has granted has seen the entry of that move. If all
 //!   members answer, or have certainly ended, nobody beside them has got a lane.
 //! - Moves under way get a new name, so that grants of before are worth nothing and are given again.
-//! - What the store has written since it was set back does not count, but who follows it may write as it says: that
-//!   has to agree with what is held.
+//! - What the store has written since it was set back counts only where those who write follow it, and not what was
+//!   lost: whoever may write has to be named by what goes on.
 //!
 //! What is not certain is told; then an operator decides. It does not ask anybody, and does not write.
 
@@ -46,7 +46,7 @@ pub enum Stand {
         /// The highest epoch that it has seen.
         known: Epoch,
         /// What it obeys still. None: it has begun anew since, and writes nothing.
-        held: Option<ShardEntry>,
+        held: Option<Box<ShardEntry>>,
     },
 }
 
@@ -96,22 +96,32 @@ pub fn rebase(
         node.stand = Stand::Follows;
     }
     let nodes = nodes.as_slice();
-    let held = nodes.iter().filter_map(|node| node.stand.held());
-    let base = held.max_by_key(|held| held.epoch()).or(stored).ok_or(NoBase::NoEntry)?;
+    let held = nodes.iter().filter_map(|node| node.stand.held()).max_by_key(|held| held.epoch());
+    let newest = held.or(stored).ok_or(NoBase::NoEntry)?;
     let known = nodes.iter().filter_map(|node| node.stand.known()).max().unwrap_or_default();
     let seen = known.max(stored.map_or(Epoch(0), ShardEntry::epoch));
-    let transition = Transition::Rebase { epoch: seen, term: term_seen(base, stored, known) };
-    let entry = base.after(base.epoch(), &transition)?;
-    for node in nodes {
-        node.check_claims(stored, nodes, &entry)?;
+    let transition = Transition::Rebase { epoch: seen, term: term_seen(newest, stored, known) };
+    let go_on = |base: &ShardEntry| {
+        let entry = base.after(base.epoch(), &transition)?;
+        nodes.iter().try_for_each(|node| node.check_claims(stored, nodes, &entry))?;
+        Ok(entry)
+    };
+    let entry = match (go_on(newest), stored) {
+        // Of what was lost, nobody who writes has seen anything.
+        (Err(error @ NoBase::TwoWriters { .. }), Some(stored)) => {
+            go_on(stored).map_err(|_| error)?
+        }
+        (entry, _) => entry?,
+    };
+    let members = newest.members().iter().chain(stored.into_iter().flat_map(ShardEntry::members));
+    let mut doubts: Vec<Doubt> = Vec::new();
+    for member in members {
+        let doubt = doubt_of(&member.incarnation, nodes, &has_ended);
+        doubts.extend(doubt.filter(|doubt| !doubts.contains(doubt)));
     }
-    let members = base.members().iter().map(|member| &member.incarnation);
-    let mut doubts: Vec<Doubt> =
-        members.filter_map(|member| doubt_of(member, nodes, &has_ended)).collect();
-    doubts.dedup();
     doubts.extend(nodes.iter().filter_map(|node| {
-        let known = node.stand.known().filter(|known| *known > base.epoch())?;
-        Some(Doubt::Newer { node: node.node.clone(), known, held: base.epoch() })
+        let known = node.stand.known().filter(|known| *known > newest.epoch())?;
+        Some(Doubt::Newer { node: node.node.clone(), known, held: newest.epoch() })
     }));
     Ok(Rebased { entry, doubts })
 }
@@ -146,7 +156,7 @@ fn doubt_of(
 impl Stand {
     fn held(&self) -> Option<&ShardEntry> {
         match self {
-            Self::InDoubt { held, .. } => held.as_ref(),
+            Self::InDoubt { held, .. } => held.as_deref(),
             Self::Silent | Self::Follows => None,
         }
     }
@@ -159,7 +169,7 @@ impl Stand {
 
     fn obeyed<'a>(&'a self, stored: Option<&'a ShardEntry>) -> Option<&'a ShardEntry> {
         match self {
-            Self::InDoubt { held, .. } => held.as_ref(),
+            Self::InDoubt { held, .. } => held.as_deref(),
             Self::Silent | Self::Follows => stored,
         }
     }

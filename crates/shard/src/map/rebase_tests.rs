@@ -40,7 +40,7 @@ fn witness(node: u8, stand: Stand) -> Witness {
 }
 
 fn holds(node: u8, entry: &ShardEntry) -> Witness {
-    witness(node, Stand::InDoubt { known: entry.epoch(), held: Some(entry.clone()) })
+    witness(node, Stand::InDoubt { known: entry.epoch(), held: Some(Box::new(entry.clone())) })
 }
 
 fn nobody(_: &Incarnation) -> bool {

@@ -343,7 +343,10 @@ impl Cluster {
             let machine = node.machine.as_ref()?;
             let stand = match node.is_in_doubt {
                 _ if is_silent(index) => Stand::Silent,
-                true => Stand::InDoubt { known: node.known, held: machine.entry().cloned() },
+                true => {
+                    let held = machine.entry().cloned().map(Box::new);
+                    Stand::InDoubt { known: node.known, held }
+                }
                 false => Stand::Follows,
             };
             let boot_ids = vec![machine.incarnation().boot_id];
