@@ -66,7 +66,7 @@ impl Lives {
             life.lose(options, now);
         }
         if life.absent_since_ms.take().is_some() || is_restart {
-            life.cut_off = CutOff::default();
+            life.cut_off = CutOff::begun(now);
             life.trial_until_ms = now.monotonic_ms + life.trial_ms(options);
         }
         if let Some(record) = record {

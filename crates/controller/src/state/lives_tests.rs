@@ -1,6 +1,7 @@
 //! When a node is suspect, dead, over; and how long it is on trial.
 
 use super::super::event::NodeDoubts;
+use super::cut_off::CutOffChange;
 use super::*;
 
 fn at(ms: u64) -> Now {
@@ -126,6 +127,67 @@ fn a_restart_that_nobody_saw_the_gap_of_counts_as_a_loss() {
         lives.registered(&node("n1"), Some(&record(boot_id)), &options(), at(ms));
     }
     assert!(lives.is_on_trial(&node("n1"), at(21)));
+}
+
+/// `n2` hears `n3`, and what it says of `n1`, each second within these; what was said of cut-off workers.
+fn watch(lives: &mut Lives, is_heard: bool, ms: std::ops::Range<u64>) -> Vec<CutOffChange> {
+    let mut changes = Vec::new();
+    for ms in ms.step_by(1_000) {
+        for (about, is_heard) in [("n1", is_heard), ("n3", true)] {
+            lives.hear(&report("n2", about, is_heard), at(ms));
+        }
+        changes.extend(lives.cut_off_changes(&options(), at(ms)));
+    }
+    changes
+}
+
+/// Three nodes, of which `n1` falls silent at 20 s, and is not heard from then on.
+fn silent() -> Lives {
+    let mut lives = Lives::default();
+    for name in ["n1", "n2", "n3"] {
+        lives.registered(&node(name), Some(&record("a")), &options(), at(0));
+    }
+    assert_eq!(watch(&mut lives, true, 0..20_000), []);
+    assert_eq!(watch(&mut lives, false, 20_000..26_000).len(), 1, "cut off");
+    lives
+}
+
+/// It is silent, then its lease expires, then it is back and not heard at once: that is one loss.
+#[test]
+fn a_node_that_dies_is_lost_once() {
+    let mut lives = silent();
+    lives.gone(&node("n1"), true, &options(), at(26_000));
+    watch(&mut lives, false, 26_000..30_000);
+    lives.registered(&node("n1"), Some(&record("b")), &options(), at(30_000));
+    assert_eq!(watch(&mut lives, false, 30_000..36_000), [], "nobody has tried again to hear it");
+    assert_eq!(watch(&mut lives, true, 36_000..40_000), []);
+    assert!(!lives.is_on_trial(&node("n1"), at(40_000)));
+    lives.gone(&node("n1"), true, &options(), at(50_000));
+    lives.registered(&node("n1"), Some(&record("c")), &options(), at(51_000));
+    assert!(lives.is_on_trial(&node("n1"), at(80_000)), "the second time");
+    assert!(!lives.is_on_trial(&node("n1"), at(82_000)), "for half a minute");
+}
+
+/// Workers that come and go are lost each time that they are back, though their node never ended.
+#[test]
+fn a_worker_that_was_cut_off_and_is_back_was_lost_once() {
+    let mut lives = silent();
+    assert_eq!(watch(&mut lives, true, 26_000..27_000).len(), 1, "back");
+    assert!(!lives.is_on_trial(&node("n1"), at(27_000)));
+    assert_eq!(watch(&mut lives, false, 27_000..31_000).len(), 1, "cut off again");
+    assert_eq!(watch(&mut lives, true, 31_000..32_000).len(), 1, "and back again");
+    assert!(lives.is_on_trial(&node("n1"), at(60_000)));
+    assert!(!lives.is_on_trial(&node("n1"), at(62_000)));
+}
+
+/// A node that nobody ever hears is of no use, however new it is.
+#[test]
+fn a_node_that_is_not_heard_for_long_after_it_came_is_cut_off() {
+    let mut lives = Lives::default();
+    for name in ["n1", "n2", "n3"] {
+        lives.registered(&node(name), Some(&record("a")), &options(), at(0));
+    }
+    assert_eq!(watch(&mut lives, false, 0..20_000).len(), 1);
 }
 
 #[test]

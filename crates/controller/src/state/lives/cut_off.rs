@@ -3,7 +3,9 @@
 //! - The first a node says of itself; the second is what all say who replicate with it, if one of them hears anybody: who
 //!   hears nobody may itself be the one that is cut off.
 //! - Either must last for `cut_off_after_ms`, and ends at once. Reports that do not come say neither.
-//! - For the trial of those that come and go, the end of it counts as a return.
+//! - A node that has just come is given time to be heard: those who lost it try again ever more rarely.
+//! - For the trial of those that come and go, the end of it counts as a loss and a return. One that ends with the node is
+//!   the node's loss.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +19,8 @@ use super::{Life, Lives};
 /// What is known of this in one node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CutOff {
+    /// When the node came.
+    came_ms: u64,
     /// Since when which of its workers have a side down.
     broken: BTreeMap<u16, u64>,
     reported_ms: u64,
@@ -34,6 +38,11 @@ pub(in super::super) struct CutOffChange {
 }
 
 impl CutOff {
+    /// Nothing is known of a node that has come now.
+    pub(super) fn begun(now: Now) -> Self {
+        Self { came_ms: now.monotonic_ms, ..Self::default() }
+    }
+
     pub(super) fn hear(&mut self, report: &NodeReport, now: Now) {
         self.reported_ms = now.monotonic_ms;
         self.broken.retain(|worker, _| report.broken.contains(worker));
@@ -69,6 +78,8 @@ impl Lives {
         let mut changes = Vec::new();
         for (node, is_unheard) in nodes {
             let life = self.all.get_mut(&node).expect("listed above");
+            let is_new = now.since(life.cut_off.came_ms) < options.unheard_at_first_ms;
+            let is_unheard = is_unheard && !is_new;
             let since_ms = life.cut_off.unheard_since_ms.unwrap_or(now.monotonic_ms);
             life.cut_off.unheard_since_ms = is_unheard.then_some(since_ms);
             changes.extend(life.cut_off_changes(&node, options, now));
@@ -107,11 +118,8 @@ impl Life {
         });
         let after: BTreeMap<u16, &'static str> = cut_off.collect();
         let before = std::mem::replace(&mut self.cut_off.why, after.clone());
-        let began = after.keys().any(|worker| !before.contains_key(worker));
-        if began {
-            self.lose(options, now);
-        }
         if is_registered && !before.is_empty() && after.is_empty() {
+            self.lose(options, now);
             self.trial_until_ms = now.monotonic_ms + self.trial_ms(options);
         }
         let change = |worker: &u16, is: &str, why: &str| CutOffChange {
