@@ -1,15 +1,17 @@
 //! A cluster: what its nodes say of themselves, and under load what homes see when a node is drained, killed and
-//! stopped. `make demo` shows the other faults.
+//! stopped, or cut off. `make demo` shows the other faults.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use weir_lab::cluster::{ClusterLab, ClusterOptions, SHARDS};
+use weir_lab::cluster::{ClusterLab, ClusterNode, ClusterOptions, SHARDS};
 use weir_lab::failover::{Event, Observer, Pace, render};
+use weir_lab::wait_for;
 
+const SETTLED: Duration = Duration::from_secs(10);
 /// Longer than as shipped: a machine that runs tests has something else to do for a tenth of a second now and then.
 const BFD: Duration = Duration::from_millis(300);
-const EVENTS: [&str; 4] = ["nothing", "drain", "kill", "term"];
+const EVENTS: [&str; 8] = ["nothing", "drain", "kill", "silence", "stop", "cut", "flap", "term"];
 
 fn promises_are_kept(lab: &mut ClusterLab) -> Result<()> {
     nodes_are_well(lab)?;
@@ -32,6 +34,12 @@ fn nodes_are_well(lab: &ClusterLab) -> Result<()> {
     for node in &lab.nodes {
         let bird = node.bird.as_ref().context("a node without BIRD")?;
         let socket = bird.socket().to_string_lossy();
+        // The word of the guard or of BIRD on the last list may still be on its way.
+        let are_set = || {
+            let routes = routes_of(node, &socket).ok()?;
+            routes.iter().all(|route| route["wanted"]["is_set"] == true).then_some(routes)
+        };
+        let routes = wait_for("routes that are set", SETTLED, are_set)?;
         let table = node.cli(&["routes", "--bird", &socket])?;
         ensure!(
             table.status.code() == Some(0),
@@ -41,12 +49,9 @@ fn nodes_are_well(lab: &ClusterLab) -> Result<()> {
             table.stderr
         );
         ensure!(table.stdout.contains("in the kernel and exported as wanted"), "{}", table.stdout);
-        let said = node.cli(&["routes", "--json", "--bird", &socket])?.success()?.stdout;
-        let said: serde_json::Value = serde_json::from_str(&said)?;
-        let routes = said["routes"].as_array().context("no routes")?;
-        for route in routes {
+        for route in &routes {
             let is_known = !route["shard"].is_null() && route["exported"] == route["kernel"];
-            ensure!(is_known && route["wanted"]["is_set"] == true, "{route}");
+            ensure!(is_known, "{route}");
         }
         wanted += routes.len();
 
@@ -63,6 +68,12 @@ fn nodes_are_well(lab: &ClusterLab) -> Result<()> {
     // Of each shard the primary and one replica announce an endpoint and a prefix.
     ensure!(wanted == usize::from(SHARDS) * 2 * 2, "{wanted} routes");
     Ok(())
+}
+
+fn routes_of(node: &ClusterNode, socket: &str) -> Result<Vec<serde_json::Value>> {
+    let said = node.cli(&["routes", "--json", "--bird", socket])?.success()?.stdout;
+    let said: serde_json::Value = serde_json::from_str(&said)?;
+    Ok(said["routes"].as_array().context("no routes")?.clone())
 }
 
 /// Also before BIRD tells a switch of it.
