@@ -30,16 +30,21 @@ fn promises_are_kept(lab: &mut ClusterLab) -> Result<()> {
 
 /// On every node: its part in the cluster is well, and what it wants is in the kernel and with the switches.
 fn nodes_are_well(lab: &ClusterLab) -> Result<()> {
-    let mut wanted = 0;
+    // Of each shard the primary and one replica announce an endpoint and a prefix. The map is whole a little sooner than
+    // each node, its guard and its BIRD have done and said so.
+    let announced = usize::from(SHARDS) * 2 * 2;
+    let are_set = || {
+        let routes: Result<Vec<_>> = lab.nodes.iter().map(routes_of).collect();
+        let routes = routes.ok()?.concat();
+        let is_set = |route: &serde_json::Value| route["wanted"]["is_set"] == true;
+        (routes.len() == announced && routes.iter().all(is_set)).then_some(routes)
+    };
+    for route in wait_for("routes of all members", SETTLED, are_set)? {
+        let is_known = !route["shard"].is_null() && route["exported"] == route["kernel"];
+        ensure!(is_known, "{route}");
+    }
     for node in &lab.nodes {
-        let bird = node.bird.as_ref().context("a node without BIRD")?;
-        let socket = bird.socket().to_string_lossy();
-        // The word of the guard or of BIRD on the last list may still be on its way.
-        let are_set = || {
-            let routes = routes_of(node, &socket).ok()?;
-            routes.iter().all(|route| route["wanted"]["is_set"] == true).then_some(routes)
-        };
-        let routes = wait_for("routes that are set", SETTLED, are_set)?;
+        let socket = socket_of(node)?;
         let table = node.cli(&["routes", "--bird", &socket])?;
         ensure!(
             table.status.code() == Some(0),
@@ -49,12 +54,6 @@ fn nodes_are_well(lab: &ClusterLab) -> Result<()> {
             table.stderr
         );
         ensure!(table.stdout.contains("in the kernel and exported as wanted"), "{}", table.stdout);
-        for route in &routes {
-            let is_known = !route["shard"].is_null() && route["exported"] == route["kernel"];
-            ensure!(is_known, "{route}");
-        }
-        wanted += routes.len();
-
         // Without BIRD's word nothing is claimed of it, and the rest is told.
         let silent = node.cli(&["routes", "--bird", "/nonexistent/bird.ctl"])?;
         ensure!(silent.status.code() == Some(3), "{}", silent.stdout);
@@ -65,13 +64,16 @@ fn nodes_are_well(lab: &ClusterLab) -> Result<()> {
         ensure!(status.status.code() == Some(0), "{}", status.stdout);
         ensure!(status.stdout.contains("\ncluster lab: OK\n"), "{}", status.stdout);
     }
-    // Of each shard the primary and one replica announce an endpoint and a prefix.
-    ensure!(wanted == usize::from(SHARDS) * 2 * 2, "{wanted} routes");
     Ok(())
 }
 
-fn routes_of(node: &ClusterNode, socket: &str) -> Result<Vec<serde_json::Value>> {
-    let said = node.cli(&["routes", "--json", "--bird", socket])?.success()?.stdout;
+fn socket_of(node: &ClusterNode) -> Result<String> {
+    let bird = node.bird.as_ref().context("a node without BIRD")?;
+    Ok(bird.socket().to_string_lossy().into_owned())
+}
+
+fn routes_of(node: &ClusterNode) -> Result<Vec<serde_json::Value>> {
+    let said = node.cli(&["routes", "--json", "--bird", &socket_of(node)?])?.success()?.stdout;
     let said: serde_json::Value = serde_json::from_str(&said)?;
     Ok(said["routes"].as_array().context("no routes")?.clone())
 }
@@ -79,7 +81,7 @@ fn routes_of(node: &ClusterNode, socket: &str) -> Result<Vec<serde_json::Value>>
 /// Also before BIRD tells a switch of it.
 fn a_foreign_route_is_named(lab: &ClusterLab) -> Result<()> {
     let node = lab.node(1)?;
-    let socket = node.bird.as_ref().context("a node without BIRD")?.socket().to_string_lossy();
+    let socket = socket_of(node)?;
     lab.network.nodes[0].ip("route add 192.0.2.1/32 dev weir0 table 4242 metric 5")?;
     let table = node.cli(&["routes", "--bird", &socket])?;
     lab.network.nodes[0].ip("route delete 192.0.2.1/32 dev weir0 table 4242 metric 5")?;
