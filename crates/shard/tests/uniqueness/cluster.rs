@@ -332,6 +332,10 @@ impl Cluster {
         self.seen.set_back += 1;
     }
 
+    pub(crate) fn was_set_back(&self) -> bool {
+        self.was_set_back
+    }
+
     pub(crate) fn is_any_in_doubt(&self) -> bool {
         self.nodes.iter().any(|node| node.machine.is_some() && node.is_in_doubt)
     }

@@ -23,7 +23,8 @@ fn check_writers(cluster: &Cluster) {
         for writer in writers {
             let (_, member) = newest.member(&writer).expect("a writer is a member");
             assert!(newest.lanes_of(member.seat).contains(lane), "lane {lane}: {writer}");
-            let other = cluster.better_informed(lane, &writer);
+            // What a writer of the lost history said to some before it ended, nobody may know to ask for.
+            let other = cluster.better_informed(lane, &writer).filter(|_| !cluster.was_set_back());
             assert_eq!(other, None, "has heard more of lane {lane} than {writer}: {newest:?}");
         }
     }
