@@ -84,7 +84,7 @@ impl Nat {
         if is_told && is_present && !is_owned && table == Table::Mappings {
             // Nearly every change is a mapping and nothing else.
             if let Some(mapping) = MappingBody::read_alone(body) {
-                let applied = self.store_mapping(slab, own_slot, version, &mapping, None, now);
+                let applied = self.apply_mapping(slab, own_slot, version, &mapping, None, now);
                 return self.count(applied);
             }
         }
@@ -170,20 +170,9 @@ impl Nat {
         (session.is_live().then_some(id), session.version())
     }
 
-    pub(crate) fn apply_mapping(
-        &mut self,
-        slab: SlabId,
-        slot: u32,
-        version: u32,
-        body: &MappingBody,
-        seat: Option<u32>,
-        now: Tick,
-    ) -> Applied {
-        self.store_mapping(slab, slot, version, body, seat, now)
-    }
-
+    /// Into both callers: the fields of a body that is read there stay in registers.
     #[inline(always)]
-    fn store_mapping(
+    pub(crate) fn apply_mapping(
         &mut self,
         slab: SlabId,
         slot: u32,
