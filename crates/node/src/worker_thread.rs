@@ -177,6 +177,9 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
     for (side, mac) in Side::ALL.into_iter().zip(ports.macs) {
         engine.set_mac(side, mac);
     }
+    if let Some(part) = &parts.part {
+        part.begin();
+    }
     Worker {
         engine,
         pool: parts.pool,

@@ -11,7 +11,8 @@
 //! | what ends | what the guard does |
 //! |---|---|
 //! | the node's process | the socket closes: withdraw all, end |
-//! | a worker's turns | silent for `silence`: fence it, withdraw its routes; silent for `kill_after` more: kill the process |
+//! | a worker's thread | fence it, withdraw its routes, within a tenth of `silence` (`life.rs`): sooner than the socket tells |
+//! | a worker's turns | silent for `silence`: the same; silent for `kill_after` more: kill the process |
 //! | the guard | the kernel closes the TUN device, which takes its routes along; the node starts another guard |
 //!
 //! So the device is not persistent: for the moment without a guard the replicas are announced instead. Nothing here
@@ -181,9 +182,12 @@ impl Watch {
 
     fn look(&mut self) -> Result<(), GuardError> {
         let words = &self.words;
-        for alarm in self.watchdog.look(self.start.elapsed(), |worker| words.beat(worker)) {
+        let now = self.start.elapsed();
+        let alarms =
+            self.watchdog.look(now, |worker| words.beat(worker), |worker| words.is_over(worker));
+        for alarm in alarms {
             match alarm {
-                Alarm::Silent(worker) => {
+                Alarm::Gone(worker) => {
                     let fence = self.words.raise_fence(worker);
                     let failures = self.tables.withdraw(worker)?;
                     report(&failures);

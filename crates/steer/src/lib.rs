@@ -17,6 +17,7 @@
 mod frames;
 mod guard_process;
 mod kernel_tables;
+mod life;
 mod options;
 mod owner;
 mod protocol;

@@ -1,8 +1,9 @@
-//! The memory that a node shares with its guard: for each worker a heartbeat and a fence word, 128 bytes.
+//! The memory that a node shares with its guard: for each worker a heartbeat, a fence word and a lock, 192 bytes.
 //!
 //! ```text
 //!   line 0   beat  u64   written by the worker at each turn of its loop, read by the guard
 //!   line 1   fence u32   written by the guard, read by the worker at each turn: how often it was fenced
+//!   line 2   life        held by the worker's thread until its end, looked at by the guard
 //! ```
 //!
 //! Every word has one writer. The fence word counts, so that "I have seen the third fence" cannot be mistaken for the
@@ -24,6 +25,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::life::Life;
 use crate::route::{WORKERS_MAX, WorkerIndex};
 
 /// One cache line.
@@ -37,9 +39,10 @@ struct Line<T>(T);
 struct Words {
     beat: Line<AtomicU64>,
     fence: Line<AtomicU32>,
+    life: Line<Life>,
 }
 
-const _: () = assert!(size_of::<Words>() == 128);
+const _: () = assert!(size_of::<Words>() == 192);
 
 /// How often a worker was fenced: 0 at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,17 +56,17 @@ pub struct SharedWords {
 }
 
 // JUSTIFICATION: a raw pointer makes the type neither Send nor Sync, but both sides of it are needed by several threads.
-// SAFETY: the memory holds atomics only, is mapped until the value is dropped, and belongs to no thread.
+// SAFETY: the memory holds atomics and locks only, is mapped until the value is dropped, and belongs to no thread.
 unsafe impl Send for SharedWords {}
 // JUSTIFICATION: as above.
-// SAFETY: as above: every access is an atomic load or store through a shared reference.
+// SAFETY: as above: every access is through a shared reference, an atomic load or store or one of a lock.
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// New memory for `workers` workers (1 to [`WORKERS_MAX`]), all words 0.
+    /// New memory for `workers` workers (1 to [`WORKERS_MAX`]), all words 0, all locks held by nobody.
     ///
     /// # Errors
-    /// What the kernel refuses; `EINVAL` for a number of workers out of range.
+    /// What the kernel or the C library refuses; `EINVAL` for a number of workers out of range.
     pub fn new(workers: usize) -> io::Result<Self> {
         if !(1..=WORKERS_MAX).contains(&workers) {
             return Err(Errno::EINVAL.into());
@@ -72,7 +75,11 @@ impl SharedWords {
         let file = File::from(memfd_create(c"weir-heartbeats", flags)?);
         file.set_len((workers * size_of::<Words>()) as u64)?;
         fcntl(&file, FcntlArg::F_ADD_SEALS(Self::seals()))?;
-        Self::open(OwnedFd::from(file))
+        let words = Self::open(OwnedFd::from(file))?;
+        for worker in 0..workers {
+            words.words(worker as WorkerIndex).life.0.make()?;
+        }
+        Ok(words)
     }
 
     /// The memory behind a descriptor that [`new`](Self::new) made, in another process.
@@ -94,7 +101,7 @@ impl SharedWords {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // JUSTIFICATION: memory shared between processes can only be had by mmap.
         // SAFETY: a fresh mapping at an address of the kernel's choice. The file is sealed against shrinking, so no
-        // page of it can vanish, and all who map it access it as the same atomics.
+        // page of it can vanish, and all who map it access it as the same atomics and locks.
         let start = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, &file, 0) }?;
         Ok(Self { start: start.cast(), workers, file: OwnedFd::from(file) })
     }
@@ -112,6 +119,11 @@ impl SharedWords {
     /// The guard's look at a heartbeat.
     pub(crate) fn beat(&self, worker: WorkerIndex) -> u64 {
         self.words(worker).beat.0.load(Ordering::Relaxed)
+    }
+
+    /// The guard's look at a life: whether the worker's thread has died since the last one.
+    pub(crate) fn is_over(&self, worker: WorkerIndex) -> bool {
+        self.words(worker).life.0.is_over()
     }
 
     /// Fences the worker. For the guard alone, the only writer of the word.
@@ -137,7 +149,8 @@ impl SharedWords {
         // SAFETY: worker < workers, and workers * size_of::<Words>() bytes are mapped.
         let words = unsafe { self.start.add(worker) };
         // JUSTIFICATION: as above.
-        // SAFETY: page aligned memory of atomics, for which any bits are valid, mapped as long as `self` lives.
+        // SAFETY: page aligned memory of atomics, for which any bits are valid, and of locks that `new` has made, mapped
+        // as long as `self` lives.
         unsafe { words.as_ref() }
     }
 }
@@ -180,6 +193,17 @@ impl Heartbeat {
     pub fn new(words: Arc<SharedWords>, worker: WorkerIndex) -> Self {
         let (count, acknowledged) = (words.beat(worker), words.fence(worker));
         Self { words, worker, count, acknowledged }
+    }
+
+    /// Has the guard learn at once when the calling thread, the worker's, ends in whatever way. To be called once.
+    ///
+    /// # Errors
+    /// What the C library refuses: then the end of the thread is noticed by its silence.
+    pub fn begin(&self) -> io::Result<()> {
+        self.words.words(self.worker).life.0.hold()?;
+        // The kernel marks the lock after the thread's last instruction: it has to be mapped until then.
+        std::mem::forget(Arc::clone(&self.words));
+        Ok(())
     }
 
     /// "I am alive": once a turn.
@@ -225,6 +249,16 @@ mod tests {
         assert_ne!(theirs.raise_fence(2), fence);
         assert!(heartbeat.is_fenced());
         assert_eq!(ours.fence(1), Fence(0));
+    }
+
+    #[test]
+    fn the_end_of_a_thread_is_seen_through_the_other_mapping() {
+        let ours = Arc::new(SharedWords::new(2).unwrap());
+        let theirs = SharedWords::open(ours.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        assert!(!theirs.is_over(1));
+        let heartbeat = Heartbeat::new(Arc::clone(&ours), 1);
+        std::thread::spawn(move || heartbeat.begin().unwrap()).join().unwrap();
+        assert_eq!([theirs.is_over(0), theirs.is_over(1)], [false, true]);
     }
 
     #[test]

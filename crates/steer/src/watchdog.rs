@@ -1,7 +1,7 @@
 //! Who has been silent for too long: the guard's judgement over the heartbeats, pure.
 //!
 //! ```text
-//!            watch           silent for `silence`            silent for `kill_after` more
+//!            watch       silent for `silence`, or dead        silent for `kill_after` more
 //!   unwatched ----> watched ---------------------> fenced ------------------------------> hung (said once)
 //!       ^                                            | beats again
 //!       +--------------------------------------------+
@@ -22,8 +22,8 @@ const INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// What a look found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alarm {
-    /// Silent for too long: fence this worker, then withdraw its routes.
-    Silent(WorkerIndex),
+    /// Silent for too long, or dead: fence this worker, then withdraw its routes.
+    Gone(WorkerIndex),
     /// Fenced, and still silent after the grace.
     Hung(WorkerIndex),
 }
@@ -82,8 +82,14 @@ impl Watchdog {
         }
     }
 
-    /// Looks at all heartbeats. `now` is the time since any fixed moment.
-    pub(crate) fn look(&mut self, now: Duration, beat: impl Fn(WorkerIndex) -> u64) -> Vec<Alarm> {
+    /// Looks at all workers. `now` is the time since any fixed moment, `is_over` whether a worker's thread has died since
+    /// the last look.
+    pub(crate) fn look(
+        &mut self,
+        now: Duration,
+        beat: impl Fn(WorkerIndex) -> u64,
+        is_over: impl Fn(WorkerIndex) -> bool,
+    ) -> Vec<Alarm> {
         let since = now.saturating_sub(self.last_look.replace(now).unwrap_or(now));
         let passed = since.min(2 * (self.silence / LOOKS).max(INTERVAL_MIN));
         let mut alarms = Vec::new();
@@ -91,8 +97,8 @@ impl Watchdog {
             if state.watch == Watch::Unwatched {
                 continue;
             }
-            let current = beat(worker);
-            if current != state.beat {
+            let (current, is_dead) = (beat(worker), is_over(worker));
+            if current != state.beat && !is_dead {
                 state.beat = current;
                 state.silent = Duration::ZERO;
                 if state.watch != Watch::Watched {
@@ -102,9 +108,9 @@ impl Watchdog {
             }
             state.silent += passed;
             match (state.watch, self.kill_after) {
-                (Watch::Watched, _) if state.silent >= self.silence => {
+                (Watch::Watched, _) if is_dead || state.silent >= self.silence => {
                     state.watch = Watch::Fenced;
-                    alarms.push(Alarm::Silent(worker));
+                    alarms.push(Alarm::Gone(worker));
                 }
                 (Watch::Fenced, Some(grace)) if state.silent >= self.silence + grace => {
                     state.watch = Watch::Hung;
@@ -135,9 +141,8 @@ mod tests {
         let mut alarms = Vec::new();
         let mut now = Duration::from_millis(from);
         while now < Duration::from_millis(to) {
-            alarms.extend(
-                dog.look(now, |worker| beat(now, worker)).into_iter().map(|alarm| (now, alarm)),
-            );
+            let found = dog.look(now, |worker| beat(now, worker), |_| false);
+            alarms.extend(found.into_iter().map(|alarm| (now, alarm)));
             now += STEP;
         }
         alarms
@@ -153,14 +158,14 @@ mod tests {
             if worker == 0 { now.as_millis() as u64 } else { 0 }
         };
         let alarms = looks(&mut dog, 0, 5000, beat);
-        assert_eq!(alarms, [(SILENCE, Alarm::Silent(1)), (SILENCE + GRACE, Alarm::Hung(1))]);
+        assert_eq!(alarms, [(SILENCE, Alarm::Gone(1)), (SILENCE + GRACE, Alarm::Hung(1))]);
     }
 
     #[test]
     fn a_worker_that_wakes_up_in_the_grace_is_left_alone_until_it_is_watched_anew() {
         let mut dog = Watchdog::new(1, SILENCE, Some(GRACE));
         dog.watch(0, 7);
-        assert_eq!(looks(&mut dog, 0, 500, |_, _| 7), [(SILENCE, Alarm::Silent(0))]);
+        assert_eq!(looks(&mut dog, 0, 500, |_, _| 7), [(SILENCE, Alarm::Gone(0))]);
         assert_eq!(looks(&mut dog, 500, 9000, |_, _| 8), []);
         assert_eq!(dog.interval(), None);
         dog.watch(0, 8);
@@ -183,6 +188,17 @@ mod tests {
         // A minute later: the worker has not run either.
         assert_eq!(looks(&mut dog, 60_000, 60_020, |_, _| 1), []);
         assert_eq!(looks(&mut dog, 60_020, 60_100, |_, _| 1).len(), 1);
+    }
+
+    #[test]
+    fn one_that_dies_is_gone_at_the_next_look() {
+        let mut dog = Watchdog::new(2, SILENCE, Some(GRACE));
+        dog.watch(0, 0);
+        // It may have beaten since the last look.
+        assert_eq!(dog.look(STEP, |_| 1, |worker| worker == 0), [Alarm::Gone(0)]);
+        assert_eq!(dog.look(2 * STEP, |_| 1, |_| false), []);
+        // One without routes dies unnoticed.
+        assert_eq!(dog.look(3 * STEP, |_| 1, |worker| worker == 1), []);
     }
 
     #[test]

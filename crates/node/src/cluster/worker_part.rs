@@ -130,6 +130,18 @@ impl Transmit for Posting<'_> {
 }
 
 impl WorkerPart {
+    /// To be called by the worker's thread before its first turn.
+    pub(crate) fn begin(&self) {
+        if let Err(error) = self.heartbeat.begin() {
+            tracing::warn!(
+                event = "end-not-told",
+                worker = self.worker,
+                %error,
+                "if this thread ends, the guard will notice by its silence only"
+            );
+        }
+    }
+
     /// Whether the guard has taken this worker for dead. To be asked before a burst is received.
     #[inline]
     pub(crate) fn is_fenced(&self) -> bool {
