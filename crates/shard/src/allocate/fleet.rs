@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::input::{Liveness, NodeView, ShardView};
+use super::input::{Liveness, NodeView, ShardView, WorkerView};
 use crate::identity::{Incarnation, NodeId, WorkerId};
 
 /// A worker, by its position in the fleet.
@@ -24,7 +24,7 @@ pub(super) struct WorkerSlot {
     is_open: bool,
     /// Those on it may stay: besides, it is not cut off.
     pub(super) may_stay: bool,
-    /// It may get more: besides, its node is registered and not on trial.
+    /// It may get more: besides, its node is registered, and not on trial unless the others are too few.
     pub(super) takes_more: bool,
 }
 
@@ -49,7 +49,14 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    pub(super) fn new(nodes: &[NodeView]) -> Self {
+    /// `copies` are the members that each shard is to have.
+    pub(super) fn new(nodes: &[NodeView], copies: usize) -> Self {
+        let is_tried = |node: &&NodeView| {
+            let is_well = |worker: &WorkerView| worker.weight > 0 && !worker.is_cut_off;
+            let is_open = node.liveness == Liveness::Alive && !node.is_drained;
+            is_open && !node.is_on_trial && node.workers.iter().any(is_well)
+        };
+        let is_trial_held = nodes.iter().filter(is_tried).count() >= copies;
         let mut sorted: Vec<&NodeView> = nodes.iter().collect();
         sorted.sort_by(|one, other| one.name.cmp(&other.name));
         let mut racks: Vec<&String> = nodes.iter().filter_map(|node| node.rack.as_ref()).collect();
@@ -64,6 +71,7 @@ impl Fleet {
             slots.extend(workers.into_iter().map(|worker| {
                 let is_open = runs && !node.is_drained && worker.weight > 0;
                 let may_stay = is_open && !worker.is_cut_off;
+                let is_held_back = node.is_on_trial && is_trial_held;
                 WorkerSlot {
                     incarnation: Incarnation {
                         worker: WorkerId { node: node.name.clone(), index: worker.index },
@@ -78,7 +86,7 @@ impl Fleet {
                     is_cut_off: worker.is_cut_off,
                     is_open,
                     may_stay,
-                    takes_more: may_stay && node.liveness == Liveness::Alive && !node.is_on_trial,
+                    takes_more: may_stay && node.liveness == Liveness::Alive && !is_held_back,
                 }
             }));
         }

@@ -66,7 +66,8 @@ pub struct NodeView {
     pub liveness: Liveness,
     /// It is to be emptied.
     pub is_drained: bool,
-    /// It keeps what it has, and gets no more yet: it has come back so often lately.
+    /// It keeps what it has, and gets no more yet, unless the others are too few for all copies: it has come back so often
+    /// lately.
     pub is_on_trial: bool,
     /// As the node registered them last.
     pub workers: Vec<WorkerView>,

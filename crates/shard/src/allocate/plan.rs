@@ -51,7 +51,7 @@ pub struct Plan {
 ///
 /// `shards` are in the order of their numbers, each once; nodes in any order.
 pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOptions) -> Plan {
-    let fleet = Fleet::new(nodes);
+    let fleet = Fleet::new(nodes, 1 + usize::from(options.replicas));
     let mut layouts = Layouts::new(&fleet, shards, options);
     let mut plan = Plan::default();
     let (gone, all) = fleet.gone(shards);

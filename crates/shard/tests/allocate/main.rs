@@ -504,7 +504,7 @@ fn how_long_a_plan_takes() {
 
 #[test]
 fn a_node_on_trial_keeps_what_it_has_and_gets_no_more() {
-    let mut world = world(3, 1, 30);
+    let mut world = world(4, 1, 30);
     let before = world.shares();
     world.nodes[1].is_on_trial = true;
     assert_eq!(world.plan().steps, []);
@@ -515,6 +515,17 @@ fn a_node_on_trial_keeps_what_it_has_and_gets_no_more() {
     world.nodes[1].is_on_trial = false;
     world.settle();
     check_whole(&world, 2);
+}
+
+#[test]
+fn a_node_on_trial_gets_copies_that_nobody_else_could_have() {
+    let mut world = world(3, 1, 30);
+    world.nodes[1].is_on_trial = true;
+    world.nodes[2].is_drained = true;
+    world.settle();
+    check_whole(&world, 2);
+    let worker = WorkerId { node: name(1), index: 0 };
+    assert_eq!(world.shares()[&worker].1, 30, "a copy of every shard");
 }
 
 #[test]
