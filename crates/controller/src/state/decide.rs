@@ -194,8 +194,12 @@ impl Controller {
         Kind::of(&step.change, self.view.entry(step.shard), acting, fleet)
     }
 
-    /// An imbalance lasts, or the operator does not want to wait; and every shard is protected.
+    /// An imbalance lasts, or the operator does not want to wait; and every shard is protected. While somebody is suspect
+    /// nobody knows how the shards would lie with it: only from then on it can last.
     fn may_balance(&mut self, kinds: &[Kind], fleet: &Fleet, is_asked: bool, now: Now) -> bool {
+        if fleet.is_any_suspect() {
+            self.uneven_since_ms = None;
+        }
         if !kinds.contains(&Kind::Balance) {
             return false;
         }

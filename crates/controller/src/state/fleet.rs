@@ -131,6 +131,11 @@ impl Fleet {
         self.serves(who) && self.worker(who).is_some_and(is_registered)
     }
 
+    /// A node that is not registered may be there all the same.
+    pub(super) fn is_any_suspect(&self) -> bool {
+        self.nodes.iter().any(|node| node.liveness == Liveness::Suspect)
+    }
+
     /// It still serves, and is about to end.
     pub(super) fn is_stopping(&self, who: &Incarnation) -> bool {
         self.worker(who).is_some_and(|(node, _)| node.liveness == Liveness::Stopping)

@@ -363,6 +363,24 @@ fn a_new_node_is_filled_only_after_the_imbalance_has_lasted() {
 }
 
 #[test]
+fn an_imbalance_does_not_last_while_a_node_is_cut_off_from_etcd() {
+    let mut world = World::new(3, 30, 1, Options { balance_wait_ms: 30_000, ..options() });
+    world.elect(0);
+    world.settle();
+    world.add_node();
+    world.turns(10_000);
+    world.nodes[0].is_cut = true;
+    world.expire(0);
+    world.turns(60_000);
+    world.nodes[0].is_cut = false;
+    world.register(0);
+    world.turns(25_000);
+    assert_eq!(world.held(3), 0, "only now it begins to last");
+    world.turns(60_000);
+    assert!(world.held(3) > 0);
+}
+
+#[test]
 fn a_rebalance_does_not_wait_and_ends_by_itself() {
     let mut world = World::new(3, 30, 1, Options { balance_wait_ms: 3_600_000, ..options() });
     world.elect(0);
