@@ -28,6 +28,8 @@ struct Holder {
 pub(crate) struct Wanted {
     pub(crate) key: Key,
     pub(crate) boot_id: String,
+    /// Boot ids of holders that have certainly ended.
+    pub(crate) ended: Vec<String>,
     /// The part of the lease's time that is not used.
     pub(crate) margin: Duration,
 }
@@ -217,7 +219,8 @@ async fn keep_alive(link: &Link, lease: LeaseId) -> Result<Answer, Error> {
     .await
 }
 
-/// Creates the key, or finds whose it is. A key of the same boot id is taken over, and written if it differs.
+/// Creates the key, or finds whose it is. A key of the same boot id, or of one that has ended, is taken over, and written if
+/// it differs.
 async fn claim(
     link: &Link,
     wanted: &Wanted,
@@ -239,7 +242,7 @@ async fn claim(
     let Some(found) = found else { return Ok(Answer::Mine { create_revision: revision }) };
     let boot_id = serde_json::from_slice::<Holder>(found.value())
         .map_or_else(|_| "unknown".to_owned(), |holder| holder.boot_id);
-    if boot_id != wanted.boot_id {
+    if boot_id != wanted.boot_id && !wanted.ended.contains(&boot_id) {
         return Ok(Answer::Other { boot_id });
     }
     let create_revision = Revision(found.create_revision());

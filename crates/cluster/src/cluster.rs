@@ -53,8 +53,19 @@ impl Cluster {
 
     /// Registers a node.
     pub fn session(&self, name: NodeName, record: &NodeRecord) -> Session {
+        self.session_after(name, record, Vec::new())
+    }
+
+    /// Registers a node whose processes of these boot ids have certainly ended: their key is taken over without waiting
+    /// for the end of their lease.
+    pub fn session_after(
+        &self,
+        name: NodeName,
+        record: &NodeRecord,
+        ended: Vec<String>,
+    ) -> Session {
         let _inside = self.handle().enter();
-        Session::open(Arc::clone(&self.link), name, record)
+        Session::open(Arc::clone(&self.link), name, record, ended)
     }
 
     /// Stands for election.

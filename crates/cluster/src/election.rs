@@ -46,7 +46,8 @@ pub struct Election {
 impl Election {
     pub(crate) fn open(link: Arc<Link>, record: &LeaderRecord) -> Self {
         let margin = link.options.leader_margin;
-        let wanted = Wanted { key: Key::Leader, boot_id: record.boot_id.clone(), margin };
+        let boot_id = record.boot_id.clone();
+        let wanted = Wanted { key: Key::Leader, boot_id, ended: Vec::new(), margin };
         Self { claim: Claim::open(link, wanted, json(record)) }
     }
 

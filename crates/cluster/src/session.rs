@@ -1,7 +1,7 @@
 //! A node's membership: its key under `/nodes/`, which lives as long as its lease.
 //!
 //! A second process of the same name is refused while the first one's lease lives ([`ClaimEvent::HeldByOther`]) and
-//! takes over by itself when it has ended. A node that lost its lease registers again by itself.
+//! takes over by itself when it has ended, at once if it knows that the first one has ended. A node that lost its lease registers again by itself.
 //! Does not decide what an expired lease means: the data path goes on without etcd.
 
 use std::net::{SocketAddr, SocketAddrV4};
@@ -67,10 +67,16 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn open(link: Arc<Link>, name: NodeName, record: &NodeRecord) -> Self {
+    pub(crate) fn open(
+        link: Arc<Link>,
+        name: NodeName,
+        record: &NodeRecord,
+        ended: Vec<String>,
+    ) -> Self {
         let wanted = Wanted {
             key: Key::Node(name),
             boot_id: record.boot_id.clone(),
+            ended,
             margin: Duration::ZERO,
         };
         Self { claim: Claim::open(link, wanted, json(record)) }

@@ -59,6 +59,24 @@ fn a_second_process_of_the_same_name_waits_until_the_first_ones_lease_has_ended(
 }
 
 #[test]
+fn a_process_that_knows_that_the_first_one_has_ended_does_not_wait() {
+    let etcd = Etcd::start();
+    let first = cluster(etcd.endpoint());
+    let mut session = first.session("n1".parse().unwrap(), &node_record("b2"));
+    wait(&first, "registration", next_of_session(&mut session));
+
+    let second = cluster(etcd.endpoint());
+    let ended = vec!["b1".to_owned(), "b2".to_owned()];
+    let mut successor = second.session_after("n1".parse().unwrap(), &node_record("b3"), ended);
+    let event = wait(&second, "take-over", next_of_session(&mut successor));
+    assert!(matches!(event, ClaimEvent::Held { .. }), "{event:?}");
+    // The end of the first one's lease takes nothing along.
+    wait(&first, "end", session.close()).unwrap();
+    let found = wait(&second, "answer", second.store().get(&node())).unwrap().unwrap();
+    assert!(String::from_utf8(found.value).unwrap().contains("\"boot_id\":\"b3\""));
+}
+
+#[test]
 fn a_process_that_starts_again_with_its_boot_id_takes_its_own_key_over() {
     let etcd = Etcd::start();
     let first = cluster(etcd.endpoint());

@@ -25,11 +25,12 @@ pub(super) struct EtcdTasks {
 }
 
 impl EtcdTasks {
-    /// Registers the node and begins to mirror all keys.
+    /// Registers the node and begins to mirror all keys. `ended`: boot ids of processes of this node that have ended.
     pub(super) fn start(
         cluster: Cluster,
         name: NodeName,
         record: &NodeRecord,
+        ended: Vec<String>,
         inbox: Sender<Inbox>,
     ) -> Self {
         let mut mirror = cluster.mirror(Range::All, None);
@@ -41,7 +42,7 @@ impl EtcdTasks {
                 }
             }
         });
-        let session = cluster.session(name, record);
+        let session = cluster.session_after(name, record, ended);
         let (registration, asked) = unbounded_channel();
         cluster.handle().spawn(hold(session, asked, inbox.clone()));
         Self { cluster, inbox, registration }

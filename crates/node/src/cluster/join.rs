@@ -22,6 +22,7 @@ use super::connect::{node_name, read_keys, start_cluster};
 use super::guard_thread::start_guard;
 use super::inbox::Inbox;
 use super::known_epochs::KnownEpochs;
+use super::life_file::LifeFile;
 use super::roles_thread::fingerprint;
 use super::worker_part::{PEERS_MAX, WorkerLink, WorkerPart, worker_part};
 use crate::engine_config::{Room, random};
@@ -43,6 +44,7 @@ pub(crate) struct Joining {
     pub(super) words: Arc<SharedWords>,
     pub(super) guard: Guard,
     pub(super) epochs: KnownEpochs,
+    pub(super) life: LifeFile,
     /// One for each worker: a life of it.
     pub(super) boot_ids: Vec<BootId>,
     pub(super) roles: Roles,
@@ -59,7 +61,8 @@ impl Joining {
     /// What is wrong on this machine; an etcd that does not answer is waited for.
     pub(crate) fn begin(member: &Member, control_cores: &[usize]) -> Result<Self, Failure> {
         let keys = read_keys(&member.cluster.key_file)?;
-        let path = epochs_path(member);
+        let mut life = LifeFile::take(&state_path(member, "life"))?;
+        let path = state_path(member, "json");
         let mut epochs = KnownEpochs::load(&path).map_err(|error| {
             Failure::Cluster(format!(
                 "{}: {error}; it keeps a restored etcd from undoing what is newer",
@@ -79,6 +82,7 @@ impl Joining {
         let boot_ids = member.workers.iter().map(|_| random().map(BootId));
         let boot_ids = boot_ids.collect::<Result<_, _>>().map_err(Failure::Control)?;
         let boot_ids: Vec<BootId> = boot_ids;
+        life.begin(&boot_ids[0].to_string());
         let (cluster_id, desired) = wait_for_cluster(&cluster);
         epochs.set_cluster(&cluster_id);
         let port = desired.cluster.replication_port;
@@ -102,6 +106,7 @@ impl Joining {
             words,
             guard,
             epochs,
+            life,
             boot_ids,
             roles,
             links: Vec::new(),
@@ -184,11 +189,11 @@ impl Joining {
     }
 }
 
-/// Where the node remembers epochs: in the folder that systemd made for the service, or the one that it would make.
-fn epochs_path(member: &Member) -> PathBuf {
+/// Where the node remembers something: in the folder that systemd made for the service, or the one that it would make.
+fn state_path(member: &Member, extension: &str) -> PathBuf {
     let folder = std::env::var_os("STATE_DIRECTORY").filter(|folder| !folder.is_empty());
     let folder = folder.map_or_else(|| PathBuf::from("/var/lib/weir"), PathBuf::from);
-    folder.join(format!("{}.json", member.node.name))
+    folder.join(format!("{}.{extension}", member.node.name))
 }
 
 /// Threads that talk to etcd stay off the workers' cores.

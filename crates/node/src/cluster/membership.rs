@@ -14,6 +14,7 @@ use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::GuardThread;
 use super::inbox::Inbox;
 use super::join::Joining;
+use super::life_file::LifeFile;
 use super::member_board::MemberBoard;
 use super::roles_thread;
 use crate::api::RoleStatus;
@@ -43,6 +44,8 @@ pub(crate) struct Farewell {
     name: NodeName,
     /// The lives that have ended.
     boot_ids: Vec<BootId>,
+    /// Held until the process ends.
+    _life: LifeFile,
 }
 
 impl Joining {
@@ -61,7 +64,8 @@ impl Joining {
             admin: self.member.node.metrics,
             is_stopping: false,
         };
-        let etcd = EtcdTasks::start(self.cluster, self.name.clone(), &record, inbox.clone());
+        let ended = self.life.ended();
+        let etcd = EtcdTasks::start(self.cluster, self.name.clone(), &record, ended, inbox.clone());
         let etcd = Arc::new(etcd);
         let guard_inbox = inbox.clone();
         let guard = GuardThread::start(self.guard, move |news| {
@@ -94,7 +98,8 @@ impl Joining {
             .name("weir-roles".into())
             .spawn(move || roles_thread::run(parts))
             .map_err(Failure::Control)?;
-        let farewell = Farewell { etcd, name: self.name, boot_ids: self.boot_ids };
+        let farewell =
+            Farewell { etcd, name: self.name, boot_ids: self.boot_ids, _life: self.life };
         Ok(Membership { inbox, thread, board, farewell })
     }
 

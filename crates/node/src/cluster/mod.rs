@@ -16,6 +16,7 @@ mod guard_thread;
 mod inbox;
 mod join;
 mod known_epochs;
+mod life_file;
 mod member_board;
 mod membership;
 mod roles_thread;

@@ -1,0 +1,150 @@
+//! Which processes of this node have certainly ended: a file that the one that runs holds locked until its end.
+//!
+//! The kernel gives the lock back when the last thread of its holder is gone. So who gets it knows that all before it, whose
+//! boot ids the file names, translate nothing any more: it takes over their registration without waiting for the end
+//! of their lease, and others may have their lanes at once. Only processes under the same boot of the kernel count:
+//! the file may lie in a copy of a machine's disk.
+//!
+//! A file that cannot be read or written costs the time of a lease after the next restart, nothing else.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+/// A killed process still gives gigabytes of memory back.
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(10);
+/// Processes that are remembered: one that ended before it registered left the registration of an earlier one.
+const REMEMBERED: usize = 16;
+/// Different each time that the kernel starts.
+const KERNEL: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The locked file.
+#[derive(Debug)]
+pub(super) struct LifeFile {
+    file: Flock<File>,
+    kept: Kept,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    kernel: String,
+    /// The newest last.
+    boot_ids: Vec<String>,
+}
+
+impl LifeFile {
+    /// Waits until no other process of this node runs on this machine.
+    ///
+    /// # Errors
+    /// When one goes on running, or the file cannot be made.
+    pub(super) fn take(path: &Path) -> Result<Self, Failure> {
+        Self::take_within(path, PATIENCE)
+    }
+
+    fn take_within(path: &Path, patience: Duration) -> Result<Self, Failure> {
+        let failure = |why: String| Failure::Cluster(format!("{}: {why}", path.display()));
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(|error| failure(error.to_string()))?;
+        }
+        let file = File::options().create(true).truncate(false).read(true).write(true).open(path);
+        let mut file = file.map_err(|error| failure(error.to_string()))?;
+        let began = Instant::now();
+        let mut file = loop {
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(locked) => break locked,
+                Err((back, Errno::EWOULDBLOCK)) if began.elapsed() < patience => file = back,
+                Err((_, Errno::EWOULDBLOCK)) => {
+                    return Err(failure(
+                        "another weir process runs as this node: stop it, or give this one \
+                         another [node] name"
+                            .into(),
+                    ));
+                }
+                Err((_, error)) => return Err(failure(error.to_string())),
+            }
+            thread::sleep(POLL);
+        };
+        let kernel = fs::read_to_string(KERNEL).unwrap_or_default().trim().to_owned();
+        let mut text = String::new();
+        let kept =
+            file.read_to_string(&mut text).ok().and_then(|_| serde_json::from_str(&text).ok());
+        let kept = kept.filter(|kept: &Kept| kept.kernel == kernel && !kernel.is_empty());
+        Ok(Self { file, kept: kept.unwrap_or(Kept { kernel, boot_ids: Vec::new() }) })
+    }
+
+    /// Boot ids of processes that have ended.
+    pub(super) fn ended(&self) -> Vec<String> {
+        self.kept.boot_ids.clone()
+    }
+
+    /// For who comes after this process. To be called before anybody learns of the boot id.
+    pub(super) fn begin(&mut self, boot_id: &str) {
+        let ended = &self.kept.boot_ids[self.kept.boot_ids.len().saturating_sub(REMEMBERED - 1)..];
+        let boot_ids = ended.iter().cloned().chain([boot_id.to_owned()]).collect();
+        let kept = Kept { kernel: self.kept.kernel.clone(), boot_ids };
+        let file: &mut File = &mut self.file;
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| serde_json::to_writer(&mut *file, &kept).map_err(std::io::Error::other));
+        if let Err(error) = written {
+            tracing::warn!(
+                event = "life-unsaid",
+                %error,
+                "if this process is killed, the next one waits for the end of its lease"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn who_comes_next_knows_who_has_ended_and_waits_for_who_has_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lib/n1.life");
+        let mut first = LifeFile::take(&path).unwrap();
+        assert!(first.ended().is_empty());
+        first.begin("b1");
+        let error = LifeFile::take_within(&path, SHORT).unwrap_err().to_string();
+        assert!(error.contains("n1.life") && error.contains("another weir process"), "{error}");
+        drop(first);
+        let mut second = LifeFile::take(&path).unwrap();
+        assert_eq!(second.ended(), ["b1"]);
+        second.begin("b2");
+        assert_eq!(second.ended(), ["b1"], "it has not ended itself");
+        drop(second);
+        let mut third = LifeFile::take(&path).unwrap();
+        assert_eq!(third.ended(), ["b1", "b2"]);
+        (3..100).for_each(|number| third.begin(&format!("b{number}")));
+        drop(third);
+        assert_eq!(LifeFile::take(&path).unwrap().ended(), ["b1", "b2", "b99"]);
+    }
+
+    #[test]
+    fn what_another_kernel_ran_or_nobody_wrote_says_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("n1.life");
+        for text in [r#"{"kernel":"of another machine","boot_ids":["b1"]}"#, "{", ""] {
+            fs::write(&path, text).unwrap();
+            let mut file = LifeFile::take(&path).unwrap();
+            assert!(file.ended().is_empty(), "{text}");
+            file.begin("b2");
+            drop(file);
+            assert_eq!(LifeFile::take(&path).unwrap().ended(), ["b2"]);
+        }
+    }
+}
