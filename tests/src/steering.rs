@@ -236,9 +236,12 @@ fn bird_config(network: Network, nodes: u8, bfd: Duration) -> Result<String> {
 
 fn frr_config(network: Network, nodes: u8, bfd: Duration) -> Result<String> {
     let mut config = packaged("switch/frr.conf")?;
-    for node in 3..=nodes {
+    let last = " neighbor 10.9.0.2 peer-group weir\n";
+    ensure!(config.contains(last), "no \"{last}\" in the configuration");
+    for node in (3..=nodes).rev() {
         let address = Network::Access.address(node);
-        writeln!(config, "router bgp 65000\n neighbor {address} peer-group weir\n!")?;
+        // In its place: each daemon reads the whole file and obeys what it understands, `exit` behind each peer of BFD, too.
+        config = config.replace(last, &format!("{last} neighbor {address} peer-group weir\n"));
         writeln!(
             config,
             "bfd\n peer {address}\n  transmit-interval 50\n  receive-interval 50\n  detect-multiplier 3\n exit"

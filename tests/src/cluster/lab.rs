@@ -179,7 +179,7 @@ impl ClusterLab {
         }
         for node in &cluster.nodes {
             node.wait_ready(0)?;
-            node.wait_sessions()?;
+            node.wait_sessions().with_context(|| cluster.lab.logs())?;
         }
         progress("waiting for the copies of all shards");
         cluster.wait_whole().with_context(|| cluster.lab.logs())?;
