@@ -6,6 +6,7 @@
 //!                                          --> observation --> promise kept? --> table, timeline
 //! ```
 
+mod accounts;
 mod act;
 mod event;
 mod observation;
@@ -18,6 +19,7 @@ mod table;
 mod timeline;
 mod upgrade;
 
+pub use accounts::{Leftovers, Memory};
 pub use event::{CONTROL, EVENTS, Event, Moment};
 pub use observation::{Observation, Side};
 pub use observer::{Observer, Pace};

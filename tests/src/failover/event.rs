@@ -185,7 +185,7 @@ impl Event {
         found.copied().with_context(|| format!("no event \"{name}\"; there are: {}", names()))
     }
 
-    /// Lets it happen; what was seen of each moment, with what was promised.
+    /// Lets it happen to the node with the most primaries; what was seen of each moment, with what was promised.
     ///
     /// # Errors
     /// When something could not be done.
@@ -195,11 +195,25 @@ impl Event {
         observer: &mut Observer,
         progress: impl Fn(&str),
     ) -> Result<Vec<(Promise, Observation)>> {
+        self.run_on(busiest, lab, observer, progress)
+    }
+
+    /// As [`run`](Self::run), to nodes that `choose` names.
+    ///
+    /// # Errors
+    /// When something could not be done.
+    pub fn run_on(
+        &self,
+        mut choose: impl FnMut(&ClusterLab) -> Result<u8>,
+        lab: &mut ClusterLab,
+        observer: &mut Observer,
+        progress: impl Fn(&str),
+    ) -> Result<Vec<(Promise, Observation)>> {
         let mut seen = Vec::new();
         let mut victim = 1;
         for moment in self.moments {
             if moment.is_first {
-                victim = busiest(lab)?;
+                victim = choose(lab)?;
             }
             let what = moment.what.replace("{}", &format!("node{victim}"));
             progress(&what);

@@ -1,0 +1,115 @@
+//! Hours of faults: one after the other, drawn from a seed, on a cluster under load, until the time is up. Then the load
+//! goes, and every port has to come back.
+//!
+//! Ends with an error when a promise was missed, a port is held by nobody's flow, or a process has grown.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use weir_lab::cluster::{ClusterLab, ClusterOptions};
+use weir_lab::failover::{
+    EVENTS, Event, Leftovers, Memory, Observation, Observer, Pace, Promise, render, summary,
+};
+use weir_lab::steering::SwitchKind;
+
+/// Events that leave the cluster with another number of nodes, need another binary, or are none.
+const LEFT_OUT: [&str; 4] = ["nothing", "second", "upgrade", "add"];
+/// Mappings of UDP live for five minutes, then their ports rest.
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
+
+/// Lets faults happen to a cluster under load, drawn from a seed, until the time is up.
+#[derive(Debug, Parser)]
+struct Args {
+    /// How long a new fault may begin, in minutes.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=10_080))]
+    minutes: u64,
+    /// Draws the faults and the nodes they happen to. [default: from the clock, and said]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Switches of FRR instead of BIRD.
+    #[arg(long)]
+    frr: bool,
+    /// Nodes.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9))]
+    nodes: u8,
+    /// Where the timeline goes.
+    #[arg(long, value_name = "FILE", default_value = "target/soak.svg")]
+    timeline: PathBuf,
+    /// Show the logs of all daemons when something was missed.
+    #[arg(long)]
+    logs: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("soak: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all was as promised.
+fn run(args: &Args) -> Result<bool> {
+    let begun = Instant::now();
+    let progress = |text: &str| println!("[{:6.1} s] {text}", begun.elapsed().as_secs_f32());
+    let seed = args.seed.unwrap_or_else(|| {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    });
+    progress(&format!("seed {seed}"));
+    let options = ClusterOptions {
+        nodes: args.nodes,
+        switches: if args.frr { SwitchKind::Frr } else { SwitchKind::Bird },
+        ..ClusterOptions::default()
+    };
+    let mut lab = ClusterLab::start(options, progress)?;
+    let mut observer = Observer::start(&lab, Pace::short())?;
+    let mut memory = Memory::default();
+    let mut rows: Vec<(Promise, Observation)> = Vec::new();
+    let mut dice = fastrand::Rng::with_seed(seed);
+    let events: Vec<&Event> =
+        EVENTS.iter().filter(|event| !LEFT_OUT.contains(&event.name)).collect();
+    while begun.elapsed() < Duration::from_secs(60 * args.minutes) {
+        let event = events[dice.usize(..events.len())];
+        let victim = dice.u8(1..=args.nodes);
+        memory.look(&lab)?;
+        let seen = event.run_on(|_| Ok(victim), &mut lab, &mut observer, progress);
+        ensure!(lab.lab.is_open(), "interrupted");
+        let seen = seen.with_context(|| lab.lab.logs())?;
+        for (promise, observation) in &seen {
+            promise.missed(observation).iter().for_each(|it| progress(&format!("  MISSED: {it}")));
+        }
+        rows.extend(seen);
+    }
+    memory.look(&lab)?;
+    if let Some(folder) = args.timeline.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(&args.timeline, observer.timeline().svg().map_err(anyhow::Error::msg)?)?;
+    progress("the load goes: every port has to come back");
+    drop(observer);
+    let left = Leftovers::wait_none(&lab, PATIENCE)?;
+    progress("done");
+    print!("\n{}\n{}", render(&rows), summary(&rows));
+    let missed = rows.iter().filter(|(promise, seen)| !promise.missed(seen).is_empty()).count();
+    println!("\nseed {seed}: {} faults, {missed} of them broke a promise", rows.len());
+    println!("memory: {}", memory.summary());
+    let grown = memory.grown();
+    grown.iter().for_each(|line| println!("  GROWN: {line}"));
+    match left.0.is_empty() {
+        true => println!("ports: all are free again, on every node"),
+        false => print!("ports: NOT FREE after {} minutes:\n{left}", PATIENCE.as_secs() / 60),
+    }
+    println!("timeline: {}", args.timeline.display());
+    let is_kept = missed == 0 && grown.is_empty() && left.0.is_empty();
+    if !is_kept && args.logs {
+        println!("{}", lab.lab.logs());
+    }
+    Ok(is_kept)
+}

@@ -1,0 +1,154 @@
+//! What is left behind: public ports and flows after the load has gone, memory that grows.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::cluster::{ClusterLab, ClusterNode};
+
+/// Metrics that are 0 on a node without load, each summed over its labels.
+const EMPTY: [&str; 4] = ["weir_flows", "weir_quarantined", "weir_ports_used", "weir_subscribers"];
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// Growth of a process that still counts as none, in KiB and as a part of what it had.
+const SLACK_KIB: u64 = 16 << 10;
+const SLACK_PART: u64 = 10;
+/// A process is asked about its growth when it has been seen for so long.
+const LIFE_MIN: Duration = Duration::from_secs(120);
+
+/// What nodes still hold: node, metric, value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Leftovers(pub Vec<(String, &'static str, u64)>);
+
+impl Leftovers {
+    /// Waits until no node holds anything any more, `patience` at most; what is left then.
+    ///
+    /// # Errors
+    /// When a node does not answer.
+    pub fn wait_none(lab: &ClusterLab, patience: Duration) -> Result<Self> {
+        let end = Instant::now() + patience;
+        loop {
+            let left = Self::of(lab)?;
+            if left.0.is_empty() || Instant::now() >= end {
+                return Ok(left);
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    fn of(lab: &ClusterLab) -> Result<Self> {
+        let mut left = Vec::new();
+        for node in &lab.nodes {
+            let text = node.cli(&["metrics"])?.success()?.stdout;
+            for name in EMPTY {
+                let sum = sum(&text, name).with_context(|| format!("no {name} in the metrics"))?;
+                if sum > 0 {
+                    left.push((node.name(), name, sum));
+                }
+            }
+        }
+        Ok(Self(left))
+    }
+}
+
+impl fmt::Display for Leftovers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(node, name, sum)| writeln!(f, "{node}: {name} {sum}"))
+    }
+}
+
+/// Sum of a metric over its labels; none: there is no such metric.
+fn sum(text: &str, name: &str) -> Option<u64> {
+    let values = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let value = rest.rsplit(' ').next().filter(|_| rest.starts_with(['{', ' ']))?;
+        value.parse::<f64>().ok()
+    });
+    values.reduce(|sum, value| sum + value).map(|sum| sum as u64)
+}
+
+/// Memory of the nodes' processes, looked at from time to time.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// By node and process: first and last look.
+    seen: BTreeMap<(String, i32), [Look; 2]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    at: Instant,
+    kib: u64,
+}
+
+impl Memory {
+    /// Looks at all nodes that run.
+    ///
+    /// # Errors
+    /// When a node was never started.
+    pub fn look(&mut self, lab: &ClusterLab) -> Result<()> {
+        for node in &lab.nodes {
+            let process = node.weir.process()?.id();
+            // One that has just ended has none.
+            let Some(kib) = resident_kib(process) else { continue };
+            self.add(node, process, Look { at: Instant::now(), kib });
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, node: &ClusterNode, process: i32, look: Look) {
+        self.seen.entry((node.name(), process)).or_insert([look; 2])[1] = look;
+    }
+
+    /// One line for each process that has grown.
+    pub fn grown(&self) -> Vec<String> {
+        let grown = self.seen.iter().filter(|(_, [first, last])| {
+            last.at - first.at >= LIFE_MIN
+                && last.kib > first.kib + (first.kib / SLACK_PART).max(SLACK_KIB)
+        });
+        let line = |((node, process), [first, last]): (&(String, i32), &[Look; 2])| {
+            let minutes = (last.at - first.at).as_secs() / 60;
+            let (before, after) = (first.kib >> 10, last.kib >> 10);
+            format!("{node}, process {process}: {before} MiB, {after} MiB {minutes} minutes later")
+        };
+        grown.map(line).collect()
+    }
+
+    /// Processes seen, and the longest time that one was.
+    pub fn summary(&self) -> String {
+        let longest = self.seen.values().map(|[first, last]| last.at - first.at).max();
+        let most = self.seen.values().map(|[_, last]| last.kib >> 10).max().unwrap_or_default();
+        format!(
+            "{} processes, the oldest {} minutes, at most {most} MiB",
+            self.seen.len(),
+            longest.unwrap_or_default().as_secs() / 60
+        )
+    }
+}
+
+fn resident_kib(process: i32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_summed_over_its_labels_and_told_from_longer_names() {
+        let text = "# HELP weir_flows Flows.\nweir_flows{worker=\"0\"} 3\nweir_flows{worker=\"1\"} 4\n\
+                    weir_flows_max{worker=\"0\"} 100\nweir_subscribers 2\n";
+        assert_eq!(sum(text, "weir_flows"), Some(7));
+        assert_eq!(sum(text, "weir_subscribers"), Some(2));
+        assert_eq!(sum(text, "weir_blocks"), None);
+    }
+
+    #[test]
+    fn a_process_of_ours_has_memory() {
+        assert!(resident_kib(std::process::id() as i32).unwrap() > 0);
+        assert_eq!(resident_kib(i32::MAX), None);
+    }
+}
