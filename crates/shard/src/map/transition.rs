@@ -1,6 +1,7 @@
 //! How an entry changes: each transition is one compare and swap.
 
 use thiserror::Error;
+use weir_planted::{self as planted, Bug};
 
 use super::check::Violation;
 use super::entry::{Lane, MEMBERS_MAX, Member, MemberState, Move, ShardEntry};
@@ -187,7 +188,10 @@ impl ShardEntry {
     fn promote(&mut self, who: &Incarnation) -> Result<(), Refused> {
         let rank = self.replica_rank(who)?;
         if self.members[rank].state != MemberState::Synced {
-            return Err(Refused::WrongState(who.clone()));
+            if !planted::is(Bug::PromotesUnsynced) {
+                return Err(Refused::WrongState(who.clone()));
+            }
+            self.members[rank].state = MemberState::Synced;
         }
         self.members.swap(0, rank);
         self.members[0].is_leaving = false;
@@ -255,7 +259,8 @@ impl ShardEntry {
     /// writer what nobody else has.
     fn take_lanes(&mut self, ended: Seat, kept: Option<usize>) {
         let others: SeatSet = self.members.iter().map(|member| member.seat).collect();
-        let others = others.without(ended);
+        let is_asked = !planted::is(Bug::ForgetsOthers);
+        let others = if is_asked { others.without(ended) } else { SeatSet::default() };
         let is_fenced = kept.is_none();
         for index in (0..LANES).filter(|&index| Some(index) != kept) {
             let lane = self.lanes[index];

@@ -1,12 +1,14 @@
 //! The role machine: what is remembered, and how duties follow from it.
 
+use weir_planted::{self as planted, Bug};
+
 use super::action::{Action, difference};
 use super::duties::{Duties, Grant, Misses, Role};
 use super::event::{Event, Ports};
 use super::metric::Metric;
 use crate::identity::{Epoch, Incarnation, Rank, Term};
 use crate::lane::{LANES, LaneSet, Seat};
-use crate::map::{Member, MemberState, ShardEntry, Transition};
+use crate::map::{Member, MemberState, Move, ShardEntry, Transition};
 
 /// Length of the slots in which packets are counted.
 const SLOT_MS: u64 = 10;
@@ -142,7 +144,8 @@ impl RoleMachine {
 
     fn on_entry(&mut self, entry: ShardEntry) {
         let held = self.entry.as_ref().map_or(Epoch(0), |held| held.epoch());
-        if entry.epoch() <= held || entry.epoch() < self.epoch_min {
+        let is_old = entry.epoch() <= held || entry.epoch() < self.epoch_min;
+        if is_old && !planted::is(Bug::OldEpoch) {
             return;
         }
         let role_before = self.role();
@@ -226,7 +229,12 @@ impl RoleMachine {
     }
 
     fn membership(&self) -> Option<(Rank, &Member)> {
-        self.entry.as_ref()?.member(&self.me)
+        let entry = self.entry.as_ref()?;
+        if planted::is(Bug::ObeysOldBoot) {
+            let members = (0..).map(Rank).zip(entry.members());
+            return members.into_iter().find(|(_, it)| it.incarnation.worker == self.me.worker);
+        }
+        entry.member(&self.me)
     }
 
     fn is_synced_replica(&self) -> bool {
@@ -269,13 +277,19 @@ impl RoleMachine {
 
     /// Lanes that this worker alone may write: the heart of uniqueness, argued in [`crate::map`].
     fn lanes(&self, entry: &ShardEntry) -> LaneSet {
-        let Some((_, member)) = entry.member(&self.me) else { return LaneSet::EMPTY };
+        let Some((_, member)) = self.membership() else { return LaneSet::EMPTY };
+        if self.is_acting && planted::is(Bug::WritesAllLanes) {
+            return LaneSet::of(|_| true);
+        }
         let owned = LaneSet::of(|index| {
             let lane = entry.lanes()[index];
-            let is_mine = lane
-                .moving
-                .is_none_or(|moving| moving.is_last() && self.granted[index] == Some(moving.since));
-            lane.owner == member.seat && is_mine
+            let is_taken = |moving: Move| {
+                moving.is_last() && self.granted[index] == Some(moving.since)
+                    || planted::is(Bug::TakesUngranted)
+            };
+            let is_mine = lane.moving.is_none_or(is_taken);
+            let is_given = lane.moving.is_some_and(|moving| moving.from == member.seat);
+            lane.owner == member.seat && is_mine || is_given && planted::is(Bug::WritesOn)
         });
         if self.is_lease_over() { owned.intersection(reserve(member.seat)) } else { owned }
     }
@@ -328,6 +342,9 @@ impl RoleMachine {
                 Some(kept.unwrap_or(Metric::replica(rank)))
             }
             (Role::Leaving, _) => Some(Metric::LEAVING),
+            (Role::Syncing, Some(rank)) if planted::is(Bug::AnnouncesUnsynced) => {
+                Some(Metric::replica(rank))
+            }
             _ => None,
         }
     }
