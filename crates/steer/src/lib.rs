@@ -24,13 +24,13 @@ mod protocol;
 mod route;
 mod route_socket;
 mod shared_words;
-mod watchdog;
 
 pub mod bird;
 pub mod comparison;
 pub mod difference;
 pub mod guard;
 pub mod wanted;
+pub mod watchdog;
 
 pub use options::Options;
 pub use owner::{Event, Guard, RequestError};

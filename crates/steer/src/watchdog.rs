@@ -21,7 +21,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
 /// What a look found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Alarm {
+pub enum Alarm {
     /// Silent for too long, or dead: fence this worker, then withdraw its routes.
     Gone(WorkerIndex),
     /// Fenced, and still silent after the grace.
@@ -43,9 +43,9 @@ struct State {
     silent: Duration,
 }
 
-/// The state of all workers.
+/// The state of all workers. Time and heartbeats are arguments.
 #[derive(Debug)]
-pub(crate) struct Watchdog {
+pub struct Watchdog {
     silence: Duration,
     kill_after: Option<Duration>,
     last_look: Option<Duration>,
@@ -54,20 +54,20 @@ pub(crate) struct Watchdog {
 
 impl Watchdog {
     /// Nobody is watched at first. `silence` is what a worker may be silent for, `kill_after` the grace after that.
-    pub(crate) fn new(workers: usize, silence: Duration, kill_after: Option<Duration>) -> Self {
+    pub fn new(workers: usize, silence: Duration, kill_after: Option<Duration>) -> Self {
         let nobody = State { watch: Watch::Unwatched, beat: 0, silent: Duration::ZERO };
         Self { silence, kill_after, last_look: None, workers: vec![nobody; workers] }
     }
 
     /// Time between two looks; `None` while nobody needs one.
-    pub(crate) fn interval(&self) -> Option<Duration> {
+    pub fn interval(&self) -> Option<Duration> {
         let is_idle =
             self.workers.iter().all(|state| matches!(state.watch, Watch::Unwatched | Watch::Hung));
         (!is_idle).then(|| (self.silence / LOOKS).max(INTERVAL_MIN))
     }
 
     /// Watches a worker from now on; one that is watched already keeps its count.
-    pub(crate) fn watch(&mut self, worker: WorkerIndex, beat: u64) {
+    pub fn watch(&mut self, worker: WorkerIndex, beat: u64) {
         let state = &mut self.workers[usize::from(worker)];
         if state.watch != Watch::Watched {
             *state = State { watch: Watch::Watched, beat, silent: Duration::ZERO };
@@ -75,7 +75,7 @@ impl Watchdog {
     }
 
     /// Watches a worker no longer: it has no routes.
-    pub(crate) fn unwatch(&mut self, worker: WorkerIndex) {
+    pub fn unwatch(&mut self, worker: WorkerIndex) {
         let state = &mut self.workers[usize::from(worker)];
         if state.watch == Watch::Watched {
             state.watch = Watch::Unwatched;
@@ -84,7 +84,7 @@ impl Watchdog {
 
     /// Looks at all workers. `now` is the time since any fixed moment, `is_over` whether a worker's thread has died since
     /// the last look.
-    pub(crate) fn look(
+    pub fn look(
         &mut self,
         now: Duration,
         beat: impl Fn(WorkerIndex) -> u64,
