@@ -27,6 +27,16 @@ struct Sums {
     blocks: HashSet<(u32, BlockId)>,
 }
 
+impl Nat {
+    /// For tests and simulations: counts everything anew, which takes as long as there are records.
+    ///
+    /// # Panics
+    /// Where state is lost, doubled or counted wrongly.
+    pub fn audit(&self) {
+        audit(self);
+    }
+}
+
 /// Panics where state is lost, doubled or counted wrongly.
 pub(crate) fn audit(nat: &Nat) {
     let mut sums = Sums::default();

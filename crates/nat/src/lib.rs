@@ -67,7 +67,7 @@ mod tcp_state;
 mod timeouts;
 mod touch;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "audit"))]
 mod audit;
 #[cfg(test)]
 mod mirror_tests;
