@@ -310,6 +310,17 @@ impl Roles {
         self.workers.get(worker).map(Worker::wanted_routes).unwrap_or_default()
     }
 
+    /// The routes that all workers of the node want now, each with the position of its worker. Of a shard that two of
+    /// them are leaving only one is named: one route of a metric is enough.
+    pub fn all_wanted_routes(&self) -> Vec<(usize, WantedRoute)> {
+        let mut taken = BTreeSet::new();
+        let routes = self.workers.iter().enumerate();
+        let routes = routes.flat_map(|(index, worker)| {
+            worker.wanted_routes().into_iter().map(move |route| (index, route))
+        });
+        routes.filter(|(_, route)| taken.insert((route.shard.id, route.metric.0))).collect()
+    }
+
     /// Highest epochs that have changed since the last call, to be kept for the next start. None: forget it.
     pub fn take_epochs(&mut self) -> BTreeMap<ShardId, Option<Epoch>> {
         std::mem::take(&mut self.unsaved_epochs)
@@ -336,6 +347,15 @@ impl Roles {
     pub fn is_primary_of_nothing(&self) -> bool {
         self.parts().all(|(_, _, part)| {
             !matches!(part.role(), Role::Primary | Role::Acting) && !part.keeps_former_route()
+        })
+    }
+
+    /// A worker of this node serves a shard, or announces it better than a replica, that another member has a full copy
+    /// of: a node that ends in order waits until there is none.
+    pub fn has_to_hand_over(&self) -> bool {
+        self.parts().any(|(_, _, part)| {
+            let is_served = matches!(part.role(), Role::Primary | Role::Acting);
+            (is_served || part.keeps_former_route()) && !part.is_last_copy()
         })
     }
 

@@ -160,7 +160,7 @@ impl Part {
         Some(RouteState { metric, is_last_copy: self.is_last_copy() })
     }
 
-    fn is_last_copy(&self) -> bool {
+    pub(super) fn is_last_copy(&self) -> bool {
         let entry: Option<&ShardEntry> = self.machine.entry();
         let mut members = entry.map_or(&[][..], |entry| entry.members()).iter();
         !members.any(|member| {

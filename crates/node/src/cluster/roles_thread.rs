@@ -17,7 +17,7 @@ use weir_engine::Side;
 use weir_member::News;
 use weir_member::order::ShardSetup;
 use weir_member::replication::ReplicationStatus;
-use weir_member::roles::{DesiredShard, Input, NodeWorker, Roles, SidesUp, WantedRoute};
+use weir_member::roles::{DesiredShard, Input, NodeWorker, Roles, SidesUp};
 use weir_nat::ShardIndex;
 use weir_replica::{Fingerprint, FingerprintPart, PeerIndex};
 use weir_shard::{BootId, NodeId, ShardEntry, ShardId, WorkerId};
@@ -490,15 +490,7 @@ impl RolesThread {
                 wanted::Worker { access, internet, is_access_up, is_internet_up }
             });
         let workers: Vec<wanted::Worker> = workers.collect();
-        let of_worker = |worker: usize| {
-            let routes = self.parts.roles.wanted_routes(worker).into_iter();
-            routes.map(move |route: WantedRoute| (worker, route))
-        };
-        // Two workers may be leaving one shard: one route of a metric is enough.
-        let mut taken = BTreeSet::new();
-        let routes = (0..workers.len()).flat_map(of_worker);
-        let routes = routes.filter(|(_, route)| taken.insert((route.shard.id, route.metric.0)));
-        let routes: Vec<(usize, WantedRoute)> = routes.collect();
+        let routes = self.parts.roles.all_wanted_routes();
         let shards: Vec<wanted::Shard<'_>> = routes
             .iter()
             .map(|(worker, route)| wanted::Shard {
