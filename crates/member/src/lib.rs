@@ -22,9 +22,11 @@ pub mod news;
 pub mod order;
 pub mod replication;
 pub mod roles;
+mod standstill;
 
 pub use news::News;
 pub use order::Order;
 pub use replication::Replication;
 pub use roles::Roles;
+pub use standstill::{STANDSTILL_US, Standstill};
 pub use weir_replica::WorkerId as PeerId;

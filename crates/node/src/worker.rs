@@ -94,8 +94,13 @@ impl Worker {
     fn turn(&mut self, frames: &mut Vec<Mbuf>, out: &mut Output<Mbuf>) -> Turn {
         let cycles = tsc();
         let now = self.clock.now();
-        if self.part.as_ref().is_some_and(|part| part.is_fenced()) {
-            self.rejoin(frames);
+        if let Some(part) = &mut self.part {
+            let has_stood_still = part.has_stood_still(now);
+            if part.is_fenced() {
+                self.rejoin(frames);
+            } else if has_stood_still {
+                self.discard_waiting(frames);
+            }
         }
         // The internet first: in a replay of capture files its gateway's ARP reply is there before the homes' packets.
         let mut packets = self.receive(Side::Internet, now, frames, out);
@@ -119,9 +124,18 @@ impl Worker {
         Turn { packets, is_busy_elsewhere }
     }
 
-    /// Goes on after the guard took it for dead. What waits in its rings is late, and others serve its shards by now.
+    /// Goes on after the guard took it for dead.
     #[cold]
     fn rejoin(&mut self, frames: &mut Vec<Mbuf>) {
+        let discarded = self.discard_waiting(frames);
+        if let Some(part) = &mut self.part {
+            part.rejoin(discarded);
+        }
+    }
+
+    /// What waits in its rings is late, and others serve its shards by now. Tells how many packets there were.
+    #[cold]
+    fn discard_waiting(&mut self, frames: &mut Vec<Mbuf>) -> usize {
         let mut discarded = 0;
         for port in [&mut self.access, &mut self.internet] {
             for _ in 0..DISCARDED_BURSTS_MAX {
@@ -134,9 +148,7 @@ impl Worker {
             }
         }
         self.board.fence_discarded.add(discarded as u64);
-        if let Some(part) = &mut self.part {
-            part.rejoin(discarded);
-        }
+        discarded
     }
 
     fn receive(

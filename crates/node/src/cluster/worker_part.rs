@@ -12,7 +12,7 @@ use std::time::Duration;
 use rtrb::{Consumer, Producer, RingBuffer};
 use weir_dpdk::{Mbuf, MbufPool};
 use weir_engine::{Engine, Output, Post};
-use weir_member::{News, Order, Replication};
+use weir_member::{News, Order, Replication, Standstill};
 use weir_replica::{PeerIndex, Transmit};
 use weir_steer::Heartbeat;
 use weir_wire::frame::Frame;
@@ -46,6 +46,7 @@ pub(crate) struct WorkerPart {
     pub(super) worker: usize,
     pub(super) replication: Replication,
     heartbeat: Heartbeat,
+    standstill: Standstill,
     orders: Receiver<Order>,
     is_ordered: Arc<AtomicBool>,
     inbox: Sender<Inbox>,
@@ -92,6 +93,7 @@ pub(super) fn worker_part(
         worker,
         replication,
         heartbeat,
+        standstill: Standstill::default(),
         orders,
         is_ordered: Arc::clone(&is_ordered),
         inbox,
@@ -146,6 +148,12 @@ impl WorkerPart {
     #[inline]
     pub(crate) fn is_fenced(&self) -> bool {
         self.heartbeat.is_fenced()
+    }
+
+    /// Whether it stood still, whatever the guard has seen of that. To be asked before a burst is received.
+    #[inline]
+    pub(crate) fn has_stood_still(&mut self, now: Duration) -> bool {
+        self.standstill.is_after(now.as_micros() as u64)
     }
 
     /// Goes on although the guard took it for dead: its routes may be set again. Its roles and tables are as they were,
