@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Doubles from `first` to `max`; each wait is drawn from the upper half of its step.
 #[derive(Clone, Debug)]
-pub(crate) struct BackOff {
+pub struct BackOff {
     first: Duration,
     max: Duration,
     failures: u32,
@@ -14,25 +14,25 @@ pub(crate) struct BackOff {
 }
 
 impl BackOff {
-    pub(crate) fn new(first: Duration, max: Duration, seed: u64) -> Self {
+    pub fn new(first: Duration, max: Duration, seed: u64) -> Self {
         Self { first, max, failures: 0, random: seed }
     }
 
     /// The wait after one more failure.
-    pub(crate) fn next_wait(&mut self) -> Duration {
+    pub fn next_wait(&mut self) -> Duration {
         let step = self.first.saturating_mul(1 << self.failures.min(16)).min(self.max);
         self.failures = self.failures.saturating_add(1);
         self.jitter(step)
     }
 
     /// Between half of `step` and all of it.
-    pub(crate) fn jitter(&mut self, step: Duration) -> Duration {
+    pub fn jitter(&mut self, step: Duration) -> Duration {
         let share = next(&mut self.random) >> 48;
         step / 2 + (step / 2).mul_f64(share as f64 / f64::from(1 << 16))
     }
 
     /// An attempt succeeded.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.failures = 0;
     }
 }

@@ -1,27 +1,24 @@
-//! The task that asks etcd what [`ClaimState`](state::ClaimState) wants asked.
+//! A lease and the one key held with it: what is decided, and the task that asks etcd what [`ClaimState`] wants asked.
 
-pub(crate) mod state;
+pub mod state;
+pub mod transactions;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use etcd_client::{Compare, CompareOp, Error as ClientError, KeyValue, PutOptions, Txn, TxnOp};
-use serde::Deserialize;
+use etcd_client::Error as ClientError;
 use tokio::sync::{mpsc, watch};
 
 use crate::back_off::BackOff;
 use crate::claim::state::{Answer, ClaimEvent, ClaimState, Held, Request, Step};
+use crate::claim::transactions::{Claiming, Found};
 use crate::counters::count;
 use crate::error::Error;
 use crate::keys::Key;
 use crate::link::Link;
-use crate::revision::{LeaseId, Revision};
-
-/// What every value held with a lease begins with: who holds it.
-#[derive(Deserialize)]
-struct Holder {
-    boot_id: String,
-}
+use crate::revision::LeaseId;
+use crate::transaction::{Decided, Transaction};
+use crate::txn::{decided, txn_of};
 
 /// What is claimed, and by whom.
 #[derive(Clone, Debug)]
@@ -227,58 +224,31 @@ async fn claim(
     lease: LeaseId,
     value: Vec<u8>,
 ) -> Result<Answer, Error> {
-    let path = link.keys.path(&wanted.key);
-    let put = || {
-        let options = PutOptions::new().with_lease(lease.0);
-        TxnOp::put(path.as_str(), value.clone(), Some(options))
-    };
-    let absent = Compare::create_revision(path.as_str(), CompareOp::Equal, 0);
-    let create =
-        Txn::new().when([absent]).and_then([put()]).or_else([TxnOp::get(path.as_str(), None)]);
+    let (path, boot_id) = (link.keys.path(&wanted.key), wanted.boot_id.clone());
     let operation = format!("claim {path}");
-    let Some((revision, found)) = transact(link, &operation, create).await? else {
+    let ended = wanted.ended.clone();
+    let claiming = Claiming { path, boot_id, ended, lease, value };
+    let Some(decided) = transact(link, &operation, claiming.create()).await? else {
         return Ok(Answer::NoSuchLease);
     };
-    let Some(found) = found else { return Ok(Answer::Mine { create_revision: revision }) };
-    let boot_id = serde_json::from_slice::<Holder>(found.value())
-        .map_or_else(|_| "unknown".to_owned(), |holder| holder.boot_id);
-    if boot_id != wanted.boot_id && !wanted.ended.contains(&boot_id) {
-        return Ok(Answer::Other { boot_id });
-    }
-    let create_revision = Revision(found.create_revision());
-    if found.lease() == lease.0 && found.value() == value {
-        return Ok(Answer::Mine { create_revision });
-    }
-    let same = Compare::mod_revision(path.as_str(), CompareOp::Equal, found.mod_revision());
-    let replace =
-        Txn::new().when([same]).and_then([put()]).or_else([TxnOp::get(path.as_str(), None)]);
-    Ok(match transact(link, &operation, replace).await? {
-        None => Answer::NoSuchLease,
-        Some((_, None)) => Answer::Mine { create_revision },
-        // Somebody was faster: look again.
-        Some((_, Some(_))) => Answer::Refused,
-    })
+    let (create_revision, mod_revision) = match claiming.created(decided) {
+        Found::Answer(answer) => return Ok(answer),
+        Found::OwnOther { create_revision, mod_revision } => (create_revision, mod_revision),
+    };
+    let replaced = transact(link, &operation, claiming.replace(mod_revision)).await?;
+    Ok(replaced.map_or(Answer::NoSuchLease, |it| Claiming::replaced(create_revision, &it)))
 }
 
-/// The revision and what the `or_else` found, if it came to that; none if etcd does not know the lease.
+/// None if etcd does not know the lease.
 async fn transact(
     link: &Link,
     operation: &str,
-    transaction: Txn,
-) -> Result<Option<(Revision, Option<KeyValue>)>, Error> {
-    link.request(operation, async |mut client| {
-        let response = match client.txn(transaction).await {
-            Err(ClientError::GRpcStatus(status)) if says_no_lease(status.message()) => {
-                return Ok(None);
-            }
-            response => response?,
-        };
-        let revision = Revision(response.header().map_or(0, |header| header.revision()));
-        let found = response.op_responses().into_iter().find_map(|response| match response {
-            etcd_client::TxnOpResponse::Get(mut found) => found.take_kvs().pop(),
-            _ => None,
-        });
-        Ok(Some((revision, found)))
+    transaction: Transaction,
+) -> Result<Option<Decided>, Error> {
+    let txn = txn_of(transaction);
+    link.request(operation, async |mut client| match client.txn(txn).await {
+        Err(ClientError::GRpcStatus(status)) if says_no_lease(status.message()) => Ok(None),
+        response => Ok(Some(decided(&response?))),
     })
     .await
 }

@@ -73,7 +73,7 @@ impl Cause {
     }
 
     /// Whether another connection, perhaps to another member, may help.
-    pub(crate) fn wants_another_connection(self) -> bool {
+    pub fn wants_another_connection(self) -> bool {
         matches!(
             self,
             Self::Unreachable | Self::Timeout | Self::Tls | Self::NotAuthenticated | Self::NoQuorum
@@ -81,7 +81,7 @@ impl Cause {
     }
 
     /// Whether etcd gave no real answer.
-    pub(crate) fn is_silence(self) -> bool {
+    pub fn is_silence(self) -> bool {
         matches!(self, Self::Unreachable | Self::Timeout | Self::Tls | Self::NoQuorum)
     }
 
@@ -112,7 +112,7 @@ impl fmt::Display for Cause {
 
 impl Error {
     /// A request that was never sent.
-    pub(crate) fn unsent(endpoint: &str, operation: &str, cause: Cause, detail: String) -> Self {
+    pub fn unsent(endpoint: &str, operation: &str, cause: Cause, detail: String) -> Self {
         Self {
             endpoint: endpoint.to_owned(),
             operation: operation.to_owned(),
@@ -123,7 +123,7 @@ impl Error {
     }
 
     /// A request without an answer in time.
-    pub(crate) fn timeout(endpoint: &str, operation: &str, after: std::time::Duration) -> Self {
+    pub fn timeout(endpoint: &str, operation: &str, after: std::time::Duration) -> Self {
         let detail = format!("none within {after:?}");
         Self {
             may_have_happened: true,

@@ -9,7 +9,8 @@
 //!   Store    --- requests ---------------------------+    a failure
 //! ```
 //!
-//! The states decide and know no I/O; the tasks do the I/O and decide nothing. Everything is bounded: queues, lists,
+//! The states decide and know no I/O ([`claim::state`], [`mirror::state`], [`claim::transactions`], [`swap`], [`back_off`]): a
+//! simulator runs them unchanged. The tasks do the I/O and decide nothing. Everything is bounded: queues, lists,
 //! the time of a request, and the pace of attempts.
 //!
 //! Values are bytes (JSON) to this crate: it knows where things are, not what the map means. It knows no shard, no
@@ -17,8 +18,8 @@
 
 #![forbid(unsafe_code)]
 
-mod back_off;
-mod claim;
+pub mod back_off;
+pub mod claim;
 mod cluster;
 mod counters;
 mod election;
@@ -26,11 +27,14 @@ mod error;
 mod keys;
 mod link;
 mod list;
-mod mirror;
+pub mod mirror;
 mod options;
 mod revision;
 mod session;
 mod store;
+pub mod swap;
+pub mod transaction;
+mod txn;
 
 pub use claim::state::ClaimEvent;
 pub use cluster::Cluster;
@@ -43,4 +47,5 @@ pub use mirror::event::{MirrorEvent, RestoreReason};
 pub use options::{Options, OptionsError, TlsFiles, User};
 pub use revision::{LeaseId, Place, Revision, Versioned};
 pub use session::{NodeRecord, Session, WorkerRecord};
-pub use store::{Change, Outcome, Store, Swap, TRANSACTION_BYTES_MAX, TRANSACTION_KEYS_MAX};
+pub use store::Store;
+pub use swap::{Change, Outcome, Swap, TRANSACTION_BYTES_MAX, TRANSACTION_KEYS_MAX};

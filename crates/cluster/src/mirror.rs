@@ -1,11 +1,11 @@
-//! The task that lists and watches what [`MirrorState`](state::MirrorState) wants listed and watched.
+//! A copy of a range of keys: what is decided, and the task that lists and watches what [`MirrorState`] wants.
 //!
 //! An owner that does not take its events holds the task up; etcd then keeps what is to come, and if it compacts
 //! that, everything is listed again. So memory is bounded by one list and the queue.
 
 mod check;
-pub(crate) mod event;
-mod state;
+pub mod event;
+pub mod state;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -42,7 +42,7 @@ pub enum ClaimEvent {
 
 /// What to ask of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub enum Request {
     Grant,
     KeepAlive(LeaseId),
     /// Create the key if it is missing, say whose it is otherwise.
@@ -51,14 +51,14 @@ pub(crate) enum Request {
 
 /// What is to be done now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     Ask(Request),
     Wait(Instant),
 }
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub enum Answer {
     Granted {
         lease: LeaseId,
         ttl: Duration,
@@ -83,10 +83,10 @@ pub(crate) enum Answer {
 
 /// A key that is ours until a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) create_revision: Revision,
-    pub(crate) lease: LeaseId,
-    pub(crate) valid_until: Instant,
+pub struct Held {
+    pub create_revision: Revision,
+    pub lease: LeaseId,
+    pub valid_until: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ enum Holder {
 }
 
 #[derive(Debug)]
-pub(crate) struct ClaimState {
+pub struct ClaimState {
     margin: Duration,
     claim_interval: Duration,
     back_off: BackOff,
@@ -122,7 +122,7 @@ pub(crate) struct ClaimState {
 
 impl ClaimState {
     /// `margin` is the part of the lease's time that its owner does not use.
-    pub(crate) fn new(
+    pub fn new(
         margin: Duration,
         claim_interval: Duration,
         back_off: BackOff,
@@ -143,12 +143,12 @@ impl ClaimState {
     }
 
     /// The lease that there is, for its end.
-    pub(crate) fn lease(&self) -> Option<LeaseId> {
+    pub fn lease(&self) -> Option<LeaseId> {
         self.lease.map(|lease| lease.id)
     }
 
     /// The key, if it is ours.
-    pub(crate) fn held(&self) -> Option<Held> {
+    pub fn held(&self) -> Option<Held> {
         match (&self.holder, self.lease) {
             (Holder::Mine(create_revision), Some(lease)) => Some(Held {
                 create_revision: *create_revision,
@@ -160,17 +160,17 @@ impl ClaimState {
     }
 
     /// When the lease must be taken for ended, if that was not told: looked at even while a request is under way.
-    pub(crate) fn expiry(&self) -> Option<Instant> {
+    pub fn expiry(&self) -> Option<Instant> {
         self.lease.filter(|_| !self.is_expired).map(|lease| lease.valid_until)
     }
 
     /// The value to be held has changed: claim at once.
-    pub(crate) fn claim_now(&mut self, now: Instant) {
+    pub fn claim_now(&mut self, now: Instant) {
         self.claim_at = now;
     }
 
     /// Time went by.
-    pub(crate) fn tick(&mut self, now: Instant) -> Vec<ClaimEvent> {
+    pub fn tick(&mut self, now: Instant) -> Vec<ClaimEvent> {
         let mut events = Vec::new();
         if self.expiry().is_some_and(|expiry| now >= expiry) {
             self.expire(&mut events);
@@ -178,7 +178,7 @@ impl ClaimState {
         events
     }
 
-    pub(crate) fn step(&mut self, now: Instant) -> Step {
+    pub fn step(&mut self, now: Instant) -> Step {
         if now < self.rest_until {
             return Step::Wait(self.rest_until);
         }
@@ -194,7 +194,7 @@ impl ClaimState {
         Step::Wait(lease.renew_at.min(claim_at))
     }
 
-    pub(crate) fn answer(&mut self, answer: Answer, now: Instant) -> Vec<ClaimEvent> {
+    pub fn answer(&mut self, answer: Answer, now: Instant) -> Vec<ClaimEvent> {
         // An answer may come too late for the lease.
         let mut events = self.tick(now);
         match answer {

@@ -34,22 +34,22 @@ pub enum RestoreReason {
 
 /// A key of a list or of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) key: Key,
-    pub(crate) value: Vec<u8>,
-    pub(crate) mod_revision: Revision,
+pub struct Entry {
+    pub key: Key,
+    pub value: Vec<u8>,
+    pub mod_revision: Revision,
 }
 
 /// What a watch reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
     Put(Entry),
     Delete { key: Key, revision: Revision },
 }
 
 /// What happened.
 #[derive(Clone, Debug)]
-pub(crate) enum Input {
+pub enum Input {
     /// Nothing but time.
     Tick,
     Listed {
@@ -68,7 +68,7 @@ pub(crate) enum Input {
 
 /// What to do. A new `List` or `OpenWatch` replaces one that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub enum Action {
     List,
     /// Open a watch on everything after this revision.
     OpenWatch(Revision),
@@ -81,11 +81,11 @@ pub(crate) enum Action {
 
 /// What to do and what to tell, in order, and what to count.
 #[derive(Debug, Default)]
-pub(crate) struct Output {
-    pub(crate) actions: Vec<Action>,
-    pub(crate) events: Vec<MirrorEvent>,
-    pub(crate) list_differences: u64,
-    pub(crate) is_stalled: bool,
+pub struct Output {
+    pub actions: Vec<Action>,
+    pub events: Vec<MirrorEvent>,
+    pub list_differences: u64,
+    pub is_stalled: bool,
 }
 
 impl Entry {

@@ -26,11 +26,11 @@ use crate::revision::{Place, Revision};
 
 /// Times of a mirror; see [`Options`](crate::Options).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    pub(crate) progress_interval: Duration,
-    pub(crate) answer_timeout: Duration,
-    pub(crate) list_interval: Duration,
-    pub(crate) list_grace: Duration,
+pub struct Times {
+    pub progress_interval: Duration,
+    pub answer_timeout: Duration,
+    pub list_interval: Duration,
+    pub list_grace: Duration,
 }
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ struct Watching {
 }
 
 #[derive(Debug)]
-pub(crate) struct MirrorState {
+pub struct MirrorState {
     times: Times,
     back_off: BackOff,
     /// What the owner has been told.
@@ -67,7 +67,7 @@ pub(crate) struct MirrorState {
 
 impl MirrorState {
     /// A mirror that has told nothing yet. `seen` is the place that an earlier process kept.
-    pub(crate) fn new(times: Times, back_off: BackOff, seen: Option<Place>, now: Instant) -> Self {
+    pub fn new(times: Times, back_off: BackOff, seen: Option<Place>, now: Instant) -> Self {
         Self {
             times,
             back_off,
@@ -80,7 +80,7 @@ impl MirrorState {
     }
 
     /// When a `Tick` is due, if nothing else happens.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
+    pub fn deadline(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Resting { until } => Some(*until),
             Phase::Listing | Phase::Opening => None,
@@ -97,7 +97,7 @@ impl MirrorState {
         }
     }
 
-    pub(crate) fn handle(&mut self, input: Input, now: Instant) -> Output {
+    pub fn handle(&mut self, input: Input, now: Instant) -> Output {
         let mut output = Output::default();
         match input {
             Input::Tick => self.tick(now, &mut output),

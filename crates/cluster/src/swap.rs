@@ -1,0 +1,137 @@
+//! Compare-and-swap: what a write of some keys asks of etcd, and what the answer means.
+//!
+//! Each key has the revision that its writer saw, or is absent; a controller's writes compare its leadership too: the
+//! create revision and the lease of the leader's key. Pure: [`Store`](crate::Store) asks.
+
+use std::collections::BTreeSet;
+
+use crate::election::Leadership;
+use crate::error::{Cause, Error};
+use crate::keys::{Key, Keys};
+use crate::revision::{Revision, Versioned};
+use crate::transaction::{Compare, Decided, Operation, Transaction};
+
+/// Most keys of one transaction: etcd takes 128 comparisons, and two are the leader's.
+pub const TRANSACTION_KEYS_MAX: usize = 126;
+/// Most bytes of values in one transaction: etcd takes 1.5 MiB, with keys and comparisons.
+pub const TRANSACTION_BYTES_MAX: usize = 1_500_000;
+
+/// One key's part in a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Swap {
+    pub key: Key,
+    /// The mod revision that the key must have; none: it must not exist.
+    pub expected: Option<Revision>,
+    pub change: Change,
+}
+
+/// What becomes of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    Put(Vec<u8>),
+    Delete,
+    /// It is only compared.
+    Keep,
+}
+
+/// How a write ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Written: the mod revision of everything that was put.
+    Done(Revision),
+    /// Not written: somebody wrote first. What each key of the transaction is now, in its order.
+    LostRace(Vec<Option<Versioned>>),
+    /// Not written: another one is the leader, or nobody.
+    NotLeader,
+    /// Not written: etcd cannot be reached or takes no writes now. May be tried again.
+    Unavailable(Error),
+    /// **Perhaps written**: no answer. Read the keys before trying again.
+    Unknown(Error),
+    /// Not written, and trying again does not help.
+    Refused(Error),
+}
+
+impl Outcome {
+    /// What the answer to [`transaction`] means; the leader is the same that was asked for.
+    pub fn of_decided(decided: Decided, leader: Option<Leadership>) -> Self {
+        if decided.has_held {
+            return Self::Done(decided.revision);
+        }
+        let mut current = decided.found;
+        if let Some(leader) = leader {
+            let found = current.pop().flatten();
+            let is_leader = found.is_some_and(|found| {
+                found.create_revision == leader.create_revision && found.lease == Some(leader.lease)
+            });
+            if !is_leader {
+                return Self::NotLeader;
+            }
+        }
+        Self::LostRace(current)
+    }
+
+    /// What a write that failed has come to.
+    pub fn of_error(error: Error) -> Self {
+        match error.cause {
+            _ if error.may_have_happened => Self::Unknown(error),
+            Cause::PermissionDenied | Cause::TooLarge | Cause::Invalid => Self::Refused(error),
+            _ => Self::Unavailable(error),
+        }
+    }
+}
+
+/// All or nothing: every key as expected, and `leader`, if given, still the leader. Where it is refused the keys are
+/// read, and the leader's after them.
+///
+/// # Errors
+/// Why no etcd would take it, and which limit it exceeds.
+pub fn transaction(
+    keys: &Keys,
+    swaps: &[Swap],
+    leader: Option<Leadership>,
+) -> Result<Transaction, (Cause, String)> {
+    check(swaps)?;
+    let mut transaction = Transaction::default();
+    for swap in swaps {
+        let path = keys.path(&swap.key);
+        transaction.compares.push(match swap.expected {
+            Some(revision) => Compare::ModRevision(path.clone(), revision),
+            None => Compare::absent(&path),
+        });
+        transaction.otherwise.push(Operation::Get(path.clone()));
+        transaction.then.extend(match &swap.change {
+            Change::Put(value) => Some(Operation::Put { path, value: value.clone(), lease: None }),
+            Change::Delete => Some(Operation::Delete(path)),
+            Change::Keep => None,
+        });
+    }
+    if let Some(leader) = leader {
+        let path = keys.path(&Key::Leader);
+        transaction.compares.extend([
+            Compare::CreateRevision(path.clone(), leader.create_revision),
+            Compare::Lease(path.clone(), leader.lease),
+        ]);
+        transaction.otherwise.push(Operation::Get(path));
+    }
+    Ok(transaction)
+}
+
+fn check(swaps: &[Swap]) -> Result<(), (Cause, String)> {
+    let bytes: usize = swaps
+        .iter()
+        .map(|swap| if let Change::Put(value) = &swap.change { value.len() } else { 0 })
+        .sum();
+    if swaps.len() > TRANSACTION_KEYS_MAX {
+        let detail = format!("{} keys, at most {TRANSACTION_KEYS_MAX}", swaps.len());
+        return Err((Cause::TooLarge, detail));
+    }
+    if bytes > TRANSACTION_BYTES_MAX {
+        let detail = format!("{bytes} bytes, at most {TRANSACTION_BYTES_MAX}");
+        return Err((Cause::TooLarge, detail));
+    }
+    let different: BTreeSet<&Key> = swaps.iter().map(|swap| &swap.key).collect();
+    if different.len() < swaps.len() {
+        return Err((Cause::Invalid, "a key is named twice".to_owned()));
+    }
+    Ok(())
+}
