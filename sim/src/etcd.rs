@@ -21,7 +21,7 @@ mod watches;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use weir_cluster::transaction::Operation;
+use weir_cluster::transaction::{Decided, Operation, Transaction};
 use weir_cluster::{LeaseId, Place, Revision, Versioned};
 
 use crate::dice::Dice;
@@ -187,6 +187,16 @@ impl Etcd {
     /// All keys below a prefix now, past all faults.
     pub fn list(&self, prefix: &str) -> Vec<(String, Versioned)> {
         self.store.range(prefix, &end_of(prefix), usize::MAX, None).map_or(Vec::new(), |it| it.0)
+    }
+
+    /// Does a transaction past all faults, as whoever sets the stage does.
+    ///
+    /// # Panics
+    /// When no etcd would take it.
+    pub fn do_now(&mut self, now_us: u64, transaction: &Transaction) -> Decided {
+        let decided = self.store.transact(transaction).expect("a transaction that etcd takes");
+        self.told_watches(now_us);
+        decided
     }
 
     /// The store's revision now, past all faults.

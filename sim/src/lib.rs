@@ -7,5 +7,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod control;
 pub mod dice;
 pub mod etcd;

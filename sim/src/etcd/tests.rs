@@ -1,4 +1,4 @@
-use weir_cluster::transaction::{Compare, Transaction};
+use weir_cluster::transaction::Compare;
 
 use super::*;
 

@@ -1,0 +1,30 @@
+//! What the processes of a cluster have of etcd and of each other besides packets.
+//!
+//! ```text
+//!   NodeClient:        Link, Claim (registration), Mirror, writes of entries --> roles::Input
+//!   ControllerProcess: Link, Claim (election),     Mirror, transactions      --> state::Controller
+//!   Management:        questions of controllers to nodes, and their reports
+//!   Operator:          orders, written as they are
+//! ```
+//!
+//! Everything that decides is production code: the states of `weir_cluster`, the controller of `weir_controller`. What
+//! stands here does what their tasks do between them, in virtual time.
+
+mod claim;
+mod clock;
+mod controller_process;
+mod link;
+mod management;
+mod map_inputs;
+mod mirror;
+mod node_client;
+mod node_report;
+mod operator;
+
+pub use clock::ProcessClock;
+pub use controller_process::{ControllerProcess, ControllerSetup, Question};
+pub use management::{Delivery, Management};
+pub use map_inputs::desired_input;
+pub use node_client::{Joined, NodeClient, NodeSetup};
+pub use node_report::{NodeFacts, report_of};
+pub use operator::Operator;

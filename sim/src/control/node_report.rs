@@ -1,0 +1,34 @@
+//! What a node answers a controller that asks, made of what its roles show.
+
+use weir_controller::records::DOUBTS_MAX;
+use weir_controller::state::{NodeDoubts, NodeReport};
+use weir_member::Roles;
+use weir_shard::{NodeId, ShardId};
+
+/// What roles do not know of their node.
+#[derive(Debug)]
+pub struct NodeFacts<F> {
+    pub node: NodeId,
+    /// Workers, by their positions, with a side that is down or not up yet.
+    pub broken: Vec<u16>,
+    /// The load of a shard that a worker is primary of.
+    pub load: F,
+}
+
+/// As a node shows it over HTTP and a controller understands it.
+pub fn report_of<F: Fn(usize, ShardId) -> u64>(roles: &Roles, facts: NodeFacts<F>) -> NodeReport {
+    let report = roles.report(facts.load);
+    let doubts = roles.doubts().take(DOUBTS_MAX);
+    let doubts = doubts.map(|(shard, known, held)| (shard, (known, held.cloned())));
+    NodeReport {
+        node: facts.node,
+        hears: report.hears,
+        loads: report.loads,
+        broken: facts.broken,
+        acting: report.acting,
+        doubts: NodeDoubts {
+            shards: doubts.collect(),
+            are_all: roles.doubts().count() <= DOUBTS_MAX,
+        },
+    }
+}
