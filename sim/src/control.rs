@@ -5,6 +5,7 @@
 //!   ControllerProcess: Link, Claim (election),     Mirror, transactions      --> state::Controller
 //!   Management:        questions of controllers to nodes, and their reports
 //!   Operator:          orders, written as they are
+//!   Plane:             all of them together
 //! ```
 //!
 //! Everything that decides is production code: the states of `weir_cluster`, the controller of `weir_controller`. What
@@ -20,6 +21,7 @@ mod mirror;
 mod node_client;
 mod node_report;
 mod operator;
+mod plane;
 
 pub use clock::ProcessClock;
 pub use controller_process::{ControllerProcess, ControllerSetup, Question};
@@ -28,3 +30,4 @@ pub use map_inputs::desired_input;
 pub use node_client::{Joined, NodeClient, NodeSetup};
 pub use node_report::{NodeFacts, report_of};
 pub use operator::Operator;
+pub use plane::{Plane, PlaneOptions, controller_name};

@@ -1,17 +1,33 @@
-//! Chances from a seed.
+//! Chances from a seed: everything that is not decided is drawn here, so a seed is a history.
 
-/// xorshift64* (Vigna 2016).
+/// xorshift64* behind a mixed seed. Not for secrets.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Self::stream(seed, 0)
     }
 
-    /// Below `limit`, which is not 0.
+    /// One of several dice of a seed.
+    pub fn stream(seed: u64, stream: u64) -> Self {
+        // SplitMix64, so that neighbouring seeds have nothing in common.
+        let mut mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ stream.rotate_left(32);
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Self(mixed ^ mixed >> 31 | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// 0 to `limit` - 1; 0 for a limit of 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        (self.next() >> 32) % limit
+        (self.next() >> 32) % limit.max(1)
     }
 
     pub fn one_in(&mut self, limit: u64) -> bool {
@@ -28,10 +44,35 @@ impl Dice {
         self.next()
     }
 
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    /// So many times in a million.
+    pub fn happens(&mut self, per_million: u64) -> bool {
+        per_million > 0 && self.below(1_000_000) < per_million
+    }
+
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len() as u64) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_is_a_history() {
+        let draw = |seed, stream| {
+            let mut dice = Dice::stream(seed, stream);
+            (0..8).map(|_| dice.between((3, 9))).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(7, 0), draw(7, 0));
+        assert_ne!(draw(7, 0), draw(7, 1));
+        assert_ne!(draw(7, 0), draw(8, 0));
+        assert!(draw(7, 0).iter().all(|one| (3..=9).contains(one)));
+    }
+
+    #[test]
+    fn nothing_happens_never_and_a_million_in_a_million_always() {
+        let mut dice = Dice::new(1);
+        assert!((0..100).all(|_| !dice.happens(0) && dice.happens(1_000_000)));
     }
 }

@@ -199,6 +199,11 @@ impl Etcd {
         decided
     }
 
+    /// All changes of each revision from one on, past all faults. None: they are compacted.
+    pub fn changes(&self, from: Revision) -> Option<Vec<Vec<Changed>>> {
+        self.store.changes_from("/", from.0)
+    }
+
     /// The store's revision now, past all faults.
     pub fn revision(&self) -> Revision {
         self.store.revision()

@@ -89,6 +89,15 @@ impl Etcd {
         }
     }
 
+    /// The client's process ends, and its connections with it. What it has sent may still be done.
+    pub fn close(&mut self, client: ClientId) {
+        let is_to_it = |flight: &Flight| matches!(flight, Flight::ToClient(to, _) if *to == client);
+        self.flights.retain(|_, flight| !is_to_it(flight));
+        self.held.retain(|(_, flight)| !is_to_it(flight));
+        self.unanswered.retain(|(of, _)| *of != client);
+        self.watches.close_all(client);
+    }
+
     /// The watches that this client has now stall without a word, until it opens others.
     pub fn stall_watches(&mut self, client: ClientId) {
         self.watches.stall(client);

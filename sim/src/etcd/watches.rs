@@ -37,6 +37,10 @@ impl Watches {
         self.all.remove(&id);
     }
 
+    pub(super) fn close_all(&mut self, client: ClientId) {
+        self.all.retain(|_, watch| watch.client != client);
+    }
+
     pub(super) fn client(&self, id: RequestId) -> Option<ClientId> {
         self.all.get(&id).map(|watch| watch.client)
     }

@@ -1,0 +1,292 @@
+//! All of a cluster that is not packets: etcd, what nodes and controllers have of it, and the way between them.
+//!
+//! Nodes and controllers are named by numbers that their owner gives them. A process that stands still is not told
+//! anything and does nothing; what came meanwhile it finds when it goes on, before it looks at its clock.
+
+use std::collections::BTreeMap;
+
+use weir_cluster::{ClusterName, Keys, NodeName, NodeRecord};
+use weir_config::Desired;
+use weir_controller::state::{NodeReport, Options as ControllerOptions};
+use weir_member::roles::{Change, Input};
+use weir_shard::{BootId, NodeId};
+
+use super::clock::ProcessClock;
+use super::controller_process::{ControllerProcess, ControllerSetup};
+use super::management::{Delivery, Management};
+use super::node_client::{NodeClient, NodeSetup};
+use super::operator::Operator;
+use crate::dice::Dice;
+use crate::etcd::{ClientId, Etcd, EtcdOptions, Event};
+
+/// Clients of nodes are their numbers, those of controllers begin here.
+const CONTROLLERS: u32 = 1 << 16;
+/// What every clock takes the beginning of time for, milliseconds since 1970.
+const UNIX_MS: u64 = 1_700_000_000_000;
+
+#[derive(Clone, Debug)]
+pub struct PlaneOptions {
+    pub etcd: EtcdOptions,
+    /// Of the management network, one way.
+    pub management_us: (u64, u64),
+    /// One in so many of its messages is lost; 0: none.
+    pub management_loss: u64,
+    /// Of every controller; each gets a name of its own.
+    pub controller: ControllerOptions,
+}
+
+#[derive(Debug)]
+struct Node {
+    client: NodeClient,
+    name: NodeId,
+    is_stopped: bool,
+    told: Vec<Event>,
+}
+
+#[derive(Debug)]
+struct Controller {
+    process: ControllerProcess,
+    is_stopped: bool,
+    told: Vec<Event>,
+}
+
+#[derive(Debug)]
+pub struct Plane {
+    pub etcd: Etcd,
+    pub operator: Operator,
+    pub management: Management,
+    cluster: ClusterName,
+    controller_options: ControllerOptions,
+    nodes: BTreeMap<usize, Node>,
+    controllers: BTreeMap<usize, Controller>,
+    dice: Dice,
+}
+
+impl Plane {
+    /// An etcd in which an operator has applied a cluster file, and nobody else yet.
+    ///
+    /// # Panics
+    /// When the cluster's name is none.
+    pub fn new(options: PlaneOptions, desired: &Desired, seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let cluster: ClusterName = desired.cluster.name.parse().expect("a name of a cluster");
+        let operator = Operator::new(cluster.clone());
+        let mut etcd = Etcd::new(options.etcd, dice.seed());
+        operator.apply(0, &mut etcd, desired, u128::from(dice.seed()));
+        Self {
+            etcd,
+            operator,
+            management: Management::new(
+                options.management_us,
+                options.management_loss,
+                dice.seed(),
+            ),
+            cluster,
+            controller_options: options.controller,
+            nodes: BTreeMap::new(),
+            controllers: BTreeMap::new(),
+            dice,
+        }
+    }
+
+    /// The keys as everybody spells them.
+    pub fn keys(&self) -> Keys {
+        Keys::new(self.cluster.clone())
+    }
+
+    /// The client of a node's process, for the faults of [`Etcd`].
+    pub fn node_client(node: usize) -> ClientId {
+        ClientId(node as u32)
+    }
+
+    pub fn controller_client(controller: usize) -> ClientId {
+        ClientId(CONTROLLERS + controller as u32)
+    }
+
+    /// A process of a node begins and registers. Its clock runs too fast by `fast_ppm`.
+    ///
+    /// # Panics
+    /// When its name is none.
+    pub fn start_node(
+        &mut self,
+        now_us: u64,
+        node: usize,
+        name: &NodeId,
+        record: &NodeRecord,
+        fast_ppm: i64,
+    ) {
+        let setup = NodeSetup {
+            client: Self::node_client(node),
+            cluster: self.cluster.clone(),
+            name: name.as_str().parse::<NodeName>().expect("a name of a node"),
+            seed: self.dice.seed(),
+            clock: ProcessClock::new(fast_ppm, UNIX_MS),
+        };
+        let mut client = NodeClient::new(setup, now_us);
+        client.take_part(now_us, record);
+        let node_of = Node { client, name: name.clone(), is_stopped: false, told: Vec::new() };
+        self.nodes.insert(node, node_of);
+    }
+
+    /// The process is gone: its key goes with its lease.
+    pub fn end_node(&mut self, node: usize) {
+        self.nodes.remove(&node);
+        self.etcd.close(Self::node_client(node));
+    }
+
+    /// SIGSTOP and SIGCONT.
+    pub fn stop_node(&mut self, node: usize, is_stopped: bool) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.is_stopped = is_stopped;
+        }
+    }
+
+    /// Another record of a node, of the same boot.
+    pub fn update_node(&mut self, now_us: u64, node: usize, record: &NodeRecord) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.client.update(now_us, record);
+        }
+    }
+
+    /// A change that the roles of a node want written.
+    pub fn write(&mut self, node: usize, change: Change) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.client.write(change);
+        }
+    }
+
+    /// The last words of a node, which then waits for [`has_left`](Self::has_left).
+    pub fn leave(&mut self, node: usize, boot_ids: Vec<BootId>) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.client.leave(boot_ids);
+        }
+    }
+
+    pub fn has_left(&self, node: usize) -> bool {
+        self.nodes.get(&node).is_none_or(|node| node.client.has_left())
+    }
+
+    pub fn start_controller(&mut self, now_us: u64, controller: usize, fast_ppm: i64) {
+        let options = ControllerOptions {
+            name: controller_name(controller),
+            new_cluster_id: u128::from(self.dice.seed()),
+            ..self.controller_options.clone()
+        };
+        let setup = ControllerSetup {
+            client: Self::controller_client(controller),
+            cluster: self.cluster.clone(),
+            seed: self.dice.seed(),
+            boot_id: format!("{:016x}", self.dice.seed()),
+            clock: ProcessClock::new(fast_ppm, UNIX_MS),
+            options,
+        };
+        let process = ControllerProcess::new(setup, now_us);
+        let controller_of = Controller { process, is_stopped: false, told: Vec::new() };
+        self.controllers.insert(controller, controller_of);
+    }
+
+    pub fn end_controller(&mut self, controller: usize) {
+        self.controllers.remove(&controller);
+        self.etcd.close(Self::controller_client(controller));
+    }
+
+    pub fn stop_controller(&mut self, controller: usize, is_stopped: bool) {
+        if let Some(controller) = self.controllers.get_mut(&controller) {
+            controller.is_stopped = is_stopped;
+        }
+    }
+
+    /// Controllers that act as leaders by their own clocks.
+    pub fn leaders(&self, now_us: u64) -> Vec<usize> {
+        let leaders = self.controllers.iter().filter(|(_, it)| it.process.is_leading(now_us));
+        leaders.map(|(&controller, _)| controller).collect()
+    }
+
+    /// When [`poll`](Self::poll) is due next.
+    pub fn next_us(&self) -> Option<u64> {
+        let nodes = self.nodes.values().filter(|node| !node.is_stopped);
+        let nodes = nodes.filter_map(|node| node.client.next_us());
+        let controllers = self.controllers.values().filter(|it| !it.is_stopped);
+        let controllers = controllers.filter_map(|it| it.process.next_us());
+        let network = [self.etcd.next_us(), self.management.next_us()].into_iter().flatten();
+        nodes.chain(controllers).chain(network).min()
+    }
+
+    /// Everything until now; gives what roles of nodes are to be told, in its order. `report` is how a node's process
+    /// answers a controller; none: it does not.
+    pub fn poll(
+        &mut self,
+        now_us: u64,
+        mut report: impl FnMut(usize) -> Option<NodeReport>,
+    ) -> Vec<(usize, Input)> {
+        let mut told = Vec::new();
+        self.etcd.poll(now_us, &mut told);
+        for (client, event) in told {
+            self.hand_on(client, event);
+        }
+        for delivery in self.management.poll(now_us) {
+            self.deliver(now_us, delivery, &mut report);
+        }
+        for controller in self.controllers.values_mut().filter(|it| !it.is_stopped) {
+            for event in std::mem::take(&mut controller.told) {
+                controller.process.event(now_us, &mut self.etcd, event);
+            }
+            controller.process.poll(now_us, &mut self.etcd);
+        }
+        for (&number, controller) in &mut self.controllers {
+            for question in controller.process.take_questions() {
+                self.management.ask(now_us, number, question);
+            }
+        }
+        let mut inputs = Vec::new();
+        for (&number, node) in self.nodes.iter_mut().filter(|(_, node)| !node.is_stopped) {
+            for event in std::mem::take(&mut node.told) {
+                node.client.event(now_us, &mut self.etcd, event);
+            }
+            node.client.poll(now_us, &mut self.etcd);
+            while node.client.next_notice().is_some() {}
+            inputs.extend(std::iter::from_fn(|| Some((number, node.client.next_input()?))));
+        }
+        inputs
+    }
+
+    fn hand_on(&mut self, client: ClientId, event: Event) {
+        // Whoever is gone listens no more.
+        if let Some(controller) = client.0.checked_sub(CONTROLLERS) {
+            if let Some(controller) = self.controllers.get_mut(&(controller as usize)) {
+                controller.told.push(event);
+            }
+        } else if let Some(node) = self.nodes.get_mut(&(client.0 as usize)) {
+            node.told.push(event);
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        now_us: u64,
+        delivery: Delivery,
+        report: &mut impl FnMut(usize) -> Option<NodeReport>,
+    ) {
+        match delivery {
+            Delivery::Question { controller, question } => {
+                let asked = self.nodes.iter();
+                let mut asked =
+                    asked.filter(|(_, node)| node.name == question.node && !node.is_stopped);
+                if let Some(report) = asked.next().and_then(|(&number, _)| report(number)) {
+                    self.management.answer(now_us, controller, question.number, report);
+                }
+            }
+            Delivery::Answer { controller, number, report } => {
+                let controller = self.controllers.get_mut(&controller);
+                if let Some(controller) = controller.filter(|it| !it.is_stopped) {
+                    controller.process.answered(now_us, &mut self.etcd, number, report);
+                }
+            }
+        }
+    }
+}
+
+/// The name of a controller in events.
+pub fn controller_name(controller: usize) -> String {
+    format!("c{controller}")
+}
