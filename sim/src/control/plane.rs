@@ -124,6 +124,8 @@ impl Plane {
         };
         let mut client = NodeClient::new(setup, now_us);
         client.take_part(now_us, record);
+        // A process that was not ended is killed.
+        self.end_node(node);
         let node_of = Node { client, name: name.clone(), is_stopped: false, told: Vec::new() };
         self.nodes.insert(node, node_of);
     }
@@ -181,6 +183,7 @@ impl Plane {
             options,
         };
         let process = ControllerProcess::new(setup, now_us);
+        self.end_controller(controller);
         let controller_of = Controller { process, is_stopped: false, told: Vec::new() };
         self.controllers.insert(controller, controller_of);
     }

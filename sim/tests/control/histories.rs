@@ -38,7 +38,7 @@ fn play(seed: u64, with_restore: bool) -> Seen {
     let size = size(&mut dice);
     let skew_ppm = dice.below(2) * dice.below(20_000);
     let mut world = World::new(size, seed, skew_ppm);
-    let count = dice.below(9);
+    let count = dice.below(20);
     let when = (START_MS, START_MS + FAULTS_MS);
     let faults = draw(&mut dice, count, when, (size.nodes, size.controllers), with_restore);
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -120,9 +120,12 @@ fn show(world: &World) -> String {
 }
 
 fn seeds(range: std::ops::Range<u64>, with_restore: bool) -> Seen {
-    // One seed by hand: SEED=17 cargo test -p weir-sim --test control
-    let one = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    let range = one.map_or(range, |seed| seed..seed + 1);
+    // By hand: SEED=17 or SEED=5000..9000 cargo test -p weir-sim --test control
+    let range = std::env::var("SEED").map_or(range, |text| {
+        let number = |text: &str| text.parse().expect("a number");
+        let (from, to) = text.split_once("..").unwrap_or((&text, ""));
+        number(from)..if to.is_empty() { number(from) + 1 } else { number(to) }
+    });
     let mut sum = Seen::default();
     for seed in range {
         let seen = play(seed, with_restore);

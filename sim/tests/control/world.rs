@@ -16,6 +16,8 @@ use crate::watching::Watching;
 pub(crate) const SLOT_MS: u64 = 10;
 /// One in so many messages between workers is lost.
 const LOSS: u64 = 20;
+/// Of etcd and its clients in a slot.
+const TURNS_MAX: u32 = 10_000;
 const BACKUP_MS: u64 = 1_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +138,10 @@ impl World {
             self.backups.push((self.now_ms, self.plane.etcd.back_up()));
         }
         let end_us = self.now_us();
+        let mut turns = 0;
         while let Some(due_us) = self.plane.next_us().filter(|due_us| *due_us <= end_us) {
+            turns += 1;
+            assert!(turns < TURNS_MAX, "time stands still at {due_us} us");
             let nodes = &self.nodes;
             let report =
                 |node: usize| nodes[node].is_running().then(|| nodes[node].report()).flatten();
