@@ -18,7 +18,7 @@ impl Dice {
         Self(mixed ^ mixed >> 31 | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -27,7 +27,7 @@ impl Dice {
 
     /// 0 to `limit` - 1; 0 for a limit of 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        (self.next() >> 32) % limit.max(1)
+        (self.draw() >> 32) % limit.max(1)
     }
 
     pub fn one_in(&mut self, limit: u64) -> bool {
@@ -41,7 +41,7 @@ impl Dice {
 
     /// A seed for something else, so that its throws do not change these.
     pub fn seed(&mut self) -> u64 {
-        self.next()
+        self.draw()
     }
 
     /// So many times in a million.

@@ -122,8 +122,11 @@ impl Operator {
         change: impl FnOnce(&mut T),
     ) {
         let mut value: T = self.read(etcd, key).unwrap_or_default();
+        let before = json(&value);
         change(&mut value);
-        self.put(now_us, etcd, key, json(&value));
+        if json(&value) != before {
+            self.put(now_us, etcd, key, json(&value));
+        }
     }
 
     fn put(&self, now_us: u64, etcd: &mut Etcd, key: &Key, value: Vec<u8>) {

@@ -66,7 +66,8 @@ fn live(world: &mut World, faults: &[(u64, Fault)]) -> Seen {
         world.step();
         let waited_ms = world.now_ms - healed_ms;
         if waited_ms.is_multiple_of(10_000) {
-            world.unfreeze();
+            // Orders that a restored etcd has again, and the freeze that follows from its restore.
+            world.take_orders_back();
         }
         if waited_ms == 60_000 {
             // Shards whose newest holder is gone for ever.

@@ -399,7 +399,10 @@ impl World {
                 let Plane { operator, etcd, .. } = &mut self.plane;
                 operator.undrain(now_us, etcd, &name);
             }
-            Fault::Freeze { .. } => self.unfreeze(),
+            Fault::Freeze { .. } => {
+                let Plane { operator, etcd, .. } = &mut self.plane;
+                operator.unfreeze(now_us, etcd);
+            }
             _ => {}
         }
     }
@@ -412,10 +415,13 @@ impl World {
         self.start(node);
     }
 
-    pub(crate) fn unfreeze(&mut self) {
+    pub(crate) fn take_orders_back(&mut self) {
         let now_us = self.now_us();
         let Plane { operator, etcd, .. } = &mut self.plane;
         operator.unfreeze(now_us, etcd);
+        for node in &self.nodes {
+            operator.undrain(now_us, etcd, &node.name.as_str().parse().expect("a name"));
+        }
     }
 
     pub(crate) fn rebase(&mut self) {
