@@ -24,6 +24,7 @@ pub(super) struct Claim {
     state: ClaimState,
     path: String,
     boot_id: String,
+    ended: Vec<String>,
     value: Vec<u8>,
     ttl: Duration,
     asked: Option<Asked>,
@@ -49,6 +50,7 @@ impl Claim {
             state: ClaimState::new(margin, options.claim_interval, back_off, now),
             path: keys.path(key),
             boot_id,
+            ended: Vec::new(),
             value,
             ttl: options.lease_ttl,
             asked: None,
@@ -56,6 +58,11 @@ impl Claim {
             events: VecDeque::new(),
             is_over: false,
         }
+    }
+
+    /// Holders of these boot ids have certainly ended.
+    pub(super) fn after(self, ended: Vec<String>) -> Self {
+        Self { ended, ..self }
     }
 
     pub(super) fn held(&self) -> Option<Held> {
@@ -113,7 +120,8 @@ impl Claim {
             }
             Wish::Claim(lease) => {
                 let (path, boot_id) = (self.path.clone(), self.boot_id.clone());
-                let claiming = Claiming { path, boot_id, lease, value: self.value.clone() };
+                let (ended, value) = (self.ended.clone(), self.value.clone());
+                let claiming = Claiming { path, boot_id, ended, lease, value };
                 let create = claiming.create();
                 (Asked::Create(claiming), Request::Transact(create))
             }

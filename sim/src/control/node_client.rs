@@ -34,6 +34,8 @@ pub struct NodeSetup {
     /// Of its jitter: different in each process.
     pub seed: u64,
     pub clock: ProcessClock,
+    /// Boot ids of its former processes, which have ended.
+    pub ended: Vec<String>,
 }
 
 /// What a node waits for before it has packets.
@@ -117,7 +119,7 @@ impl NodeClient {
         let key = Key::Node(self.setup.name.clone());
         let boot_id = record.boot_id.clone();
         let claim = Claim::new(options, &key, boot_id, Duration::ZERO, json(record), now);
-        self.claim = Some(claim);
+        self.claim = Some(claim.after(self.setup.ended.clone()));
         self.mirror = Some(Mirror::new(options, now));
         self.look_at = None;
         self.is_begun = true;

@@ -59,6 +59,8 @@ pub struct Plane {
     controller_options: ControllerOptions,
     nodes: BTreeMap<usize, Node>,
     controllers: BTreeMap<usize, Controller>,
+    /// Boot ids that each node has had: what its disk knows to have ended when it starts.
+    lives: BTreeMap<usize, Vec<String>>,
     dice: Dice,
 }
 
@@ -85,6 +87,7 @@ impl Plane {
             controller_options: options.controller,
             nodes: BTreeMap::new(),
             controllers: BTreeMap::new(),
+            lives: BTreeMap::new(),
             dice,
         }
     }
@@ -115,7 +118,11 @@ impl Plane {
         record: &NodeRecord,
         fast_ppm: i64,
     ) {
+        let lives = self.lives.entry(node).or_default();
+        let ended = lives.clone();
+        lives.push(record.boot_id.clone());
         let setup = NodeSetup {
+            ended,
             client: Self::node_client(node),
             cluster: self.cluster.clone(),
             name: name.as_str().parse::<NodeName>().expect("a name of a node"),
@@ -134,6 +141,11 @@ impl Plane {
     pub fn end_node(&mut self, node: usize) {
         self.nodes.remove(&node);
         self.etcd.close(Self::node_client(node));
+    }
+
+    /// The node's disk is lost: its next process waits for the end of the former one's lease.
+    pub fn forget_lives(&mut self, node: usize) {
+        self.lives.remove(&node);
     }
 
     /// SIGSTOP and SIGCONT.
