@@ -1,12 +1,38 @@
-//! The whole cluster in virtual time, from one seed.
+//! The whole cluster in virtual time, from one seed: engines, replication, shards and controllers are the production code;
+//! links, switches, etcd, clocks and homes are simulated.
 //!
-//! - [`etcd`]: a model of etcd, with its faults.
-//! - [`control`]: what a node's process and a controller's have of it, with the production code that decides.
+//! ```text
+//!   seed --> Options (fault model), faults (a plain list) --> World: queue of events --> Outcome
+//!                                       ^                                                  |
+//!                                       +------ shrink: fewer faults, run again -----------+
+//! ```
 //!
-//! No I/O, no thread and no clock: time is an argument, in microseconds.
+//! - A history is its seed and its list of faults: two runs are equal event by event.
+//! - What must always hold is checked while it runs (`world/checks.rs`, `traffic.rs`); after the last fault the cluster must
+//!   become whole, and lose nothing any more.
+//! - No thread and no clock: time is virtual, microseconds.
+//!
+//! Not simulated: the kernel, DPDK, BGP itself (routes arrive late), and time that computing takes beyond a fixed cost.
 
 #![forbid(unsafe_code)]
 
+mod clock;
 pub mod control;
 pub mod dice;
 pub mod etcd;
+pub mod fault;
+mod node;
+pub mod options;
+mod play;
+mod queue;
+pub mod schedule;
+mod shrink;
+mod site;
+mod switch;
+mod timeline;
+mod traffic;
+mod world;
+
+pub use play::{Outcome, play, play_with};
+pub use shrink::shrink;
+pub use world::Counts;

@@ -1,0 +1,134 @@
+//! What may go wrong. A history's faults are a plain list, so that events can be dropped from it and the rest run again.
+
+use std::fmt;
+
+use weir_engine::Side;
+
+/// Which way nothing passes, as the machine that is cut off sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    In,
+    Out,
+    Both,
+}
+
+impl Way {
+    pub(crate) fn includes(self, other: Self) -> bool {
+        self == Self::Both || self == other
+    }
+}
+
+/// Something that happens, its end included: what is broken is mended after `ms`. Nodes are named by their numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The machine loses power; after `ms` it is up again, with its disk or without.
+    Crash { node: usize, ms: u64, keeps_disk: bool },
+    /// SIGKILL of the process, which is started again.
+    Kill { node: usize, ms: u64 },
+    /// SIGSTOP of the process: its guard and its machine go on.
+    Stop { node: usize, ms: u64 },
+    /// The whole machine stands still, guard and all.
+    Freeze { node: usize, ms: u64 },
+    /// One worker thread stands still.
+    Stall { node: usize, worker: usize, ms: u64 },
+    /// Every turn takes so many times as long.
+    Slow { node: usize, factor: u64, ms: u64 },
+    /// A cable: nothing passes between the node and a switch.
+    Unplug { node: usize, side: Side, way: Way, ms: u64 },
+    /// Nothing passes from the workers of one node to those of another.
+    Deafen { from: usize, to: usize, ms: u64 },
+    /// The node and all other nodes hear nothing of each other; the switches are reached.
+    Isolate { node: usize, ms: u64 },
+    /// All links lose, double and overtake.
+    Noise { loss_ppm: u64, duplicate_ppm: u64, reorder_us: u64, ms: u64 },
+    /// A switch learns each change of routes so much later.
+    SlowSwitch { side: Side, by_ms: u64, ms: u64 },
+    /// SIGTERM: the node hands over, ends, and is started again after `ms`.
+    Restart { node: usize, ms: u64 },
+    /// The node does not reach etcd: neither its questions nor the answers pass, or one of the two.
+    CutStore { node: usize, way: Way, ms: u64 },
+    /// What etcd tells the node of changes silently stops.
+    StallWatch { node: usize, ms: u64 },
+    /// etcd does not run.
+    StoreDown { ms: u64 },
+    /// etcd has no leader: what is asked may be done or not, and is not answered.
+    StoreLeaderless { ms: u64 },
+    /// No controller runs.
+    NoController { ms: u64 },
+    /// An operator drains the node, and lets it in again.
+    Drain { node: usize, ms: u64 },
+    /// etcd forgets its old revisions.
+    Compact,
+    /// etcd is restored from a backup of `back_ms` ago.
+    Restore { back_ms: u64 },
+}
+
+impl Fault {
+    /// How long it lasts, milliseconds.
+    pub fn ms(&self) -> u64 {
+        use Fault::*;
+        match *self {
+            Crash { ms, .. } | Kill { ms, .. } | Stop { ms, .. } | Freeze { ms, .. } => ms,
+            Stall { ms, .. } | Slow { ms, .. } | Unplug { ms, .. } | Deafen { ms, .. } => ms,
+            Isolate { ms, .. } | Noise { ms, .. } | SlowSwitch { ms, .. } => ms,
+            Restart { ms, .. } | CutStore { ms, .. } | StallWatch { ms, .. } => ms,
+            StoreDown { ms } | StoreLeaderless { ms } | NoController { ms } => ms,
+            Drain { ms, .. } => ms,
+            Compact | Restore { .. } => 0,
+        }
+    }
+
+    /// Weather alone: nothing has failed that a flow could be lost with.
+    pub(crate) fn is_weather(&self) -> bool {
+        matches!(self, Self::Slow { .. } | Self::Noise { .. } | Self::SlowSwitch { .. })
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use Fault::*;
+        let ms = self.ms();
+        match self {
+            Crash { node, keeps_disk: true, .. } => write!(f, "n{node} loses power for {ms} ms"),
+            Crash { node, .. } => write!(f, "n{node} loses power and its disk for {ms} ms"),
+            Kill { node, .. } => write!(f, "n{node} is killed, and started after {ms} ms"),
+            Stop { node, .. } => write!(f, "the process of n{node} is stopped for {ms} ms"),
+            Freeze { node, .. } => write!(f, "n{node} stands still for {ms} ms"),
+            Stall { node, worker, .. } => write!(f, "n{node}/{worker} stands still for {ms} ms"),
+            Slow { node, factor, .. } => {
+                write!(f, "n{node} is {factor} times as slow for {ms} ms")
+            }
+            Unplug { node, side, way, .. } => {
+                write!(f, "n{node} is unplugged on the {} side, {way:?}, for {ms} ms", side.name())
+            }
+            Deafen { from, to, .. } => write!(f, "n{to} does not hear n{from} for {ms} ms"),
+            Isolate { node, .. } => write!(f, "n{node} and the others are apart for {ms} ms"),
+            Noise { loss_ppm, duplicate_ppm, reorder_us, .. } => write!(
+                f,
+                "links lose {loss_ppm} and double {duplicate_ppm} in a million, late by up to {reorder_us} us, for {ms} ms"
+            ),
+            SlowSwitch { side, by_ms, .. } => {
+                write!(f, "the {} switch learns {by_ms} ms later for {ms} ms", side.name())
+            }
+            Restart { node, .. } => write!(f, "n{node} is restarted, down for {ms} ms"),
+            CutStore { node, way, .. } => {
+                write!(f, "n{node} does not reach etcd, {way:?}, for {ms} ms")
+            }
+            StallWatch { node, .. } => write!(f, "n{node} hears no change of etcd for {ms} ms"),
+            StoreDown { .. } => write!(f, "etcd is down for {ms} ms"),
+            StoreLeaderless { .. } => write!(f, "etcd has no leader for {ms} ms"),
+            NoController { .. } => write!(f, "no controller runs for {ms} ms"),
+            Drain { node, .. } => write!(f, "n{node} is drained for {ms} ms"),
+            Compact => f.write_str("etcd is compacted"),
+            Restore { back_ms } => write!(f, "etcd is set back by {back_ms} ms"),
+        }
+    }
+}
+
+/// A fault and its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timed {
+    /// After the start of the faults; one by one: after the cluster has been whole again.
+    pub after_us: u64,
+    pub fault: Fault,
+}

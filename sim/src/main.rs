@@ -1,0 +1,92 @@
+//! Plays histories from seeds and prints what came of them; a failing one is shrunk and told.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use weir_sim::fault::Timed;
+use weir_sim::options::Options;
+use weir_sim::{Outcome, play_with, schedule, shrink};
+
+/// The cluster in virtual time: production code under faults that come from a seed.
+#[derive(Parser)]
+struct Arguments {
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How many seeds.
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// Leave out the faults without which a failing history fails as well.
+    #[arg(long)]
+    shrink: bool,
+    /// Print the timeline also if nothing failed.
+    #[arg(long)]
+    tell: bool,
+    /// Play each history twice and compare the runs.
+    #[arg(long)]
+    twice: bool,
+    /// Leave out these of the faults, by number from 0.
+    #[arg(long, value_delimiter = ',')]
+    without: Vec<usize>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
+    let began = Instant::now();
+    let (mut events, mut simulated_us, mut failed) = (0, 0, 0);
+    for seed in arguments.seed..arguments.seed + arguments.seeds {
+        let options = Options::of_seed(seed);
+        let mut faults = schedule::draw(seed, &options);
+        let mut number = 0;
+        faults.retain(|_| {
+            number += 1;
+            !arguments.without.contains(&(number - 1))
+        });
+        let outcome = play_with(seed, &options, &faults, arguments.tell);
+        events += outcome.events;
+        simulated_us += outcome.simulated_us;
+        if arguments.twice && play_with(seed, &options, &faults, false).digest != outcome.digest {
+            println!("seed {seed}: two runs differ");
+            failed += 1;
+        }
+        match &outcome.violation {
+            Some(violation) => {
+                failed += 1;
+                println!("seed {seed} FAILED at {} s: {violation}", seconds(outcome.simulated_us));
+                if arguments.shrink || arguments.seeds == 1 {
+                    tell(&outcome, &options, &faults, arguments.shrink);
+                }
+            }
+            None if arguments.tell => outcome.timeline.iter().for_each(|line| println!("{line}")),
+            None => {}
+        }
+    }
+    let real = began.elapsed().as_secs_f64();
+    println!(
+        "{} seeds, {failed} failed: {events} events, {} s simulated in {real:.1} s: {:.0} events/s",
+        arguments.seeds,
+        seconds(simulated_us),
+        events as f64 / real
+    );
+    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn seconds(us: u64) -> String {
+    format!("{:.3}", us as f64 / 1e6)
+}
+
+/// The timeline of a failing history, with as few faults as it takes.
+fn tell(outcome: &Outcome, options: &Options, faults: &[Timed], is_shrunk: bool) {
+    let seed = outcome.seed;
+    let left = if is_shrunk { shrink(seed, options, faults) } else { faults.to_vec() };
+    println!("\nseed {seed}, {} of {} faults: {options:#?}", left.len(), faults.len());
+    for line in play_with(seed, options, &left, true).timeline {
+        println!("{line}");
+    }
+    println!("\nfaults:");
+    for timed in &left {
+        println!("  after {} s: {}", seconds(timed.after_us), timed.fault);
+    }
+}

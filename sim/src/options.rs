@@ -1,0 +1,155 @@
+//! The fault model: how large the cluster is, what its links and clocks are like, and which faults may come, how often.
+
+use crate::dice::Dice;
+
+/// What a history is drawn from. A seed draws one; any field may be replaced before the history begins.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub nodes: usize,
+    pub workers_per_node: usize,
+    pub shards: u32,
+    /// Copies of each shard beside its primary.
+    pub replicas: u8,
+    pub homes_per_shard: u32,
+    /// Flows of each home that last, and the time between two packets of one.
+    pub lasting_flows: u32,
+    pub packet_interval_us: u64,
+    /// Time between two short flows of a home.
+    pub short_flow_interval_us: u64,
+    /// Time between two packets that nobody asked for.
+    pub probe_interval_us: u64,
+
+    /// From the first start until faults may come.
+    pub start_us: u64,
+    /// Faults, and the time in which they come.
+    pub faults: usize,
+    pub faults_us: u64,
+    /// Faults come one by one, each when the cluster is whole again, or as they like.
+    pub is_one_by_one: bool,
+    /// When nothing is broken any more the cluster must become whole within this.
+    pub heal_max_us: u64,
+
+    /// A frame on a link: least time, and what may come on top.
+    pub link_us: u64,
+    pub link_jitter_us: u64,
+    pub loss_ppm: u64,
+    pub duplicate_ppm: u64,
+    /// A frame that is overtaken is late by this at most.
+    pub reorder_ppm: u64,
+    pub reorder_us: u64,
+    /// A worker without packets turns this often.
+    pub idle_turn_us: u64,
+    /// A message between two threads of a node takes this at most.
+    pub message_us: u64,
+    /// From a kernel's route to a switch's, each switch on its own.
+    pub switch_min_us: u64,
+    pub switch_max_us: u64,
+    /// A switch notices a dead link after this (BFD), and trusts it again after that.
+    pub detect_us: u64,
+    pub trust_us: u64,
+    /// Clocks are wrong by this at most, parts in a million.
+    pub skew_ppm: u64,
+
+    /// Shares of the kinds of faults.
+    pub weights: Weights,
+}
+
+/// How likely each kind of fault is, relative to the others.
+#[derive(Clone, Copy, Debug)]
+pub struct Weights {
+    pub crash: u64,
+    pub kill: u64,
+    pub stop: u64,
+    pub freeze: u64,
+    pub stall: u64,
+    pub slow: u64,
+    pub unplug: u64,
+    pub deafen: u64,
+    pub isolate: u64,
+    pub noise: u64,
+    pub slow_switch: u64,
+    pub restart: u64,
+    pub cut_store: u64,
+    pub stall_watch: u64,
+    pub store_down: u64,
+    pub store_leaderless: u64,
+    pub no_controller: u64,
+    pub drain: u64,
+    pub compact: u64,
+    pub restore: u64,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self {
+            crash: 3,
+            kill: 3,
+            stop: 3,
+            freeze: 3,
+            stall: 3,
+            slow: 2,
+            unplug: 3,
+            deafen: 3,
+            isolate: 2,
+            noise: 3,
+            slow_switch: 2,
+            restart: 3,
+            cut_store: 2,
+            stall_watch: 1,
+            store_down: 1,
+            store_leaderless: 1,
+            no_controller: 2,
+            drain: 2,
+            compact: 1,
+            restore: 0,
+        }
+    }
+}
+
+impl Options {
+    /// What a seed draws: one history in ten is calm, four have their failures one by one, the rest have them anyhow.
+    pub fn of_seed(seed: u64) -> Self {
+        let dice = &mut Dice::stream(seed, 1);
+        let kind = seed % 10;
+        let is_calm = kind == 0;
+        let is_one_by_one = kind < 5;
+        let nodes = dice.between((2, 5)) as usize;
+        let faults = match (is_calm, is_one_by_one) {
+            (true, _) => 0,
+            (false, true) => dice.between((1, 3)) as usize,
+            (false, false) => dice.between((3, 12)) as usize,
+        };
+        let is_noisy = !is_calm && dice.below(3) == 0;
+        let noise = |ppm: u64| if is_noisy { ppm } else { 0 };
+        Self {
+            nodes,
+            workers_per_node: 1 + dice.below(4) as usize / 3,
+            shards: dice.between((1, 3)) as u32,
+            replicas: if nodes > 2 { dice.between((1, 2)) as u8 } else { 1 },
+            homes_per_shard: 3,
+            lasting_flows: 3,
+            packet_interval_us: 30_000,
+            short_flow_interval_us: 200_000,
+            probe_interval_us: 20_000,
+            start_us: 3_500_000,
+            faults,
+            faults_us: 8_000_000,
+            is_one_by_one,
+            heal_max_us: 90_000_000,
+            link_us: 20,
+            link_jitter_us: if is_calm { 0 } else { dice.below(200) },
+            loss_ppm: noise(dice.below(20_000)),
+            duplicate_ppm: noise(dice.below(5_000)),
+            reorder_ppm: noise(dice.below(20_000)),
+            reorder_us: 2_000,
+            idle_turn_us: 2_000,
+            message_us: 300,
+            switch_min_us: 1_000,
+            switch_max_us: dice.between((2_000, 40_000)),
+            detect_us: dice.between((150_000, 300_000)),
+            trust_us: 1_000_000,
+            skew_ppm: if is_calm { 0 } else { dice.below(2_000) },
+            weights: Weights::default(),
+        }
+    }
+}

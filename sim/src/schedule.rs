@@ -1,0 +1,100 @@
+//! The faults of a history, drawn from its seed.
+
+use weir_engine::Side;
+
+use crate::dice::Dice;
+use crate::fault::{Fault, Timed, Way};
+use crate::options::Options;
+
+/// Faults that come one by one come at any moment of this time after the cluster has become whole.
+const ONE_BY_ONE_US: u64 = 900_000;
+
+/// The faults of a seed, in the order of their times.
+pub fn draw(seed: u64, options: &Options) -> Vec<Timed> {
+    let dice = &mut Dice::stream(seed, 2);
+    let longest_us = if options.is_one_by_one { ONE_BY_ONE_US } else { options.faults_us };
+    let mut faults: Vec<Timed> = (0..options.faults)
+        .map(|_| Timed { after_us: dice.below(longest_us), fault: one(dice, options) })
+        .collect();
+    if !options.is_one_by_one {
+        faults.sort_by_key(|timed| timed.after_us);
+    }
+    faults
+}
+
+/// Milliseconds: mostly a moment, sometimes long.
+fn time(dice: &mut Dice, one_by_one: bool) -> u64 {
+    match dice.below(4) {
+        0 => dice.between((1, 60)),
+        1 => dice.between((60, 400)),
+        2 => dice.between((400, 1_500)),
+        _ if one_by_one => dice.between((400, 2_000)),
+        _ => dice.between((1_500, 6_000)),
+    }
+}
+
+fn one(dice: &mut Dice, options: &Options) -> Fault {
+    let ms = time(dice, options.is_one_by_one);
+    let node = dice.below(options.nodes as u64) as usize;
+    let to = (node + dice.between((1, options.nodes as u64 - 1)) as usize) % options.nodes;
+    let worker = dice.below(options.workers_per_node as u64) as usize;
+    let side = *dice.pick(&Side::ALL);
+    let way = *dice.pick(&[Way::In, Way::Out, Way::Both]);
+    let keeps_disk = dice.below(4) > 0;
+    let factor = dice.between((2, 20));
+    let by_ms = dice.between((20, 500));
+    let noise = Fault::Noise {
+        loss_ppm: dice.below(200_000),
+        duplicate_ppm: dice.below(50_000),
+        reorder_us: dice.below(20_000),
+        ms,
+    };
+    let back_ms = dice.between((10, 3_000));
+    let weights = &options.weights;
+    let kinds = [
+        (weights.crash, Fault::Crash { node, ms: ms + 500, keeps_disk }),
+        (weights.kill, Fault::Kill { node, ms: ms + 20 }),
+        (weights.stop, Fault::Stop { node, ms }),
+        (weights.freeze, Fault::Freeze { node, ms }),
+        (weights.stall, Fault::Stall { node, worker, ms }),
+        (weights.slow, Fault::Slow { node, factor, ms }),
+        (weights.unplug, Fault::Unplug { node, side, way, ms }),
+        (weights.deafen, Fault::Deafen { from: node, to, ms }),
+        (weights.isolate, Fault::Isolate { node, ms }),
+        (weights.noise, noise),
+        (weights.slow_switch, Fault::SlowSwitch { side, by_ms, ms }),
+        (weights.restart, Fault::Restart { node, ms }),
+        (weights.cut_store, Fault::CutStore { node, way, ms }),
+        (weights.stall_watch, Fault::StallWatch { node, ms }),
+        (weights.store_down, Fault::StoreDown { ms }),
+        (weights.store_leaderless, Fault::StoreLeaderless { ms }),
+        (weights.no_controller, Fault::NoController { ms }),
+        (weights.drain, Fault::Drain { node, ms: ms + 1_000 }),
+        (weights.compact, Fault::Compact),
+        (weights.restore, Fault::Restore { back_ms }),
+    ];
+    let mut share = dice.below(kinds.iter().map(|(weight, _)| weight).sum());
+    for (weight, fault) in kinds {
+        if share < weight {
+            return fault;
+        }
+        share -= weight;
+    }
+    unreachable!("a share is below the sum of all weights")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_draws_its_faults_in_order_and_in_time() {
+        for seed in 0..200 {
+            let options = Options::of_seed(seed);
+            let faults = draw(seed, &options);
+            assert_eq!(faults, draw(seed, &options));
+            assert_eq!(faults.len(), options.faults);
+            assert!(options.is_one_by_one || faults.is_sorted_by_key(|timed| timed.after_us));
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Homes, their servers, and strangers: packets that know what they must look like when they leave.
+//!
+//! ```text
+//!   socket: an inside endpoint of a home; keeps its public endpoint        flow: a socket and a remote
+//!   home --up--> [cluster] --> server: sound? whose? from which public endpoint? --reply--> [cluster] --> home: for it?
+//!   stranger --probe--> [cluster]: must not arrive
+//! ```
+//!
+//! Every packet carries its flow's number. A packet at the wrong home or server, or of a stranger at a home, ends the
+//! history; so does another public endpoint of a socket that is protected: whose flow was established when the cluster
+//! was whole, and since when no more than one thing has failed.
+
+mod flow;
+mod packet;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use weir_nat::{Endpoint, Protocol};
+use weir_wire::ipv4::PROTOCOL_ICMP;
+use weir_wire::{build, tcp, verify};
+
+use crate::dice::Dice;
+use crate::options::Options;
+use crate::site;
+pub(crate) use flow::{Flow, Socket, Stage};
+use packet::{Mark, Seen};
+
+/// Between the first sign of a server and the moment from which its flow counts as established.
+const SETTLED_US: u64 = 300_000;
+/// A flow that has sent so much without an answer is dead.
+const SILENT: u64 = 30;
+const STRANGER: Endpoint = Endpoint { address: 0xc633_6442, port: 666 };
+const SERVERS: u32 = 0xc633_6401;
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub up_sent: u64,
+    pub up_received: u64,
+    pub down_sent: u64,
+    pub down_received: u64,
+    pub probes: u64,
+    /// ICMP errors to homes.
+    pub refusals: u64,
+    pub flows: u64,
+    /// Mappings that had to survive a failure, once for each.
+    pub protected: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Traffic {
+    pub(crate) sockets: Vec<Socket>,
+    pub(crate) flows: Vec<Flow>,
+    /// By public endpoint: the socket that was seen with it last.
+    holders: BTreeMap<(Endpoint, Protocol), usize>,
+    /// By home: the next port.
+    ports: BTreeMap<Ipv4Addr, u16>,
+    dice: Dice,
+    pub(crate) counts: Counts,
+    interval_us: u64,
+}
+
+impl Traffic {
+    /// The homes and their lasting flows, which have sent nothing yet.
+    pub(crate) fn new(options: &Options, dice: Dice) -> Self {
+        let mut traffic = Self {
+            sockets: Vec::new(),
+            flows: Vec::new(),
+            holders: BTreeMap::new(),
+            ports: BTreeMap::new(),
+            dice,
+            counts: Counts::default(),
+            interval_us: options.packet_interval_us,
+        };
+        for shard in 1..=options.shards {
+            for home in 0..options.homes_per_shard {
+                for number in 0..options.lasting_flows {
+                    let protocol = [Protocol::Udp, Protocol::Tcp][number as usize % 2];
+                    traffic.open(shard, home, protocol, true);
+                }
+            }
+        }
+        traffic
+    }
+
+    /// A new flow of a home; its number.
+    fn open(&mut self, shard: u32, home: u32, protocol: Protocol, is_lasting: bool) -> usize {
+        let outer = site::home(shard, home);
+        let port = self.ports.entry(outer).or_insert(20_000);
+        *port += 1;
+        let inside = Endpoint::new(0xc0a8_010a + u32::from(*port & 1), *port);
+        self.sockets.push(Socket {
+            shard,
+            home: outer,
+            inside,
+            protocol,
+            public: None,
+            protected: None,
+        });
+        let remote = Endpoint::new(SERVERS + self.dice.below(4) as u32, 443);
+        self.flows.push(Flow::new(self.sockets.len() - 1, remote, is_lasting));
+        self.counts.flows += 1;
+        self.flows.len() - 1
+    }
+
+    pub(crate) fn shard_of(&self, flow: usize) -> u32 {
+        self.sockets[self.flows[flow].socket].shard
+    }
+
+    pub(crate) fn open_short(&mut self, shard: u32, home: u32) -> usize {
+        let protocol = *self.dice.pick(&[Protocol::Udp, Protocol::Tcp]);
+        self.open(shard, home, protocol, false)
+    }
+
+    /// A lasting flow in the place of one that is over; its number.
+    pub(crate) fn follow(&mut self, over: usize) -> Option<usize> {
+        let Flow { socket, is_lasting, .. } = self.flows[over];
+        self.flows[over].stage = Stage::Over;
+        let Socket { shard, home, protocol, .. } = self.sockets[socket];
+        is_lasting.then(|| self.open(shard, u32::from(home.octets()[3]) - 1, protocol, true))
+    }
+
+    /// The next packet of a flow, as its home sends it, and when the one after that is due. None: the flow is over.
+    pub(crate) fn next_packet(&mut self, now_us: u64, number: usize) -> Option<(Vec<u8>, u64)> {
+        let flow = &mut self.flows[number];
+        let socket = &self.sockets[flow.socket];
+        let flags = flow.next_flags(now_us, socket.protocol)?;
+        flow.sent_up += 1;
+        self.counts.up_sent += 1;
+        let mark = Mark { flow: number as u32, number: flow.sent_up as u32 };
+        let inner = packet::build(socket.protocol, socket.inside, flow.remote, flags, mark);
+        let outer = build::ipv4(socket.home, site::endpoint(socket.shard)).gre(build::gre(), inner);
+        let half_us = self.interval_us / 2;
+        Some((outer, half_us + self.dice.below(2 * half_us)))
+    }
+
+    /// A packet that nobody asked for, to an endpoint that somebody has.
+    pub(crate) fn probe(&mut self) -> Option<(Ipv4Addr, Vec<u8>)> {
+        let number = self.dice.below(self.flows.len() as u64) as usize;
+        let flow = &self.flows[number];
+        let socket = &self.sockets[flow.socket];
+        let public = socket.public?;
+        // A stranger, or another port of somebody who was asked.
+        let from = match self.dice.below(2) {
+            0 => STRANGER,
+            _ => Endpoint::new(flow.remote.address, flow.remote.port + 1),
+        };
+        self.counts.probes += 1;
+        let packet = packet::build(socket.protocol, from, public, tcp::ACK, Mark::PROBE);
+        Some((Ipv4Addr::from_bits(public.address), packet))
+    }
+
+    /// A packet has come to the internet. What the server answers, or what is wrong.
+    pub(crate) fn at_server(&mut self, now_us: u64, bytes: &[u8]) -> Result<Arrived, String> {
+        verify::packet(bytes).map_err(|wrong| format!("a packet to the internet: {wrong}"))?;
+        let Some(seen) = packet::read(bytes) else {
+            return Err("something unknown leaves to the internet".into());
+        };
+        let Some(flow) = self.flows.get_mut(seen.mark.flow as usize) else {
+            return Err(format!("a packet of no home leaves to the internet: {seen:?}"));
+        };
+        let number = flow.socket;
+        let socket = &mut self.sockets[number];
+        if (seen.to, seen.protocol) != (flow.remote, socket.protocol) {
+            return Err(format!("{socket} sent to {:?}, not to {:?}", flow.remote, seen.to));
+        }
+        let public = Ipv4Addr::from_bits(seen.from.address);
+        if !site::public(socket.shard).contains(&public) {
+            return Err(format!("{socket} leaves as {public}, which is no address of its shard"));
+        }
+        flow.got_up += 1;
+        flow.first_us.get_or_insert(now_us);
+        self.counts.up_received += 1;
+        let before = socket.public.replace(seen.from);
+        if let Some(protected) = socket.protected.filter(|it| *it != seen.from) {
+            return Err(format!(
+                "{socket} had {}, now {}",
+                packet::show(protected),
+                packet::show(seen.from)
+            ));
+        }
+        let has_moved = before.is_some_and(|before| before != seen.from);
+        let former = self.holders.insert((seen.from, seen.protocol), number);
+        let is_shared = former.is_some_and(|former| former != number);
+        let reply = self.reply(&seen);
+        Ok(Arrived { reply, has_moved, is_shared })
+    }
+
+    fn reply(&mut self, seen: &Seen) -> Option<(Ipv4Addr, Vec<u8>)> {
+        let flags = flow::answer(seen.protocol, seen.flags)?;
+        self.flows[seen.mark.flow as usize].sent_down += 1;
+        self.counts.down_sent += 1;
+        let packet = packet::build(seen.protocol, seen.to, seen.from, flags, seen.mark);
+        Some((Ipv4Addr::from_bits(seen.from.address), packet))
+    }
+
+    /// A packet has come out of a tunnel's end.
+    pub(crate) fn at_home(&mut self, now_us: u64, bytes: &[u8]) -> Result<(), String> {
+        verify::packet(bytes).map_err(|wrong| format!("a packet to a home: {wrong}"))?;
+        let Some((from, home, inner)) = packet::decapsulate(bytes) else {
+            return Err("something that is no tunnel packet goes to a home".into());
+        };
+        if packet::protocol(inner) == Some(PROTOCOL_ICMP) {
+            self.counts.refusals += 1;
+            return Ok(());
+        }
+        let Some(seen) = packet::read(inner) else {
+            return Err("something unknown goes to a home".into());
+        };
+        if seen.mark == Mark::PROBE {
+            return Err(format!("a packet that nobody asked for passes to {home}: {seen:?}"));
+        }
+        let Some(flow) = self.flows.get_mut(seen.mark.flow as usize) else {
+            return Err(format!("a packet of no flow goes to a home: {seen:?}"));
+        };
+        let socket = &self.sockets[flow.socket];
+        let right = (socket.home, socket.inside, flow.remote, socket.protocol);
+        if (home, seen.to, seen.from, seen.protocol) != right {
+            return Err(format!("{home} gets a packet for {socket}: {seen:?}"));
+        }
+        if from != site::endpoint(socket.shard) {
+            return Err(format!("{home} gets a packet from the tunnel of {from}"));
+        }
+        flow.got_down += 1;
+        self.counts.down_received += 1;
+        flow.heard(now_us, seen.flags);
+        Ok(())
+    }
+
+    /// From now on nothing may be lost: how many packets of each flow were sent and arrived.
+    pub(crate) fn begin_calm(&mut self) {
+        for flow in &mut self.flows {
+            flow.calm = Some(flow.missing());
+        }
+    }
+
+    /// What was lost since then, or never came to life again. `is_lossless`: no link loses anything.
+    pub(crate) fn lost_in_calm(&self, is_lossless: bool) -> Option<String> {
+        self.flows.iter().find_map(|flow| {
+            let socket = &self.sockets[flow.socket];
+            let missing = flow.missing();
+            let since = flow.calm.unwrap_or_default();
+            if is_lossless && (missing.0 > since.0 || missing.1 > since.1) {
+                let of = (flow.sent_up, flow.sent_down);
+                return Some(format!(
+                    "{socket} lost packets up and down: {missing:?} of {of:?}, {since:?} before"
+                ));
+            }
+            let is_dead = flow.is_lasting && flow.stage == Stage::Opening && flow.sent_up > SILENT;
+            is_dead.then(|| format!("{socket} gets no answer"))
+        })
+    }
+
+    /// Whether a flow of the socket was established a while ago, and goes on.
+    fn is_established(&self, flow: &Flow, now_us: u64) -> bool {
+        let is_long_ago = flow.first_us.is_some_and(|at_us| at_us + SETTLED_US <= now_us);
+        flow.is_lasting && flow.stage == Stage::Established && is_long_ago
+    }
+
+    /// Sockets that must keep their public endpoints from now on: those that `holds` says all copies have.
+    pub(crate) fn protect(&mut self, now_us: u64, holds: impl Fn(&Socket) -> bool) {
+        for number in 0..self.flows.len() {
+            let flow = &self.flows[number];
+            if self.is_established(flow, now_us) {
+                let socket = &mut self.sockets[flow.socket];
+                if socket.protected.is_none() && holds(socket) {
+                    socket.protected = socket.public;
+                }
+            }
+        }
+    }
+
+    /// Sockets that must keep their public endpoints now.
+    pub(crate) fn count_protected(&mut self) -> usize {
+        let protected = self.sockets.iter().filter(|socket| socket.protected.is_some()).count();
+        self.counts.protected += protected as u64;
+        protected
+    }
+
+    /// More has failed than a flow must survive.
+    pub(crate) fn unprotect(&mut self) {
+        self.sockets.iter_mut().for_each(|socket| socket.protected = None);
+    }
+}
+
+/// What a packet at a server led to.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) reply: Option<(Ipv4Addr, Vec<u8>)>,
+    /// The socket had another public endpoint before.
+    pub(crate) has_moved: bool,
+    /// Another socket was seen with this public endpoint.
+    pub(crate) is_shared: bool,
+}

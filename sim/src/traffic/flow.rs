@@ -1,0 +1,135 @@
+//! A flow as its two ends see it.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use weir_nat::{Endpoint, Protocol};
+use weir_wire::tcp;
+
+use super::packet::show;
+
+/// Packets of a flow that does not last, and of one that does: then another one takes its place.
+const SHORT: u64 = 4;
+const LONG: u64 = 150;
+/// Of a home whose flow gets no answers.
+const PATIENCE_US: u64 = 600_000;
+
+/// An inside endpoint of a home.
+#[derive(Clone, Debug)]
+pub(crate) struct Socket {
+    pub(crate) shard: u32,
+    pub(crate) home: Ipv4Addr,
+    pub(crate) inside: Endpoint,
+    pub(crate) protocol: Protocol,
+    /// As it was seen last.
+    pub(crate) public: Option<Endpoint>,
+    /// As it must stay.
+    pub(crate) protected: Option<Endpoint>,
+}
+
+impl fmt::Display for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {} of home {}", self.protocol, show(self.inside), self.home)
+    }
+}
+
+/// As the home sees it. UDP is established with the first answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Opening,
+    Established,
+    Closing,
+    Over,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Flow {
+    pub(crate) socket: usize,
+    pub(crate) remote: Endpoint,
+    pub(crate) is_lasting: bool,
+    pub(crate) stage: Stage,
+    pub(crate) sent_up: u64,
+    pub(crate) got_up: u64,
+    pub(crate) sent_down: u64,
+    pub(crate) got_down: u64,
+    /// When the server heard of it.
+    pub(crate) first_us: Option<u64>,
+    pub(crate) heard_us: u64,
+    /// Packets that were missing, up and down, when the calm began.
+    pub(super) calm: Option<(u64, u64)>,
+}
+
+impl Flow {
+    pub(super) fn new(socket: usize, remote: Endpoint, is_lasting: bool) -> Self {
+        Self {
+            socket,
+            remote,
+            is_lasting,
+            stage: Stage::Opening,
+            sent_up: 0,
+            got_up: 0,
+            sent_down: 0,
+            got_down: 0,
+            first_us: None,
+            heard_us: 0,
+            calm: None,
+        }
+    }
+
+    /// Packets that were sent and have not arrived, up and down.
+    pub(super) fn missing(&self) -> (u64, u64) {
+        let Self { sent_up, got_up, sent_down, got_down, .. } = *self;
+        (sent_up.saturating_sub(got_up), sent_down.saturating_sub(got_down))
+    }
+
+    /// TCP flags of the next packet (0 for UDP). None: nothing more is sent.
+    pub(super) fn next_flags(&mut self, now_us: u64, protocol: Protocol) -> Option<u8> {
+        // Nobody answers any more: it begins anew.
+        if self.is_lasting
+            && self.stage == Stage::Established
+            && now_us > self.heard_us + PATIENCE_US
+        {
+            self.stage = Stage::Opening;
+        }
+        let is_enough = self.sent_up >= if self.is_lasting { LONG } else { SHORT };
+        match (protocol, self.stage) {
+            (_, Stage::Over) => None,
+            (Protocol::Udp, _) if is_enough => None,
+            (Protocol::Udp, _) => Some(0),
+            // Nobody answers: it gives up.
+            (_, Stage::Opening | Stage::Closing)
+                if !self.is_lasting && self.sent_up > 4 * SHORT =>
+            {
+                None
+            }
+            (_, Stage::Closing) if self.sent_up > LONG + SHORT => None,
+            (_, Stage::Opening) => Some(tcp::SYN),
+            (_, Stage::Established) if is_enough => {
+                self.stage = Stage::Closing;
+                Some(tcp::FIN | tcp::ACK)
+            }
+            (_, Stage::Established) => Some(tcp::ACK),
+            (_, Stage::Closing) => Some(tcp::FIN | tcp::ACK),
+        }
+    }
+
+    /// The server has answered.
+    pub(super) fn heard(&mut self, now_us: u64, flags: u8) {
+        self.heard_us = now_us;
+        self.stage = match self.stage {
+            Stage::Opening => Stage::Established,
+            Stage::Closing if flags & tcp::FIN != 0 => Stage::Over,
+            other => other,
+        };
+    }
+}
+
+/// Flags of a server's answer; None: it does not answer.
+pub(super) fn answer(protocol: Protocol, flags: u8) -> Option<u8> {
+    match protocol {
+        Protocol::Udp => Some(0),
+        _ if flags & tcp::SYN != 0 => Some(tcp::SYN | tcp::ACK),
+        _ if flags & tcp::FIN != 0 => Some(tcp::FIN | tcp::ACK),
+        _ => Some(tcp::ACK),
+    }
+}

@@ -1,0 +1,112 @@
+//! Packets of the homes' flows: built, and read where they arrive.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use weir_nat::{Endpoint, Protocol};
+use weir_wire::{build, gre, ipv4, tcp, udp};
+
+/// What every packet carries: its flow, and its number in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) flow: u32,
+    pub(super) number: u32,
+}
+
+impl Mark {
+    /// Nobody asked for it.
+    pub(super) const PROBE: Self = Self { flow: u32::MAX, number: 0 };
+
+    fn bytes(self) -> [u8; 8] {
+        (u64::from(self.flow) << 32 | u64::from(self.number)).to_be_bytes()
+    }
+
+    fn of(bytes: &[u8]) -> Option<Self> {
+        let word = u64::from_be_bytes(bytes.get(..8)?.try_into().ok()?);
+        Some(Self { flow: (word >> 32) as u32, number: word as u32 })
+    }
+}
+
+/// A packet as it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) protocol: Protocol,
+    pub(super) from: Endpoint,
+    pub(super) to: Endpoint,
+    pub(super) flags: u8,
+    pub(super) mark: Mark,
+}
+
+pub(super) fn show(endpoint: Endpoint) -> SocketAddrV4 {
+    SocketAddrV4::new(endpoint.address.into(), endpoint.port)
+}
+
+pub(super) fn build(
+    protocol: Protocol,
+    from: Endpoint,
+    to: Endpoint,
+    flags: u8,
+    mark: Mark,
+) -> Vec<u8> {
+    let ip = build::ipv4(from.address, to.address);
+    match protocol {
+        Protocol::Udp => ip.udp(from.port, to.port, mark.bytes()),
+        _ => ip.tcp(build::tcp(from.port, to.port).flags(flags).payload(mark.bytes())),
+    }
+}
+
+pub(super) fn protocol(packet: &[u8]) -> Option<u8> {
+    ipv4::parse(packet).ok().map(|(ip, ..)| ip.protocol)
+}
+
+/// None: neither UDP nor TCP, or without a mark.
+pub(super) fn read(packet: &[u8]) -> Option<Seen> {
+    let (ip, header_len, total) = ipv4::parse(packet).ok()?;
+    let rest = &packet[header_len..total];
+    let protocol = Protocol::from_number(ip.protocol)?;
+    let (ports, flags, payload) = match protocol {
+        Protocol::Udp => {
+            let header = udp::parse(rest).ok()?;
+            ((header.source_port.get(), header.destination_port.get()), 0, &rest[8..])
+        }
+        Protocol::Tcp => {
+            let header = tcp::parse(rest).ok()?;
+            let ports = (header.source_port.get(), header.destination_port.get());
+            (ports, header.flags, &rest[header.header_len()..])
+        }
+        Protocol::Icmp => return None,
+    };
+    let mark = Mark::of(payload)?;
+    let from = Endpoint::new(ip.source.get(), ports.0);
+    let to = Endpoint::new(ip.destination.get(), ports.1);
+    Some(Seen { protocol, from, to, flags, mark })
+}
+
+/// Both ends of a tunnel, and the packet in it.
+pub(super) fn decapsulate(packet: &[u8]) -> Option<(Ipv4Addr, Ipv4Addr, &[u8])> {
+    let (ip, header_len, total) = ipv4::parse(packet).ok()?;
+    if ip.protocol != ipv4::PROTOCOL_GRE {
+        return None;
+    }
+    let header = gre::parse(&packet[header_len..total]).ok()?;
+    let inner = &packet[header_len + header.len..total];
+    Some((ip.source.get().into(), ip.destination.get().into(), inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_built_is_read() {
+        let (from, to) = (Endpoint::new(0x0a00_0001, 5), Endpoint::new(0x0a00_0002, 6));
+        let mark = Mark { flow: 7, number: 9 };
+        for (protocol, flags) in [(Protocol::Udp, 0), (Protocol::Tcp, tcp::SYN)] {
+            let packet = build(protocol, from, to, flags, mark);
+            assert_eq!(read(&packet), Some(Seen { protocol, from, to, flags, mark }));
+            let tunnel = build::ipv4("10.9.0.1", "10.9.0.2").gre(build::gre(), &packet);
+            let (source, destination, inner) = decapsulate(&tunnel).unwrap();
+            assert_eq!((source.octets()[3], destination.octets()[3]), (1, 2));
+            assert_eq!(inner, packet);
+        }
+    }
+}

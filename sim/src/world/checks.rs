@@ -1,0 +1,334 @@
+//! What must always hold, and what must hold again when everything is mended.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+
+use weir_engine::Side;
+use weir_nat::{Endpoint, PageCursor, Protocol, SessionFilter, SessionView};
+use weir_shard::{LANES, MemberState, ShardEntry, ShardId};
+
+use super::{Event, World};
+use crate::fault::Fault;
+use crate::site::{self, Place};
+use crate::traffic::Traffic;
+
+/// Between two looks at the writers of lanes.
+const LOOK_US: u64 = 20_000;
+/// A map that has not changed for so long stays as it is: longer than the controllers wait before they balance.
+const REST_US: u64 = 3_500_000;
+/// So many looks between two at all tables.
+const TABLES_EVERY: u64 = 25;
+
+/// What is remembered between two looks.
+#[derive(Debug, Default)]
+pub(super) struct Checks {
+    looks: u64,
+    /// A packet left in a way that calls for a look at the tables.
+    pub(super) is_suspicious: bool,
+    /// The cluster was whole when it was looked at last.
+    pub(super) is_whole: bool,
+    /// The map's last change.
+    changed_us: u64,
+    entries: BTreeMap<ShardId, ShardEntry>,
+    /// Inside endpoints with two mappings, when the tables were looked at last.
+    pub(super) doubled: u64,
+    /// Failures since it was whole.
+    failures: u32,
+    /// The map when the calm began.
+    calm_entries: BTreeMap<ShardId, ShardEntry>,
+}
+
+/// An inside endpoint: of a home, by outer address.
+type Inside = (u32, Endpoint, Protocol);
+/// By worker: the public endpoints of each inside endpoint.
+type Tables = BTreeMap<Place, BTreeMap<Inside, Vec<Endpoint>>>;
+
+impl Checks {
+    /// Something fails: more than one thing at a time is more than a flow must survive.
+    pub(super) fn strike(&mut self, fault: &Fault, traffic: &mut Traffic) {
+        if fault.is_weather() {
+            return;
+        }
+        self.failures += 1;
+        if self.failures > 1 || !self.is_whole {
+            traffic.unprotect();
+        }
+        self.is_whole = false;
+    }
+}
+
+/// The entry in one line: members with seat, state and marks, lanes with owner and move.
+pub(super) fn show_entry(entry: &ShardEntry) -> String {
+    let mut text = format!("epoch {} term {}", entry.epoch(), entry.term());
+    for member in entry.members() {
+        let state = match member.state {
+            MemberState::Syncing => "syncing",
+            MemberState::Synced => "synced",
+            MemberState::OutOfSync => "out-of-sync",
+        };
+        let marks = [(member.is_yielding, " yielding"), (member.is_leaving, " leaving")];
+        let marks: String = marks.iter().filter(|mark| mark.0).map(|mark| mark.1).collect();
+        let boot = member.incarnation.boot_id.0 >> 112;
+        let (worker, seat) = (&member.incarnation.worker, member.seat.lane());
+        let _ = write!(text, " | {seat}: {worker} ({boot:04x}) {state}{marks}");
+    }
+    text.push_str(" | lanes");
+    for lane in entry.lanes() {
+        let _ = write!(text, " {}", lane.owner.lane());
+        if let Some(moving) = lane.moving {
+            let _ = write!(text, "<{}@{}", moving.from.lane(), moving.since);
+        }
+    }
+    text
+}
+
+fn dotted(endpoint: Endpoint) -> String {
+    format!("{}:{}", Ipv4Addr::from_bits(endpoint.address), endpoint.port)
+}
+
+impl World {
+    pub(super) fn check(&mut self) {
+        self.queue.push(self.now_us + LOOK_US, Event::Check);
+        self.checks.looks += 1;
+        self.look_at_map();
+        self.check_writers();
+        if self.checks.is_suspicious || self.checks.looks.is_multiple_of(TABLES_EVERY) {
+            self.checks.is_suspicious = false;
+            self.check_tables();
+        }
+    }
+
+    fn look_at_map(&mut self) {
+        self.control.read();
+        if self.checks.entries != *self.control.entries() {
+            self.checks.entries.clone_from(self.control.entries());
+            self.checks.changed_us = self.now_us;
+        }
+    }
+
+    /// All workers whose processes have not ended.
+    fn places(&self) -> Vec<Place> {
+        let nodes = self.nodes.iter().enumerate().filter(|(_, node)| node.process.is_some());
+        let workers = self.options.workers_per_node;
+        nodes.flat_map(|(node, _)| (0..workers).map(move |worker| Place { node, worker })).collect()
+    }
+
+    fn worker(&self, place: Place) -> &crate::node::Worker {
+        let process = self.nodes[place.node].process.as_ref().expect("its process runs");
+        &process.workers[place.worker]
+    }
+
+    /// No lane has two writers.
+    fn check_writers(&mut self) {
+        let mut writers: BTreeMap<(u32, usize), Place> = BTreeMap::new();
+        let mut wrong = None;
+        for place in self.places() {
+            let worker = self.worker(place);
+            for shard in self.shards() {
+                let Some(index) = worker.replication.place(shard) else { continue };
+                let owned = worker.engine.nat().owned_lanes(index);
+                for lane in (0..LANES).filter(|lane| owned >> lane & 1 == 1) {
+                    if let Some(other) = writers.insert((shard.0, lane), place) {
+                        wrong = Some(format!(
+                            "lane {lane} of shard {shard} is written by n{}/{} and n{}/{}",
+                            other.node, other.worker, place.node, place.worker
+                        ));
+                    }
+                }
+            }
+        }
+        if let Some(wrong) = wrong {
+            self.fail(wrong);
+        }
+    }
+
+    fn sessions(&self, place: Place) -> Vec<SessionView> {
+        let (mut cursor, mut all) = (PageCursor::default(), Vec::new());
+        let nat = self.worker(place).engine.nat();
+        while nat.sessions(&mut cursor, usize::MAX, &SessionFilter::default(), &mut all) {}
+        all
+    }
+
+    /// No two inside endpoints hold one public endpoint; then, whether the cluster is whole.
+    fn check_tables(&mut self) {
+        let mut holders: BTreeMap<(Endpoint, Protocol), (Inside, Place)> = BTreeMap::new();
+        let mut doubled = 0;
+        let mut tables: Tables = BTreeMap::new();
+        for place in self.places() {
+            let table = tables.entry(place).or_default();
+            for session in self.sessions(place) {
+                let inside = (session.outer, session.inside, session.protocol);
+                let publics = table.entry(inside).or_default();
+                if !publics.contains(&session.public) {
+                    publics.push(session.public);
+                    doubled += u64::from(publics.len() > 1);
+                }
+                let held = holders.insert((session.public, session.protocol), (inside, place));
+                if let Some((other, at)) = held.filter(|(other, _)| *other != inside) {
+                    let (public, protocol) = (dotted(session.public), session.protocol);
+                    return self.fail(format!(
+                        "{protocol:?} {public} is held by {} of {} on n{}/{} and by {} of {} on n{}/{}",
+                        dotted(other.1),
+                        Ipv4Addr::from_bits(other.0),
+                        at.node,
+                        at.worker,
+                        dotted(inside.1),
+                        Ipv4Addr::from_bits(inside.0),
+                        place.node,
+                        place.worker
+                    ));
+                }
+            }
+        }
+        if doubled > self.checks.doubled {
+            self.timeline
+                .say(self.now_us, || format!("{doubled} inside endpoints have two mappings"));
+        }
+        self.checks.doubled = doubled;
+        self.look_at_wholeness(&tables);
+    }
+
+    fn look_at_wholeness(&mut self, tables: &Tables) {
+        if self.is_under_fault() || self.why_not_whole().is_some() {
+            self.checks.is_whole = false;
+            return;
+        }
+        let members = self.member_places();
+        let holds = |shard: u32, inside: Inside, public: Endpoint| {
+            let places = members.get(&shard).map(Vec::as_slice).unwrap_or_default();
+            let has = |place: &Place| {
+                let publics = tables.get(place).and_then(|table| table.get(&inside));
+                publics.is_some_and(|publics| publics.contains(&public))
+            };
+            !places.is_empty() && places.iter().all(has)
+        };
+        // What was protected through a failure must be everywhere again.
+        let lost = self.traffic.sockets.iter().find(|socket| {
+            let inside = (socket.home.to_bits(), socket.inside, socket.protocol);
+            socket.protected.is_some_and(|public| !holds(socket.shard, inside, public))
+        });
+        if let (Some(socket), true) = (lost, self.checks.is_whole) {
+            let lost = format!("{socket} has lost its mapping {:?}", socket.protected.map(dotted));
+            return self.fail(lost);
+        }
+        if !self.checks.is_whole {
+            self.timeline.say(self.now_us, || "the cluster is whole".into());
+        }
+        self.checks.is_whole = true;
+        self.checks.failures = 0;
+        self.traffic.protect(self.now_us, |socket| {
+            let inside = (socket.home.to_bits(), socket.inside, socket.protocol);
+            socket.public.is_some_and(|public| holds(socket.shard, inside, public))
+        });
+    }
+
+    /// The workers that the map names, by shard.
+    fn member_places(&self) -> BTreeMap<u32, Vec<Place>> {
+        let entries = self.control.entries();
+        let places = entries.iter().map(|(shard, entry)| {
+            let places = entry.members().iter().filter_map(|member| {
+                let id = &member.incarnation.worker;
+                let node = self.nodes.iter().position(|node| node.name == id.node)?;
+                Some(Place { node, worker: usize::from(id.index) })
+            });
+            (shard.0, places.collect())
+        });
+        places.collect()
+    }
+
+    /// Why the cluster is not whole and at rest. None: it is.
+    pub(crate) fn why_not_whole(&self) -> Option<String> {
+        let entries = self.control.entries();
+        for node in &self.nodes {
+            let name = &node.name;
+            let Some(process) = &node.process else { return Some(format!("{name} does not run")) };
+            if !process.roles.has_settled() {
+                return Some(format!("{name} has not settled"));
+            }
+        }
+        for shard in self.shards() {
+            let Some(entry) = entries.get(&shard) else {
+                return Some(format!("shard {shard} has no entry"));
+            };
+            if let Some(why) = self.why_not_whole_in(shard.0, entry) {
+                return Some(format!("shard {shard}: {why}: {}", show_entry(entry)));
+            }
+        }
+        None
+    }
+
+    fn why_not_whole_in(&self, shard: u32, entry: &ShardEntry) -> Option<String> {
+        let wanted = self.nodes.len().min(1 + usize::from(self.options.replicas));
+        if entry.members().len() != wanted {
+            return Some(format!("{wanted} members wanted"));
+        }
+        if entry.is_moving() {
+            return Some("a lane moves".into());
+        }
+        for member in entry.members() {
+            let id = &member.incarnation.worker;
+            if member.state != MemberState::Synced {
+                return Some(format!("{id} is not synced"));
+            }
+            let node = self.nodes.iter().find(|node| node.name == id.node)?;
+            let boots = node.process.as_ref().map(|process| &process.boots[..]).unwrap_or_default();
+            if boots.get(usize::from(id.index)) != Some(&member.incarnation.boot_id) {
+                return Some(format!("{} is no life that goes on", member.incarnation));
+            }
+        }
+        let primary = &entry.primary().incarnation.worker;
+        let node = self.nodes.iter().position(|node| node.name == primary.node)?;
+        let place = Some(Place { node, worker: usize::from(primary.index) });
+        let hops = [
+            self.switches[0].next_hop(site::endpoint(shard)),
+            self.switches[1].next_hop(site::public(shard).addr()),
+        ];
+        for (side, hop) in Side::ALL.iter().zip(hops) {
+            if hop != place {
+                return Some(format!("the {} switch leads to {hop:?}", side.name()));
+            }
+        }
+        None
+    }
+
+    /// Of what every table says of itself: nothing is counted twice, and no port leaks.
+    fn audit(&mut self) {
+        for place in self.places() {
+            self.worker(place).engine.nat().audit();
+        }
+        self.check_tables();
+    }
+
+    /// From now on nothing is lost and nothing moves.
+    pub(crate) fn begin_calm(&mut self) {
+        self.control.read();
+        self.traffic.begin_calm();
+        self.checks.calm_entries = self.control.entries().clone();
+    }
+
+    /// Whether it was so.
+    pub(crate) fn end_calm(&mut self) {
+        let is_lossless = self.options.loss_ppm == 0;
+        if let Some(lost) = self.traffic.lost_in_calm(is_lossless) {
+            self.fail(format!("without a fault {lost}"));
+        }
+        if *self.control.entries() != self.checks.calm_entries {
+            self.fail("without a fault the map has changed".into());
+        }
+        self.audit();
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        self.checks.is_whole
+    }
+
+    /// Whole, and the map has not changed for so long that nothing more is to be balanced.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let entries = self.control.entries().values();
+        let is_yielding = entries.flat_map(ShardEntry::members).any(|member| member.is_yielding);
+        // A member whose successor ended before it came keeps its mark, and nothing follows.
+        let rest_us = if is_yielding { 3 * REST_US } else { REST_US };
+        self.checks.is_whole && self.now_us >= self.checks.changed_us + rest_us
+    }
+}

@@ -1,0 +1,272 @@
+//! etcd, the controllers and the operator beside the nodes, and what faults do to them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write;
+
+use weir_cluster::{NodeName, NodeRecord, WorkerRecord};
+use weir_config::{Desired, parse_cluster};
+use weir_controller::state::{NodeReport, Options as ControllerOptions};
+use weir_engine::Side;
+use weir_member::roles::{Change, NodeWorker};
+use weir_shard::{BootId, NodeId, ShardEntry, ShardId};
+
+use super::{Event, World};
+use crate::control::{NodeFacts, Plane, PlaneOptions, report_of};
+use crate::dice::Dice;
+use crate::etcd::{Backup, EtcdOptions};
+use crate::fault::{Fault, Way};
+use crate::options::Options;
+use crate::site;
+
+/// Controllers that stand for election.
+const CONTROLLERS: usize = 2;
+/// Between two backups, and how many are kept.
+const BACKUP_US: u64 = 500_000;
+const BACKUPS_MAX: usize = 8;
+/// Between two steps of the plane at least.
+const STEP_US: u64 = 200;
+
+#[derive(Debug)]
+pub(super) struct Control {
+    pub(super) plane: Plane,
+    entries: BTreeMap<ShardId, ShardEntry>,
+    /// The revision that they are of.
+    revision: i64,
+    records: BTreeMap<usize, (NodeName, NodeRecord)>,
+    backups: VecDeque<(u64, Backup)>,
+    keeps_backups: bool,
+    due_us: u64,
+}
+
+/// What an operator would have applied.
+fn desired(options: &Options) -> Desired {
+    let mut text = format!(
+        "[cluster]\nname = \"sim\"\nreplicas = {}\n[access]\nmode = \"gre\"\nsubscribers = [\"10.200.0.0/16\"]\n\
+         [nat]\nport_block = 64\nflows_max = 16_384\n",
+        options.replicas
+    );
+    for shard in 1..=options.shards {
+        let (endpoint, public) = (site::endpoint(shard), site::public(shard));
+        let _ = write!(
+            text,
+            "[[shard]]\nid = {shard}\nendpoint = \"{endpoint}\"\npublic = [\"{public}\"]\nsubscribers_max = {}\n",
+            site::SUBSCRIBERS_MAX
+        );
+    }
+    let (desired, _) = parse_cluster(&text, "simulated").expect("a good file");
+    desired
+}
+
+impl Control {
+    pub(super) fn new(options: &Options, mut dice: Dice, keeps_backups: bool) -> Self {
+        let controller = ControllerOptions {
+            moves_per_min: 600,
+            balance_wait_ms: 1_000,
+            trial_first_ms: 500,
+            trial_max_ms: 1_000,
+            ..ControllerOptions::new("c", 1)
+        };
+        let plane = PlaneOptions {
+            etcd: EtcdOptions::default(),
+            management_us: (200, 3_000),
+            management_loss: 0,
+            controller,
+        };
+        let mut plane = Plane::new(plane, &desired(options), dice.seed());
+        (0..CONTROLLERS).for_each(|controller| plane.start_controller(0, controller, 0));
+        Self {
+            plane,
+            entries: BTreeMap::new(),
+            revision: -1,
+            records: BTreeMap::new(),
+            backups: VecDeque::new(),
+            keeps_backups,
+            due_us: u64::MAX,
+        }
+    }
+
+    /// The map as it was read last.
+    pub(super) fn entries(&self) -> &BTreeMap<ShardId, ShardEntry> {
+        &self.entries
+    }
+
+    /// Reads the map, past all faults.
+    pub(super) fn read(&mut self) {
+        let revision = self.plane.etcd.revision().0;
+        if self.revision != revision {
+            self.revision = revision;
+            let entries = self.plane.operator.entries(&self.plane.etcd).into_iter();
+            self.entries = entries.map(|(shard, entry)| (ShardId(shard), entry)).collect();
+        }
+    }
+
+    pub(super) fn start(
+        &mut self,
+        now_us: u64,
+        node: usize,
+        name: &NodeId,
+        workers: Vec<NodeWorker>,
+        fast_ppm: i64,
+    ) {
+        let worker = |worker: NodeWorker| WorkerRecord {
+            index: worker.index,
+            boot_id: worker.boot_id.to_string(),
+            weight: 1,
+            load_max: None,
+            shards_max: None,
+            replication: Some(worker.replication),
+        };
+        let record = NodeRecord {
+            boot_id: workers[0].boot_id.to_string(),
+            version: "simulated".into(),
+            rack: None,
+            capacity: workers.len() as u32,
+            workers: workers.into_iter().map(worker).collect(),
+            admin: None,
+            is_stopping: false,
+        };
+        self.plane.start_node(now_us, node, name, &record, fast_ppm);
+        self.records.insert(node, (node_name(name), record));
+    }
+
+    pub(super) fn end(&mut self, node: usize) {
+        self.plane.end_node(node);
+    }
+
+    pub(super) fn say_stopping(&mut self, now_us: u64, node: usize) {
+        if let Some((_, record)) = self.records.get_mut(&node) {
+            record.is_stopping = true;
+            self.plane.update_node(now_us, node, record);
+        }
+    }
+
+    pub(super) fn leave(&mut self, node: usize, boots: Vec<BootId>) {
+        self.plane.leave(node, boots);
+    }
+
+    pub(super) fn write(&mut self, node: usize, change: Change) {
+        self.plane.write(node, change);
+    }
+
+    pub(super) fn strike(&mut self, now_us: u64, fault: &Fault) {
+        let plane = &mut self.plane;
+        match *fault {
+            Fault::NoController { .. } => (0..CONTROLLERS).for_each(|it| plane.end_controller(it)),
+            Fault::CutStore { node, way, .. } => {
+                let (to, from) = (way.includes(Way::Out), way.includes(Way::In));
+                plane.etcd.cut(Plane::node_client(node), to, from);
+            }
+            Fault::StallWatch { node, .. } => plane.etcd.stall_watches(Plane::node_client(node)),
+            Fault::StoreDown { .. } => plane.etcd.kill(now_us),
+            Fault::StoreLeaderless { .. } => plane.etcd.lose_leader(now_us),
+            Fault::Drain { node, .. } => {
+                if let Some((name, _)) = self.records.get(&node) {
+                    plane.operator.drain(now_us, &mut plane.etcd, name, false);
+                }
+            }
+            Fault::Compact => plane.etcd.compact(0),
+            Fault::Restore { back_ms } => {
+                let is_old = |(at_us, _): &&(u64, Backup)| at_us + 1_000 * back_ms <= now_us;
+                if let Some((_, backup)) = self.backups.iter().rev().find(is_old) {
+                    plane.etcd.restore(now_us, backup, true);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// `left`: what is broken still.
+    pub(super) fn mend<'a>(
+        &mut self,
+        now_us: u64,
+        fault: &Fault,
+        mut left: impl Iterator<Item = &'a Fault>,
+    ) {
+        let plane = &mut self.plane;
+        let is_still = left.any(|other| match (fault, other) {
+            (Fault::CutStore { node, .. }, Fault::CutStore { node: of, .. }) => node == of,
+            (Fault::Drain { node, .. }, Fault::Drain { node: of, .. }) => node == of,
+            (one, other) => std::mem::discriminant(one) == std::mem::discriminant(other),
+        });
+        if is_still {
+            return;
+        }
+        match *fault {
+            Fault::NoController { .. } => {
+                (0..CONTROLLERS).for_each(|it| plane.start_controller(now_us, it, 0));
+            }
+            Fault::CutStore { node, .. } => plane.etcd.mend(now_us, Plane::node_client(node)),
+            Fault::StoreDown { .. } => plane.etcd.start(now_us),
+            Fault::StoreLeaderless { .. } => plane.etcd.elect(now_us),
+            Fault::Drain { node, .. } => {
+                if let Some((name, _)) = self.records.get(&node) {
+                    plane.operator.undrain(now_us, &mut plane.etcd, name);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn back_up(&mut self, now_us: u64) {
+        let is_due = self.backups.back().is_none_or(|(at_us, _)| now_us >= at_us + BACKUP_US);
+        if self.keeps_backups && is_due && self.plane.etcd.is_up() {
+            self.backups.push_back((now_us, self.plane.etcd.back_up()));
+            if self.backups.len() > BACKUPS_MAX {
+                self.backups.pop_front();
+            }
+        }
+    }
+}
+
+fn node_name(name: &NodeId) -> NodeName {
+    name.as_str().parse().expect("a name of a node")
+}
+
+impl World {
+    /// Something may be due of etcd, or of those that speak with it.
+    pub(super) fn wake_control(&mut self) {
+        let Some(next_us) = self.control.plane.next_us() else { return };
+        let due_us = next_us.max(self.now_us + STEP_US);
+        if due_us < self.control.due_us {
+            self.control.due_us = due_us;
+            self.queue.push(due_us, Event::Control);
+        }
+    }
+
+    pub(super) fn control(&mut self) {
+        let now_us = self.now_us;
+        if self.control.due_us != now_us {
+            return;
+        }
+        self.control.due_us = u64::MAX;
+        for node in 0..self.nodes.len() {
+            let is_stopped = self.stopped_until(node).is_some();
+            self.control.plane.stop_node(node, is_stopped);
+        }
+        let nodes = &self.nodes;
+        let told = self.control.plane.poll(now_us, |node| report(nodes.get(node)?));
+        self.control.back_up(now_us);
+        let mut concerned: Vec<usize> = Vec::new();
+        for (node, input) in told {
+            self.tell(node, input);
+            concerned.push(node);
+        }
+        concerned.dedup();
+        for node in concerned {
+            self.carry_out(node);
+        }
+        self.wake_control();
+    }
+}
+
+/// What a node answers a controller.
+fn report(node: &crate::node::Node) -> Option<NodeReport> {
+    let process = node.process.as_ref()?;
+    let is_broken = |worker: &u16| {
+        let engine = &process.workers[usize::from(*worker)].engine;
+        Side::ALL.iter().any(|&side| !engine.gateway_up(side))
+    };
+    let broken = (0..process.workers.len() as u16).filter(is_broken).collect();
+    let load = |_: usize, _: ShardId| 1;
+    Some(report_of(&process.roles, NodeFacts { node: node.name.clone(), broken, load }))
+}

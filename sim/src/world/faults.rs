@@ -1,0 +1,108 @@
+//! Faults strike and are mended.
+
+use super::{Event, World};
+use crate::fault::Fault;
+use crate::node::Stopping;
+use crate::site::Place;
+
+impl World {
+    /// Until when a machine stands still. None: it goes on.
+    pub(super) fn frozen_until(&self, node: usize) -> Option<u64> {
+        let ends = self.active.iter().filter_map(|(&number, fault)| match *fault {
+            Fault::Freeze { node: of, .. } if of == node => Some(self.end_of(number)),
+            _ => None,
+        });
+        ends.max()
+    }
+
+    fn end_of(&self, number: usize) -> u64 {
+        self.struck_us[number] + 1_000 * self.faults[number].fault.ms()
+    }
+
+    pub(super) fn strike(&mut self, number: usize) {
+        let fault = self.faults[number].fault.clone();
+        self.struck_us[number] = self.now_us;
+        self.timeline.say(self.now_us, || format!("--- {fault}"));
+        self.note(2_000 + number as u64);
+        self.checks.strike(&fault, &mut self.traffic);
+        let protected = self.traffic.count_protected();
+        self.timeline.say(self.now_us, || format!("{protected} sockets must keep their mappings"));
+        let until_us = self.end_of(number);
+        if until_us > self.now_us {
+            self.active.insert(number, fault.clone());
+            self.queue.push(until_us, Event::Mend(number));
+        }
+        match fault {
+            Fault::Crash { node, keeps_disk, .. } => {
+                self.nodes[node].is_up = false;
+                self.end(node);
+                if !keeps_disk {
+                    self.nodes[node].known_epochs.clear();
+                }
+            }
+            Fault::Kill { node, .. } => self.end(node),
+            Fault::Stop { node, .. } => {
+                if let Some(process) = &mut self.nodes[node].process {
+                    process.stopped_until_us = process.stopped_until_us.max(until_us);
+                }
+            }
+            Fault::Stall { node, worker, .. } => {
+                if let Some(process) = &mut self.nodes[node].process {
+                    let worker = &mut process.workers[worker];
+                    worker.stalled_until_us = worker.stalled_until_us.max(until_us);
+                }
+            }
+            Fault::Restart { node, ms } => self.begin_to_stop(node, ms),
+            _ => self.control.strike(self.now_us, &fault),
+        }
+        (0..self.nodes.len()).for_each(|node| self.look_at_links(node));
+        self.wake_control();
+    }
+
+    pub(super) fn mend(&mut self, number: usize) {
+        let Some(fault) = self.active.remove(&number) else { return };
+        let is_weather = fault.is_weather();
+        if !is_weather {
+            self.timeline.say(self.now_us, || format!("+++ over: {fault}"));
+        }
+        match fault {
+            Fault::Crash { node, .. } => {
+                let crashes =
+                    |fault: &Fault| matches!(fault, Fault::Crash { node: of, .. } if *of == node);
+                if !self.active.values().any(crashes) {
+                    self.nodes[node].is_up = true;
+                    // It boots.
+                    self.queue.push(self.now_us + 200_000, Event::Start(node));
+                }
+            }
+            Fault::Kill { node, .. } => self.queue.push(self.now_us, Event::Start(node)),
+            _ => self.control.mend(self.now_us, &fault, self.active.values()),
+        }
+        for node in 0..self.nodes.len() {
+            self.look_at_links(node);
+            for worker in 0..self.options.workers_per_node {
+                self.wake(Place { node, worker }, 0);
+            }
+        }
+        self.wake_control();
+    }
+
+    /// SIGTERM.
+    fn begin_to_stop(&mut self, node: usize, down_ms: u64) {
+        let now_us = self.now_us;
+        let Some(process) = &mut self.nodes[node].process else { return };
+        if process.stopping.is_none() {
+            process.stopping = Some(Stopping { began_us: now_us, quiet_since_us: now_us, down_ms });
+            self.control.say_stopping(now_us, node);
+        }
+    }
+
+    /// Whether something is broken now, or a process ends.
+    pub(super) fn is_under_fault(&self) -> bool {
+        let is_ending = self
+            .nodes
+            .iter()
+            .any(|node| node.process.as_ref().is_none_or(|process| process.stopping.is_some()));
+        is_ending || self.active.values().any(|fault| !fault.is_weather())
+    }
+}

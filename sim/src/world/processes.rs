@@ -1,0 +1,416 @@
+//! The nodes' processes: starts, turns, roles, guards, ends, and what the switches learn of their routes.
+
+use weir_engine::Side;
+use weir_member::roles::Input;
+use weir_steer::Route;
+use weir_steer::watchdog::Alarm;
+
+use super::{Event, World};
+use crate::fault::Fault;
+use crate::node::{GuardNews, Inbox, Process, ProcessConfig, RouteOrder};
+use crate::site::Place;
+
+const SLOT_US: u64 = 10_000;
+/// What a turn costs, and each packet of it.
+const TURN_US: u64 = 5;
+const PACKET_US: u64 = 1;
+/// Changes of entries that are written together.
+const CHANGES_MAX: usize = 256;
+/// The longest time for a hand-over, and the quiet that ends it.
+const HAND_OVER_MAX_US: u64 = 60_000_000;
+const SETTLE_US: u64 = 1_000_000;
+/// The longest time for the last word.
+const FAREWELL_MAX_US: u64 = 10_000_000;
+
+impl World {
+    /// A machine that has power and goes on.
+    pub(super) fn is_running_machine(&self, node: usize) -> bool {
+        self.nodes[node].is_up && self.frozen_until(node).is_none()
+    }
+
+    /// The process of a node in this life of it.
+    fn process(&mut self, node: usize, life: u64) -> Option<&mut Process> {
+        let node = &mut self.nodes[node];
+        node.process.as_mut().filter(|_| node.life == life)
+    }
+
+    /// Until when nothing of the process goes on. None: it does.
+    pub(super) fn stopped_until(&self, node: usize) -> Option<u64> {
+        let stopped_us = self.nodes[node].process.as_ref().map_or(0, |it| it.stopped_until_us);
+        let stopped_us = Some(stopped_us).filter(|until_us| *until_us > self.now_us);
+        stopped_us.max(self.frozen_until(node))
+    }
+
+    /// How many times as long everything takes.
+    fn slowness(&self, node: usize) -> u64 {
+        let slow = self.active.values().filter_map(|fault| match *fault {
+            Fault::Slow { node: of, factor, .. } if of == node => Some(factor),
+            _ => None,
+        });
+        slow.max().unwrap_or(1)
+    }
+
+    pub(super) fn start(&mut self, node: usize) {
+        if self.nodes[node].process.is_some() || !self.nodes[node].is_up {
+            return;
+        }
+        let Self { nodes, options, node_dice, .. } = self;
+        let it = &nodes[node];
+        let (name, known_epochs) = (&it.name, &it.known_epochs);
+        let config = ProcessConfig { node, name, known_epochs, options };
+        let mut process = Process::new(&config, node_dice);
+        let clock_us = it.clock.at(self.now_us);
+        process.workers.iter_mut().for_each(|worker| worker.start(clock_us, &mut self.pool));
+        process.roles.on(clock_us / 1_000, Input::Tick);
+        self.control.start(
+            self.now_us,
+            node,
+            &it.name,
+            process.registration(),
+            it.clock.skew_ppm(),
+        );
+        let it = &mut self.nodes[node];
+        it.life += 1;
+        it.process = Some(process);
+        let life = it.life;
+        self.timeline.say(self.now_us, || format!("n{node} starts, life {life}"));
+        for worker in 0..self.options.workers_per_node {
+            self.wake(Place { node, worker }, 0);
+        }
+        self.queue.push(self.now_us + SLOT_US, Event::Slot { node, life });
+        self.queue.push(self.now_us + SLOT_US, Event::Guard { node, life });
+        self.note(node as u64);
+    }
+
+    /// The process is gone, and all that was under way in it. Its guard takes the routes away, if the machine goes on.
+    pub(super) fn end(&mut self, node: usize) {
+        self.control.end(node);
+        self.stop_working(node);
+    }
+
+    /// Nothing of the process runs any more, but what is left to be said to etcd.
+    fn stop_working(&mut self, node: usize) {
+        let it = &mut self.nodes[node];
+        if it.process.take().is_none() {
+            return;
+        }
+        it.life += 1;
+        self.timeline.say(self.now_us, || format!("n{node} has ended"));
+        for worker in 0..self.options.workers_per_node {
+            self.tell_switches(Place { node, worker }, Vec::new());
+        }
+        self.note(1_000 + node as u64);
+    }
+
+    /// A worker has something to do: its next turn comes so soon, if not sooner.
+    pub(super) fn wake(&mut self, place: Place, after_us: u64) {
+        let due_us = self.now_us + after_us * self.slowness(place.node);
+        let it = &mut self.nodes[place.node];
+        let life = it.life;
+        let Some(process) = &mut it.process else { return };
+        let worker = &mut process.workers[place.worker];
+        let is_later = worker.turn_due_us > due_us || worker.turn_due_us <= self.now_us;
+        if is_later {
+            worker.turn_due_us = due_us;
+            self.queue.push(due_us, Event::Turn { place, life });
+        }
+    }
+
+    pub(super) fn turn(&mut self, place: Place, life: u64) {
+        let Place { node, worker } = place;
+        let (now_us, stopped_until) = (self.now_us, self.stopped_until(node));
+        let slowness = self.slowness(node);
+        let it = &mut self.nodes[node];
+        let clock_us = it.clock.at(now_us);
+        let Some(process) = it.process.as_mut().filter(|_| it.life == life) else { return };
+        let fence = process.guard.fences[worker];
+        let it = &mut process.workers[worker];
+        // It was woken for a sooner one.
+        if it.turn_due_us != now_us {
+            return;
+        }
+        let stands_until =
+            stopped_until.max(Some(it.stalled_until_us)).filter(|until| *until > now_us);
+        if let Some(until_us) = stands_until {
+            it.turn_due_us = until_us;
+            self.queue.push(until_us, Event::Turn { place, life });
+            return;
+        }
+        let turn = it.turn(now_us, clock_us, fence, &mut self.pool);
+        let cost_us = (TURN_US + PACKET_US * turn.packets as u64) * slowness;
+        let next_us = if turn.is_busy { cost_us } else { self.options.idle_turn_us * slowness };
+        it.turn_due_us = now_us + next_us.max(cost_us);
+        self.queue.push(it.turn_due_us, Event::Turn { place, life });
+        let mut frames = Vec::new();
+        it.take_frames(|side, frame| frames.push((side, frame)));
+        for (side, frame) in frames {
+            self.send(place, side, frame, cost_us);
+        }
+        for news in turn.news {
+            self.timeline.say(now_us, || format!("n{node}/{worker}: {news:?}"));
+            self.post(node, Inbox::Worker { worker, news });
+        }
+        if let Some(fence) = turn.rejoined {
+            self.timeline.say(now_us, || format!("n{node}/{worker} goes on"));
+            self.post(node, Inbox::Rejoined { worker, fence });
+        }
+    }
+
+    /// A message to the roles of a node, which takes a moment.
+    fn post(&mut self, node: usize, message: Inbox) {
+        let delay_us = self.node_dice.below(self.options.message_us) * self.slowness(node);
+        let due_us = self.now_us + delay_us;
+        let life = self.nodes[node].life;
+        if let Some(process) = &mut self.nodes[node].process {
+            let due_us = process.send(due_us, message);
+            self.queue.push(due_us, Event::Messages { node, life });
+        }
+    }
+
+    pub(super) fn messages(&mut self, node: usize, life: u64) {
+        if let Some(until_us) = self.stopped_until(node) {
+            self.queue.push(until_us, Event::Messages { node, life });
+            return;
+        }
+        let (now_us, clock_ms) = (self.now_us, self.nodes[node].clock_ms(self.now_us));
+        let Some(process) = self.process(node, life) else { return };
+        let mut is_any = false;
+        while process.inbox.front().is_some_and(|(due_us, _)| *due_us <= now_us) {
+            let (_, message) = process.inbox.pop_front().expect("there is one");
+            process.take(now_us, clock_ms, message);
+            is_any = true;
+        }
+        if is_any {
+            self.carry_out(node);
+        }
+    }
+
+    pub(super) fn slot(&mut self, node: usize, life: u64) {
+        if let Some(until_us) = self.stopped_until(node) {
+            self.queue.push(until_us, Event::Slot { node, life });
+            return;
+        }
+        let clock_ms = self.nodes[node].clock_ms(self.now_us);
+        let Some(process) = self.process(node, life) else { return };
+        process.end_slot(clock_ms);
+        self.queue.push(self.now_us + SLOT_US, Event::Slot { node, life });
+        self.carry_out(node);
+        self.hand_over(node);
+    }
+
+    /// What the store tells a node.
+    pub(super) fn tell(&mut self, node: usize, input: Input) {
+        let known = &self.nodes[node].known_epochs;
+        if let Input::Entry { shard, entry } = &input
+            && known.get(shard) < Some(&entry.epoch())
+        {
+            self.timeline.say(self.now_us, || {
+                format!("n{node} sees shard {shard}: {}", super::checks::show_entry(entry))
+            });
+        }
+        let clock_ms = self.nodes[node].clock_ms(self.now_us);
+        if let Some(process) = &mut self.nodes[node].process {
+            process.roles.on(clock_ms, input);
+        }
+    }
+
+    /// Everything that the roles want now.
+    pub(super) fn carry_out(&mut self, node: usize) {
+        let delay_us = self.node_dice.below(self.options.message_us) * self.slowness(node);
+        let (now_us, due_us) = (self.now_us, self.now_us + delay_us);
+        let it = &mut self.nodes[node];
+        let life = it.life;
+        let Some(process) = &mut it.process else { return };
+        process.hand_on_orders(due_us);
+        for (shard, epoch) in process.roles.take_epochs() {
+            match epoch {
+                Some(epoch) => it.known_epochs.insert(shard, epoch),
+                None => it.known_epochs.remove(&shard),
+            };
+        }
+        let changes = process.roles.take_changes(CHANGES_MAX);
+        let orders = process.route_orders(now_us);
+        for order in orders {
+            let delay_us = 100 + self.node_dice.below(2_000) * self.slowness(node);
+            let order = Box::new(order);
+            self.queue.push(now_us + delay_us, Event::Routes { node, life, order });
+        }
+        for change in changes {
+            self.timeline.say(now_us, || {
+                format!(
+                    "n{node} wants of shard {} at {}: {:?}",
+                    change.shard, change.at, change.transition
+                )
+            });
+            self.control.write(node, change);
+        }
+        self.wake_control();
+    }
+
+    pub(super) fn guard(&mut self, node: usize, life: u64) {
+        if let Some(until_us) = self.frozen_until(node) {
+            self.queue.push(until_us, Event::Guard { node, life });
+            return;
+        }
+        let clock_us = self.nodes[node].clock.at(self.now_us);
+        let Some(process) = self.process(node, life) else { return };
+        let beats: Vec<u64> = process.workers.iter().map(|worker| worker.beat).collect();
+        let alarms = process.guard.look(clock_us, &beats);
+        let next_us = process.guard.interval_us().unwrap_or(SLOT_US);
+        self.queue.push(self.now_us + next_us, Event::Guard { node, life });
+        for alarm in alarms {
+            match alarm {
+                Alarm::Gone(worker) => {
+                    let worker = usize::from(worker);
+                    self.timeline
+                        .say(self.now_us, || format!("n{node}/{worker} is fenced by its guard"));
+                    self.tell_switches(Place { node, worker }, Vec::new());
+                    self.post(node, Inbox::Guard(GuardNews::Fenced { worker }));
+                }
+                Alarm::Hung(worker) => {
+                    self.timeline.say(self.now_us, || format!("n{node}/{worker} hangs: killed"));
+                    self.end(node);
+                    // The service manager starts it again.
+                    self.queue.push(self.now_us + 100_000, Event::Start(node));
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(super) fn routes_ordered(&mut self, node: usize, life: u64, order: RouteOrder) {
+        if let Some(until_us) = self.frozen_until(node) {
+            self.queue.push(until_us, Event::Routes { node, life, order: Box::new(order) });
+            return;
+        }
+        let RouteOrder { worker, number, fence, routes } = order;
+        let Some(process) = self.process(node, life) else { return };
+        let beat = process.workers[worker].beat;
+        if process.guard.takes(worker, fence, !routes.is_empty(), beat) {
+            self.tell_switches(Place { node, worker }, routes);
+            self.post(node, Inbox::Guard(GuardNews::Set { worker, number }));
+        }
+    }
+
+    /// The kernel's routes of a worker have changed: both switches hear of it, each in its own time.
+    fn tell_switches(&mut self, from: Place, routes: Vec<Route>) {
+        self.nodes[from.node].kernel_routes[from.worker].clone_from(&routes);
+        for side in Side::ALL {
+            self.tell_switch(side, from, routes.clone());
+        }
+    }
+
+    fn tell_switch(&mut self, side: Side, from: Place, routes: Vec<Route>) {
+        let slow_ms = self.active.values().map(|fault| match *fault {
+            Fault::SlowSwitch { side: of, by_ms, .. } if of == side => by_ms,
+            _ => 0,
+        });
+        let slow_us = slow_ms.max().unwrap_or(0) * 1_000;
+        let range = (self.options.switch_min_us, self.options.switch_max_us);
+        let delay_us = self.network_dice.between(range) + slow_us;
+        let last_us = &mut self.nodes[from.node].routes_due_us[side as usize];
+        *last_us = (self.now_us + delay_us).max(*last_us);
+        let at_us = *last_us;
+        self.queue.push(at_us, Event::Learn { side, from, routes });
+    }
+
+    pub(super) fn learn(&mut self, side: Side, from: Place, routes: &[Route]) {
+        // What is said into a cut is said again when it is mended; a dead machine says nothing more.
+        if !self.is_link_good(from.node, side) {
+            return;
+        }
+        self.timeline.say(self.now_us, || {
+            let of_side = routes.iter().filter(|route| route.side as usize == side as usize);
+            let list: Vec<String> =
+                of_side.map(|route| format!("{} {}", route.prefix, route.metric)).collect();
+            format!(
+                "{} switch: n{}/{} has [{}]",
+                side.name(),
+                from.node,
+                from.worker,
+                list.join(", ")
+            )
+        });
+        self.switches[side as usize].learn(from, routes);
+    }
+
+    /// Whether a frame would pass both ways, so that BFD keeps the link.
+    fn is_link_good(&self, node: usize, side: Side) -> bool {
+        use crate::fault::Way;
+        self.is_running_machine(node)
+            && !self.is_unplugged(node, side, Way::In)
+            && !self.is_unplugged(node, side, Way::Out)
+    }
+
+    /// Something may have become of a node's links: the switches notice later.
+    pub(super) fn look_at_links(&mut self, node: usize) {
+        for side in Side::ALL {
+            let is_good = self.is_link_good(node, side);
+            let link = &mut self.links[node][side as usize];
+            if link.is_good != is_good {
+                if is_good {
+                    self.queue.push(self.now_us, Event::Resend { node, side });
+                }
+                *link = super::LinkState { is_good, since_us: self.now_us };
+                let after_us = if is_good { self.options.trust_us } else { self.options.detect_us };
+                self.queue.push(self.now_us + after_us, Event::Detect { node, side });
+            }
+        }
+    }
+
+    pub(super) fn detect(&mut self, node: usize, side: Side) {
+        let link = self.links[node][side as usize];
+        let after_us = if link.is_good { self.options.trust_us } else { self.options.detect_us };
+        let is_trusted = self.switches[side as usize].trusts(node);
+        // Another look follows for what has changed since.
+        if self.now_us < link.since_us + after_us || is_trusted == link.is_good {
+            return;
+        }
+        self.switches[side as usize].set_trust(node, link.is_good);
+        let what = if link.is_good { "trusts" } else { "has lost" };
+        self.timeline.say(self.now_us, || format!("{} switch {what} n{node}", side.name()));
+        if link.is_good {
+            self.resend(node, side);
+        }
+    }
+
+    /// The session to a switch goes on, or begins anew: all routes are told.
+    pub(super) fn resend(&mut self, node: usize, side: Side) {
+        for worker in 0..self.options.workers_per_node {
+            let routes = self.nodes[node].kernel_routes[worker].clone();
+            self.tell_switch(side, Place { node, worker }, routes);
+        }
+    }
+
+    /// A process that ends in order: whether nothing is left to be handed over.
+    fn hand_over(&mut self, node: usize) {
+        let now_us = self.now_us;
+        let Some(process) = &mut self.nodes[node].process else { return };
+        let Some(stopping) = &mut process.stopping else { return };
+        let is_left = process.roles.has_to_hand_over();
+        if is_left {
+            stopping.quiet_since_us = now_us;
+        }
+        let is_quiet = now_us - stopping.quiet_since_us >= SETTLE_US;
+        let is_late = now_us - stopping.began_us >= HAND_OVER_MAX_US;
+        if is_quiet || is_late {
+            let down_ms = stopping.down_ms;
+            let boots = process.boots.clone();
+            self.stop_working(node);
+            self.control.leave(node, boots);
+            self.queue.push(now_us, Event::Leave { node, began_us: now_us, down_ms });
+        }
+    }
+
+    /// Who has said its last word, or has tried for long enough, is gone, and is started again.
+    pub(super) fn leave(&mut self, node: usize, began_us: u64, down_ms: u64) {
+        self.wake_control();
+        let is_late = self.now_us - began_us >= FAREWELL_MAX_US;
+        if self.control.plane.has_left(node) || is_late {
+            self.control.end(node);
+            self.queue.push(self.now_us + 1_000 * down_ms, Event::Start(node));
+        } else {
+            self.queue.push(self.now_us + 10_000, Event::Leave { node, began_us, down_ms });
+        }
+    }
+}

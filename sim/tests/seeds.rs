@@ -1,0 +1,72 @@
+//! 500 histories, two at a time: none fails, those without faults lose nothing, and what is said of them is true.
+
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
+
+use weir_sim::{Counts, Outcome, play};
+
+const SEEDS: u64 = 500;
+
+/// Plays every seed and gives the outcomes in their order.
+fn play_all(seeds: std::ops::Range<u64>) -> Vec<Outcome> {
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    let next = Mutex::new(seeds);
+    let outcomes = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(seed) = { next.lock().unwrap().next() } {
+                    let outcome = play(seed);
+                    outcomes.lock().unwrap().push(outcome);
+                }
+            });
+        }
+    });
+    let mut outcomes = outcomes.into_inner().unwrap();
+    outcomes.sort_by_key(|outcome| outcome.seed);
+    outcomes
+}
+
+#[test]
+fn no_history_fails() {
+    let began = Instant::now();
+    let outcomes = play_all(0..SEEDS);
+    let events: u64 = outcomes.iter().map(|outcome| outcome.events).sum();
+    let simulated_us: u64 = outcomes.iter().map(|outcome| outcome.simulated_us).sum();
+    let real = began.elapsed().as_secs_f64();
+    println!(
+        "{SEEDS} seeds: {events} events, {:.0} s simulated in {real:.0} s: {:.0} events/s",
+        simulated_us as f64 / 1e6,
+        events as f64 / real
+    );
+    let failed: Vec<String> = outcomes
+        .iter()
+        .filter_map(|outcome| {
+            let violation = outcome.violation.as_ref()?;
+            let seed = outcome.seed;
+            Some(format!("cargo run --release -p weir-sim -- --seed {seed} --shrink: {violation}"))
+        })
+        .collect();
+    assert!(failed.is_empty(), "{} of {SEEDS}:\n{}", failed.len(), failed.join("\n"));
+    // Whatever is checked has happened, often.
+    let sum =
+        |of: fn(&Counts) -> u64| outcomes.iter().map(|outcome| of(&outcome.counts)).sum::<u64>();
+    let packets = [sum(|it| it.up_received), sum(|it| it.down_received), sum(|it| it.probes)];
+    assert!(packets.iter().all(|&count| count > 100 * SEEDS), "{packets:?}");
+    assert!(sum(|it| it.protected) > 10 * SEEDS, "flows that had to survive a failure");
+}
+
+#[test]
+fn two_runs_of_a_seed_are_equal_and_two_seeds_are_not() {
+    let runs = play_all(0..20);
+    for (one, other) in runs.iter().zip(play_all(0..20)) {
+        assert_eq!(
+            (one.digest, one.events, one.counts),
+            (other.digest, other.events, other.counts)
+        );
+    }
+    for pair in runs.windows(2) {
+        assert_ne!(pair[0].digest, pair[1].digest);
+    }
+}
