@@ -88,6 +88,21 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// Takes over the place of a later record of the same streams: who has that one has both. False, and nothing
+    /// changed, if it went to others.
+    #[inline]
+    pub fn join(&mut self, later: &Self) -> bool {
+        let is_of =
+            |(one, other): (&Place, &Place)| (one.peer, one.epoch) == (other.peer, other.epoch);
+        let is_same = self.lane == later.lane
+            && self.count == later.count
+            && self.places().iter().zip(later.places()).all(is_of);
+        if is_same {
+            *self = *later;
+        }
+        is_same
+    }
+
     pub(crate) fn places(&self) -> &[Place] {
         &self.places[..usize::from(self.count)]
     }
@@ -254,6 +269,14 @@ impl Endpoint {
     pub fn tell(&mut self, peers: &[PeerIndex], lane: Lane, record: &Record<'_>, now_us: u64) {
         for &peer in peers {
             self.append_item(peer, lane, &Item::Record(*record), now_us);
+        }
+    }
+
+    /// What was appended to the lane's stream to the peer waits no longer than until then to be sent.
+    #[inline]
+    pub fn hasten(&mut self, peer: PeerIndex, lane: Lane, due_us: u64) {
+        if let Some(Some(peer)) = self.peers.get_mut(peer.index()) {
+            peer.lanes[lane.index()].stream.hasten(due_us);
         }
     }
 

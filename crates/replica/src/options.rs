@@ -23,6 +23,8 @@ pub struct Options {
     pub linger_us: u64,
     /// A peer from whom nothing else is due hears a heartbeat this often.
     pub heartbeat_us: u64,
+    /// What was received is acknowledged after this time, together with what comes until then; 0 = by the next poll.
+    pub acknowledge_us: u64,
     /// Time between two HELLOs to a peer without session.
     pub hello_us: u64,
     /// After so long without a sign of a peer a new session is tried.
@@ -56,6 +58,7 @@ impl Default for Options {
             window_bytes: 64 * 1400,
             linger_us: 200,
             heartbeat_us: 10_000,
+            acknowledge_us: 200,
             hello_us: 50_000,
             silence_us: 200_000,
             give_up_us: 5_000_000,
@@ -93,7 +96,7 @@ pub enum OptionError {
     #[error("retransmit_min_us is above retransmit_max_us")]
     Retransmit,
     /// What is held back would be sent again before it is acknowledged.
-    #[error("linger_us is not below retransmit_min_us")]
+    #[error("linger_us or acknowledge_us is not below retransmit_min_us")]
     Linger,
     /// Less than one datagram.
     #[error("window_bytes is {0}: at least 1,400")]
@@ -130,7 +133,7 @@ impl Options {
         if self.retransmit_min_us > self.retransmit_max_us {
             return Err(OptionError::Retransmit);
         }
-        if self.linger_us >= self.retransmit_min_us {
+        if self.linger_us.max(self.acknowledge_us) >= self.retransmit_min_us {
             return Err(OptionError::Linger);
         }
         Ok(())
@@ -151,6 +154,8 @@ mod tests {
         assert!(refused(Options { burst: 0, ..good.clone() }).contains("burst is 0"));
         assert!(refused(Options { window_bytes: 9, ..good.clone() }).contains("1,400"));
         assert!(refused(Options { linger_us: 2_000, ..good.clone() }).contains("linger_us"));
+        let late = Options { acknowledge_us: 2_000, ..good.clone() };
+        assert!(refused(late).contains("acknowledge_us"));
         let retransmit = Options { retransmit_min_us: 9, retransmit_max_us: 8, ..good };
         assert!(refused(retransmit).contains("above"));
     }

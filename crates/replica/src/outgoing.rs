@@ -149,7 +149,7 @@ impl Peer {
         let is_heartbeat = exit.now_us >= self.heartbeat_due_us;
         let is_anything_new = self.streams.iter().any(|stream| stream.needs_acknowledgement);
         if is_anything_new && self.acknowledgement_due_us == u64::MAX {
-            self.acknowledgement_due_us = exit.now_us + setting.options.linger_us;
+            self.acknowledgement_due_us = exit.now_us + setting.options.acknowledge_us;
         }
         let is_due = is_heartbeat || exit.now_us >= self.acknowledgement_due_us;
         if exit.budget == 0 || !is_due {

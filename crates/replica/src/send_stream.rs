@@ -49,6 +49,8 @@ pub(crate) struct SendStream {
     bytes_on_the_way: u32,
     window_bytes: u32,
     linger_us: u64,
+    /// When what is being filled goes out, full or not.
+    ripe_us: u64,
     times_in_vain: u32,
     /// The first on the way was sent again since [`SendStream::looked`] because its time was over.
     is_in_vain: bool,
@@ -85,6 +87,7 @@ impl SendStream {
             bytes_on_the_way: 0,
             window_bytes: options.window_bytes,
             linger_us: options.linger_us,
+            ripe_us: 0,
             times_in_vain: 0,
             is_in_vain: false,
             timer_us: u64::MAX,
@@ -191,9 +194,16 @@ impl SendStream {
             appended_us: now_us,
             sent_us: 0,
         };
+        self.ripe_us = now_us + self.linger_us;
         self.items += 1;
         self.bytes += item.len() as u64;
         Ok(next)
+    }
+
+    /// What is being filled waits no longer than until then.
+    #[inline]
+    pub(crate) fn hasten(&mut self, due_us: u64) {
+        self.ripe_us = self.ripe_us.min(due_us);
     }
 
     /// Whether [`SendStream::take_new`] has one now.
@@ -215,8 +225,7 @@ impl SendStream {
 
     /// Whether what is being filled has waited for long enough.
     fn is_ripe(&self, now_us: u64) -> bool {
-        let filling = &self.entries[self.next as usize & (self.entries.len() - 1)];
-        now_us >= filling.appended_us + self.linger_us
+        now_us >= self.ripe_us
     }
 
     /// The body of the next datagram that was never sent, if the window has room for it.

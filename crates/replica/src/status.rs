@@ -66,6 +66,16 @@ impl Endpoint {
         ticket.places().iter().filter(has_it).count()
     }
 
+    /// Whether the record is in the present stream to the peer and not acknowledged. What is in none, or in one that has
+    /// begun anew since, its copy brings.
+    pub fn is_on_its_way(&self, ticket: &Ticket, peer: PeerIndex) -> bool {
+        let place = ticket.places().iter().find(|place| place.peer == peer);
+        place.is_some_and(|place| {
+            let (epoch, sequence) = self.acknowledged(peer, ticket.lane);
+            epoch == place.epoch && sequence < place.sequence
+        })
+    }
+
     /// Whether no replica will acknowledge the record any more: it went to no stream, or all of them started over.
     pub fn is_void(&self, ticket: &Ticket) -> bool {
         ticket
