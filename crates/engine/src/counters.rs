@@ -28,6 +28,27 @@ pub enum Direction {
     Transmit,
 }
 
+/// Why a packet did not wait until what it depends on was on replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Early {
+    /// It had waited for the longest time.
+    Timeout,
+    /// As much waited as may.
+    Limit,
+}
+
+impl Early {
+    pub const ALL: [Self; 2] = [Self::Timeout, Self::Limit];
+
+    /// The label in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Limit => "limit",
+        }
+    }
+}
+
 /// What one worker has done since it started.
 #[derive(Debug)]
 pub struct Counters {
@@ -35,6 +56,8 @@ pub struct Counters {
     packets: [[Counter; 2]; 2],
     bytes: [[Counter; 2]; 2],
     redirected: [Counter; 2],
+    held: Counter,
+    early: [Counter; Early::ALL.len()],
     /// 1 while a gateway of the side answers ARP.
     gateway_up: [AtomicU64; 2],
 }
@@ -46,6 +69,8 @@ impl Default for Counters {
             packets: Default::default(),
             bytes: Default::default(),
             redirected: Default::default(),
+            held: Counter::default(),
+            early: Default::default(),
             gateway_up: Default::default(),
         }
     }
@@ -73,6 +98,16 @@ impl Counters {
         self.redirected[direction as usize].get()
     }
 
+    /// Packets that waited until what they depend on was on replicas, or for as long as they could.
+    pub fn held(&self) -> u64 {
+        self.held.get()
+    }
+
+    /// Packets that left before that.
+    pub fn early(&self, why: Early) -> u64 {
+        self.early[why as usize].get()
+    }
+
     /// Whether a gateway of the side answers ARP.
     pub fn gateway_up(&self, side: Side) -> bool {
         self.gateway_up[side as usize].load(Relaxed) != 0
@@ -92,6 +127,14 @@ impl Counters {
 
     pub(crate) fn count_redirected(&self, direction: Direction) {
         self.redirected[direction as usize].add(1);
+    }
+
+    pub(crate) fn count_held(&self, packets: u64) {
+        self.held.add(packets);
+    }
+
+    pub(crate) fn count_early(&self, why: Early, packets: u64) {
+        self.early[why as usize].add(packets);
     }
 
     pub(crate) fn set_gateway_up(&self, side: Side, is_up: bool) {

@@ -123,11 +123,11 @@ impl<F: Frame> Engine<F> {
         if !self.duties.serves(shard) {
             return self.discard(DropReason::NotServing);
         }
-        let done = match packet.key.kind {
-            Kind::Session | Kind::FirstFragment => self.session_down(frame, packet, shard, cx),
-            Kind::LaterFragment => self.later_fragment_down(frame, packet, shard, cx),
-            Kind::IcmpError => self.icmp_error_down(frame, packet, shard, cx),
-        };
+        let done = self.commit_first(cx, |engine, cx| match packet.key.kind {
+            Kind::Session | Kind::FirstFragment => engine.session_down(frame, packet, shard, cx),
+            Kind::LaterFragment => engine.later_fragment_down(frame, packet, shard, cx),
+            Kind::IcmpError => engine.icmp_error_down(frame, packet, shard, cx),
+        });
         if let Err(reason) = done {
             self.discard(reason);
         }

@@ -16,6 +16,7 @@ use crate::fragment_cache::FragmentCache;
 use crate::ip_error::ErrorLimiter;
 use crate::neighbor::Pace;
 use crate::new_flows::NewFlows;
+use crate::output_commit::Held;
 use crate::peer::Peers;
 use crate::rate_limit::RateLimit;
 use crate::shards::Shards;
@@ -84,6 +85,7 @@ pub struct Engine<F: Frame> {
     pub(crate) upstream: Box<[Upstream]>,
     pub(crate) downstream: Box<[Downstream]>,
     pub(crate) new_flows: NewFlows<F>,
+    pub(crate) held: Held<F>,
     /// Bytes of a packet that fit the tunnel of any home, whatever its key.
     pub(crate) tunnel_mtu_least: usize,
     pub(crate) links: [Link; 2],
@@ -126,6 +128,7 @@ impl<F: Frame> Engine<F> {
             upstream: vec![Upstream::EMPTY; BURST_MAX].into_boxed_slice(),
             downstream: vec![Downstream::EMPTY; BURST_MAX].into_boxed_slice(),
             new_flows: NewFlows::new(),
+            held: Held::none(),
             swept_ms: 0,
             sweep_due: 0,
         })

@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use weir_nat::{Delivery, Home, ShardIndex};
+use weir_nat::{Delivery, Dependency, Home, ShardIndex};
 
 use crate::config::FragmentLimits;
 
@@ -40,6 +40,8 @@ const NONE: u16 = u16::MAX;
 #[derive(Debug)]
 struct Datagram {
     translation: Option<Translation>,
+    /// What the first fragment had to wait for.
+    dependency: Dependency,
     held_first: u16,
     held_last: u16,
     held: u16,
@@ -96,15 +98,22 @@ impl<F> FragmentCache<F> {
         self.datagrams.get(key)?.translation
     }
 
-    /// Remembers what the first fragment's look-up decided. False: too many datagrams at once.
+    /// What the first fragment of a datagram had to wait for.
+    pub(crate) fn dependency(&self, key: &DatagramKey) -> Dependency {
+        self.datagrams.get(key).map_or(Dependency::Nothing, |datagram| datagram.dependency)
+    }
+
+    /// Remembers what the first fragment's look-up decided, and what it rests on. False: too many datagrams at once.
     pub(crate) fn learn(
         &mut self,
         key: DatagramKey,
         translation: Translation,
+        dependency: Dependency,
         now_ms: u64,
     ) -> bool {
         match self.entry(key, now_ms) {
             Some(datagram) => {
+                datagram.dependency = dependency;
                 datagram.translation = Some(translation);
                 true
             }
@@ -195,6 +204,7 @@ impl<F> FragmentCache<F> {
         }
         Some(self.datagrams.entry(key).or_insert(Datagram {
             translation: None,
+            dependency: Dependency::Nothing,
             held_first: NONE,
             held_last: NONE,
             held: 0,
@@ -234,7 +244,7 @@ mod tests {
         cache.hold(key(2), 20, 0).unwrap();
         cache.hold(key(1), 11, 0).unwrap();
         assert!(cache.translation(&key(1)).is_none());
-        assert!(cache.learn(key(1), up(), 1));
+        assert!(cache.learn(key(1), up(), Dependency::Nothing, 1));
         assert!(cache.translation(&key(1)).is_some());
         assert_eq!(cache.release(&key(1)), Some(10));
         assert_eq!(cache.release(&key(1)), Some(11));
@@ -250,11 +260,14 @@ mod tests {
         assert_eq!(cache.hold(key(1), 12, 0), Err(12), "per datagram");
         cache.hold(key(2), 20, 500).unwrap();
         assert_eq!(cache.hold(key(3), 30, 500), Err(30), "in all");
-        assert!(cache.learn(key(3), up(), 500) && cache.learn(key(4), up(), 500));
-        assert!(!cache.learn(key(5), up(), 500), "datagrams");
+        assert!(
+            cache.learn(key(3), up(), Dependency::Nothing, 500)
+                && cache.learn(key(4), up(), Dependency::Nothing, 500)
+        );
+        assert!(!cache.learn(key(5), up(), Dependency::Nothing, 500), "datagrams");
         assert_eq!(cache.expire(1999, 10), 0);
         assert_eq!(cache.expire(2000, 10), 2);
-        assert!(cache.learn(key(5), up(), 2000));
+        assert!(cache.learn(key(5), up(), Dependency::Nothing, 2000));
         assert_eq!(cache.expire(9000, 10), 1);
         assert!(cache.datagrams.is_empty());
         for frame in 0..3 {

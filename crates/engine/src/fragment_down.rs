@@ -21,7 +21,8 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let datagram = datagram_key(frame.data(), key);
-        if !self.fragments.learn(datagram, Translation::Down(delivery), cx.now.ms) {
+        let (translation, dependency) = (Translation::Down(delivery), self.nat.dependency());
+        if !self.fragments.learn(datagram, translation, dependency, cx.now.ms) {
             return Err(DropReason::FragmentLimit);
         }
         self.deliver(frame, &delivery.home, fragment_flow(&datagram), cx);
@@ -41,6 +42,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let datagram = datagram_key(frame.data(), &packet.key);
+        self.nat.depend_on(self.fragments.dependency(&datagram));
         match self.fragments.translation(&datagram) {
             Some(Translation::Down(delivery)) => self.follow_down(frame, &delivery, &datagram, cx),
             Some(Translation::Away) => match self.redirect_down_to(packet, shard) {

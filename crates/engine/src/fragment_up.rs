@@ -30,7 +30,7 @@ impl<F: Frame> Engine<F> {
             _ => self.next_identification(),
         };
         let translation = Translation::Up { public: public.address, identification };
-        if !self.fragments.learn(datagram, translation, cx.now.ms) {
+        if !self.fragments.learn(datagram, translation, self.nat.dependency(), cx.now.ms) {
             return Err(DropReason::FragmentLimit);
         }
         rewrite::identification(frame.data_mut(), identification);
@@ -50,6 +50,7 @@ impl<F: Frame> Engine<F> {
     ) -> Result<(), DropReason> {
         let home = self.nat.identity(&packet.home);
         let datagram = datagram_key(frame.data(), &home, &packet.key);
+        self.nat.depend_on(self.fragments.dependency(&datagram));
         match self.fragments.translation(&datagram) {
             Some(Translation::Up { public, identification }) => {
                 self.follow_up(frame, public, identification, cx);

@@ -21,7 +21,8 @@
 //!
 //! The engine knows neither DPDK nor a clock nor a thread: frames, buffers ([`weir_wire::frame`]), time
 //! ([`Now`]) and seeds are arguments, so the same code runs in a worker, in a test and in a simulator.
-//! A frame that enters either leaves through [`Output`], is held as a fragment for a bounded time, or is
+//! A frame that enters either leaves through [`Output`], is held for a bounded time, as a fragment or until replicas have
+//! what it depends on, or is
 //! dropped under exactly one [`DropReason`].
 //!
 //! Invariants of the data path: no allocation after [`Engine::new`], no lock, no system call, no log line,
@@ -55,6 +56,7 @@ mod local;
 mod neighbor;
 mod new_flows;
 mod output;
+mod output_commit;
 mod peer;
 mod peer_input;
 mod rate_limit;
@@ -70,9 +72,10 @@ extern crate self as weir_engine;
 pub use config::{
     AccessMode, EngineConfig, EngineError, FragmentLimits, MssClamp, ShardConfig, SideConfig,
 };
-pub use counters::{Counter, Counters, Direction};
+pub use counters::{Counter, Counters, Direction, Early};
 pub use datagram::Post;
 pub use drop_reason::DropReason;
 pub use duty::Misses;
 pub use engine::{BURST_MAX, Engine, Now};
 pub use output::{OUTPUT_MAX, Output, Side};
+pub use output_commit::{CommitLimits, Uncommitted};

@@ -67,6 +67,16 @@ impl<F: Frame> NewFlows<F> {
         self.packets.push(Waiting { packet, home, subscriber, is_behind, opening });
     }
 
+    /// Flows that nobody could tell are committed do not begin, and nothing waits behind them.
+    #[cold]
+    fn refuse_short(&mut self, nat: &Nat) {
+        for waiting in &mut self.packets {
+            if let Err(refusal) = nat.check_replicas(waiting.packet.home.shard) {
+                (waiting.is_behind, waiting.opening) = (true, Some(Err(refusal)));
+            }
+        }
+    }
+
     /// Every step but the last.
     #[inline]
     fn prepare(&mut self, nat: &mut Nat) {
@@ -123,29 +133,69 @@ impl<F: Frame> Engine<F> {
 
     #[inline(never)]
     fn open_waiting<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
+        if self.held.is_on() {
+            self.new_flows.refuse_short(&self.nat);
+        }
         self.new_flows.prepare(&mut self.nat);
         let NewFlows { frames, packets, .. } = &mut self.new_flows;
         let (mut frames, mut packets) = (std::mem::take(frames), std::mem::take(packets));
-        for (frame, waiting) in frames.drain(..).zip(&packets) {
-            let packet = &waiting.packet;
-            let done = match self.open(waiting, cx.now.tick()) {
-                Ok(public) if packet.is_straight => {
-                    self.duties.hear(packet.home.shard);
-                    self.send_straight_up(frame, packet, public, cx);
-                    Ok(())
-                }
-                Ok(public) => self.translated_up(frame, packet, public, cx),
-                Err(refusal) => {
-                    self.hear_up(packet);
-                    Err(self.refuse(refusal, &packet.home, frame.data(), cx))
-                }
-            };
-            if let Err(reason) = done {
-                self.discard(reason);
-            }
+        let mut each = frames.drain(..).zip(&packets);
+        if self.held.is_on() {
+            self.open_and_commit(&mut each, cx);
+        }
+        for (frame, waiting) in each {
+            let opened = self.open(waiting, cx.now.tick());
+            self.send_opened(frame, waiting, opened, cx);
         }
         packets.clear();
         self.new_flows = NewFlows { frames, packets, seen: [0; SEEN_WORDS] };
+    }
+
+    /// The same where packets may wait for replicas. Apart, so that what is said above stays one straight piece of code.
+    #[inline(never)]
+    fn open_and_commit<'a, P: Pool<Frame = F>>(
+        &mut self,
+        each: &mut dyn Iterator<Item = (F, &'a Waiting)>,
+        cx: &mut Context<'_, P>,
+    ) {
+        for (frame, waiting) in each {
+            let packet = &waiting.packet;
+            self.commit_first(cx, |engine, cx| {
+                let (hash, outbound, now) = (packet.hash, packet.outbound(), cx.now.tick());
+                let opened = match &waiting.opening {
+                    Some(Ok(opening)) => engine.nat.open_prepared(hash, &outbound, opening, now),
+                    Some(Err(refusal)) => Err(*refusal),
+                    None => engine.nat.outbound(hash, &outbound, now),
+                };
+                engine.send_opened(frame, waiting, opened, cx);
+            });
+        }
+    }
+
+    #[inline(always)]
+    fn send_opened<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        waiting: &Waiting,
+        opened: Result<Endpoint, Refusal>,
+        cx: &mut Context<'_, P>,
+    ) {
+        let packet = &waiting.packet;
+        let done = match opened {
+            Ok(public) if packet.is_straight => {
+                self.duties.hear(packet.home.shard);
+                self.send_straight_up(frame, packet, public, cx);
+                Ok(())
+            }
+            Ok(public) => self.translated_up(frame, packet, public, cx),
+            Err(refusal) => {
+                self.hear_up(packet);
+                Err(self.refuse(refusal, &packet.home, frame.data(), cx))
+            }
+        };
+        if let Err(reason) = done {
+            self.discard(reason);
+        }
     }
 
     #[inline(always)]

@@ -35,13 +35,36 @@ impl<F> Output<F> {
         Self { access: Vec::with_capacity(OUTPUT_MAX), internet: Vec::with_capacity(OUTPUT_MAX) }
     }
 
+    #[inline]
+    pub(crate) fn side_mut(&mut self, side: Side) -> &mut Vec<F> {
+        match side {
+            Side::Access => &mut self.access,
+            Side::Internet => &mut self.internet,
+        }
+    }
+
+    pub(crate) fn has_room(&self, side: Side) -> bool {
+        let frames = match side {
+            Side::Access => &self.access,
+            Side::Internet => &self.internet,
+        };
+        frames.len() < frames.capacity()
+    }
+
+    /// Frames on both sides.
+    pub(crate) fn len(&self) -> usize {
+        self.access.len() + self.internet.len()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.access.clear();
+        self.internet.clear();
+    }
+
     /// False, and the frame is freed, when the side is full.
     #[inline]
     pub(crate) fn push(&mut self, side: Side, frame: F) -> bool {
-        let frames = match side {
-            Side::Access => &mut self.access,
-            Side::Internet => &mut self.internet,
-        };
+        let frames = self.side_mut(side);
         let has_room = frames.len() < frames.capacity();
         if has_room {
             frames.push(frame);

@@ -9,7 +9,7 @@
 //! not fit is cut inside, before it goes into IPIP, and follows its first fragment there as any other; one that may not be
 //! cut is dropped, and its sender told the size that fits (RFC 2003 section 5.1).
 
-use weir_nat::{Home, Refusal, ShardIndex};
+use weir_nat::{Dependency, Home, Refusal, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::gre;
 use weir_wire::ipv4::{self, Ipv4};
@@ -106,7 +106,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let Some(datagram) = datagram else { return self.redirect(frame, home, to, cx) };
-        if !self.fragments.learn(datagram, Translation::Away, cx.now.ms) {
+        if !self.fragments.learn(datagram, Translation::Away, Dependency::Nothing, cx.now.ms) {
             return Err(DropReason::FragmentLimit);
         }
         let done = self.redirect(frame, home, to, cx);

@@ -148,11 +148,11 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         self.hear_up(packet);
-        match packet.key.kind {
-            Kind::Session | Kind::FirstFragment => self.session_up(frame, packet, cx),
-            Kind::LaterFragment => self.later_fragment_up(frame, packet, cx),
-            Kind::IcmpError => self.icmp_error_up(frame, packet, cx),
-        }
+        self.commit_first(cx, |engine, cx| match packet.key.kind {
+            Kind::Session | Kind::FirstFragment => engine.session_up(frame, packet, cx),
+            Kind::LaterFragment => engine.later_fragment_up(frame, packet, cx),
+            Kind::IcmpError => engine.icmp_error_up(frame, packet, cx),
+        })
     }
 
     fn session_up<P: Pool<Frame = F>>(

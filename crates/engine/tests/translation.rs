@@ -287,11 +287,12 @@ fn state_ends_and_ports_come_back() {
 
 #[test]
 fn peek_never_makes_state() {
-    let world = World::default();
+    let mut world = World::default();
     let home =
         weir_nat::Home { shard: weir_nat::ShardIndex(0), outer: HOME_A.to_bits(), gre_key: None };
     let end = |address: &str, port| weir_nat::Endpoint { address: address.to_bits(), port };
-    let found = world.engine.nat().peek_outbound(&home, end(PC, 1), end(SERVER, 2), Protocol::Udp);
+    let found =
+        world.engine.nat_mut().peek_outbound(&home, end(PC, 1), end(SERVER, 2), Protocol::Udp);
     assert!(found.is_none());
     assert_eq!(world.engine.nat().gauges().flows, 0);
 }

@@ -4,7 +4,7 @@
 use weir_flow::SlabId;
 
 use crate::endpoint::{Endpoint, Protocol};
-use crate::mapping::{Kind, Mapping, Remote};
+use crate::mapping::{Mapping, Remote};
 use crate::nat::Nat;
 use crate::port_block::BlockId;
 use crate::session_view::{
@@ -72,7 +72,7 @@ impl Nat {
         let slab = SlabId(cursor.slab);
         let next = if cursor.stage == PageStage::First {
             self.mappings.walk_slab(slab, cursor.slot, PAGE_STEP, |_, mapping| {
-                if mapping.kind == Kind::Live {
+                if mapping.kind.is_in_use() {
                     self.list(mapping, &mapping.first, slab, filter, out);
                 }
             })

@@ -88,7 +88,9 @@ impl Nat {
             let has_wrapped = mappings.walk(&mut self.mapping_cursor, step, |id, slab, mapping| {
                 let lane = lanes.get(slab);
                 let is_due = match mapping.kind {
-                    Kind::Live => lane.has_run_out(&mapping.first, mapping.protocol, timeouts, now),
+                    Kind::Live | Kind::Uncommitted => {
+                        lane.has_run_out(&mapping.first, mapping.protocol, timeouts, now)
+                    }
                     Kind::Quarantined => {
                         lane.is_owned
                             && lane.idle_sec(mapping.first.last_seen, now) >= policy.quarantine_sec
@@ -122,7 +124,7 @@ impl Nat {
     fn prefetch_end(&self, id: RecordId) {
         let mapping = self.mappings.get(id);
         let (outbound, inbound) = self.hashes_of(mapping);
-        if mapping.kind == Kind::Live {
+        if mapping.kind.is_in_use() {
             self.prefetch_outbound(outbound);
         } else {
             self.prefetch_inbound(inbound);
@@ -174,7 +176,7 @@ impl Nat {
     /// be reused immediately." We use the exception for connections that both sides have closed.
     pub(crate) fn end_mapping(&mut self, id: RecordId, now: Tick) {
         let mapping = self.mappings.get_mut(id);
-        assert!(mapping.kind == Kind::Live, "a mapping ends once");
+        assert!(mapping.kind.is_in_use(), "a mapping ends once");
         assert!(mapping.sessions == 0, "a mapping ends after its further sessions");
         mapping.note_end(mapping.first.state);
         let needs_quarantine = mapping.flags & Mapping::UNCLEAN != 0

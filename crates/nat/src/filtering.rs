@@ -48,7 +48,7 @@ impl Nat {
     /// REQ-10, RFC 4787 REQ-12: "Receipt of any sort of ICMP message MUST NOT terminate the NAT
     /// mapping".
     pub fn peek_outbound(
-        &self,
+        &mut self,
         home: &Home,
         inside: Endpoint,
         remote: Endpoint,
@@ -56,6 +56,7 @@ impl Nat {
     ) -> Option<Endpoint> {
         let hash = self.outbound_hash(home, inside, protocol);
         let id = self.find_outbound_to(hash, home, inside, remote, protocol)?;
+        self.rely_on(id);
         let was_delivered = self.has_session(id, remote) || self.lets_in(id, remote, None);
         was_delivered.then(|| self.mappings.get(id).public())
     }
@@ -64,13 +65,14 @@ impl Nat {
     /// destination: `remote`). None if the inside never sent it: an error about a remote without a
     /// session is forged, whatever the filtering. Never creates, refreshes or deletes.
     pub fn peek_inbound(
-        &self,
+        &mut self,
         public: Endpoint,
         remote: Endpoint,
         protocol: Protocol,
     ) -> Option<Delivery> {
         let hash = self.inbound_hash(public, protocol);
         let id = self.find_inbound(hash, public, protocol)?;
+        self.rely_on(id);
         let mapping = self.mappings.get(id);
         self.has_session(id, remote)
             .then(|| Delivery { home: mapping.home(), inside: mapping.inside() })

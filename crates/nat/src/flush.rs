@@ -4,7 +4,6 @@ use weir_flow::RecordId;
 
 use crate::endpoint::{Protocol, Tick};
 use crate::lane::{LANES, slab_of};
-use crate::mapping::Kind;
 use crate::nat::Nat;
 
 /// Slots of a slab that one piece looks at, without translation.
@@ -107,7 +106,7 @@ impl Nat {
                 let slab = slab_of(shard, self.ports.lanes(shard).trailing_zeros() % LANES);
                 let (ids, is_ours) = (&mut flush.ids, self.lanes.get(slab).is_owned);
                 let is_its = |mapping: &crate::mapping::Mapping| {
-                    mapping.kind == Kind::Live && mapping.subscriber == home && is_ours
+                    mapping.kind.is_in_use() && mapping.subscriber == home && is_ours
                 };
                 let next = self.mappings.walk_slab(slab, slot, SLOTS_PER_PIECE, |id, mapping| {
                     if is_its(mapping) {

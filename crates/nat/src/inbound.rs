@@ -41,6 +41,7 @@ impl Nat {
     ) -> Result<Delivery, Refusal> {
         let found = self.find_inbound(hash, packet.public, packet.protocol);
         let id = found.ok_or(Refusal::NoMapping)?;
+        self.rely_on(id);
         let mapping = self.mappings.get_mut(id);
         if let Some(delivery) = mapping.inbound_first(packet, &self.policy, now) {
             return Ok(delivery);

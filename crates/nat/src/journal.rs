@@ -98,8 +98,12 @@ impl Nat {
     /// A mapping has begun, in a lane of ours.
     #[inline]
     pub(crate) fn mark_begun(&mut self, slab: SlabId, id: RecordId) {
-        if !self.lanes.get(slab).is_replicated {
-            return;
+        let lane = self.lanes.get(slab);
+        if !lane.is_replicated || lane.is_awaited {
+            self.await_begun(slab, id);
+            if !self.lanes.get(slab).is_replicated {
+                return;
+            }
         }
         let mapping = self.mappings.get_mut(id);
         let version = mapping.version();
@@ -107,14 +111,23 @@ impl Nat {
         if self.journal.push(mark) {
             mapping.flags |= Mapping::MARKED;
         } else {
-            self.lanes.note(Mishap::Lost, slab);
+            self.lose_mark(slab);
+        }
+    }
+
+    /// The lane is to be copied anew: nobody can tell when the change is on replicas.
+    #[cold]
+    fn lose_mark(&mut self, slab: SlabId) {
+        self.lanes.note(Mishap::Lost, slab);
+        if self.lanes.get(slab).is_awaited {
+            self.commits.cannot_know();
         }
     }
 
     /// A mapping has changed or ended.
     #[inline]
     pub(crate) fn note_mapping(&mut self, news: News, id: RecordId) {
-        if self.lanes.is_any_replicated {
+        if self.lanes.are_any_told {
             self.mark_mapping(news, id);
         }
     }
@@ -122,6 +135,10 @@ impl Nat {
     #[inline(never)]
     fn mark_mapping(&mut self, news: News, id: RecordId) {
         let slab = self.mappings.slab_of(id);
+        let lane = self.lanes.get(slab);
+        if lane.is_awaited && lane.is_owned && news == News::Changed {
+            self.await_mapping(slab, id, false);
+        }
         let mapping = self.mappings.get_mut(id);
         let is_told = mapping.flags & Mapping::MARKED != 0 && news == News::Changed;
         let lane = self.lanes.get(slab);
@@ -137,14 +154,14 @@ impl Nat {
         if self.journal.push(Mark { news, table: Table::Mappings, slab, version, place }) {
             mapping.flags |= Mapping::MARKED;
         } else {
-            self.lanes.note(Mishap::Lost, slab);
+            self.lose_mark(slab);
         }
     }
 
     /// A further session has begun, changed or ended.
     #[inline]
     pub(crate) fn note_session(&mut self, news: News, id: RecordId) {
-        if self.lanes.is_any_replicated {
+        if self.lanes.are_any_told {
             self.mark_session(news, id);
         }
     }
@@ -152,6 +169,10 @@ impl Nat {
     #[inline(never)]
     fn mark_session(&mut self, news: News, id: RecordId) {
         let slab = self.sessions.slab_of(id);
+        let lane = self.lanes.get(slab);
+        if lane.is_awaited && lane.is_owned && news != News::Ended {
+            self.await_session(slab, id, news == News::Begun);
+        }
         let session = self.sessions.get(id);
         let is_told = session.is_marked() && news == News::Changed;
         let lane = self.lanes.get(slab);
@@ -167,7 +188,7 @@ impl Nat {
         if self.journal.push(Mark { news, table: Table::Sessions, slab, version, place }) {
             session.set_marked(true);
         } else {
-            self.lanes.note(Mishap::Lost, slab);
+            self.lose_mark(slab);
         }
     }
 
@@ -191,6 +212,12 @@ impl Nat {
     /// Where the journal ends now: all that has happened so far is told when [`is_told`](Self::is_told) says so of it.
     pub fn journal_end(&self) -> u64 {
         self.journal.taken + self.journal.len() as u64
+    }
+
+    /// How much of the journal [`next_change`](Self::next_change) has given.
+    #[inline]
+    pub fn journal_taken(&self) -> u64 {
+        self.journal.taken
     }
 
     /// Has [`next_change`](Self::next_change) given everything up to there?

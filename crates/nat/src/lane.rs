@@ -29,6 +29,10 @@ pub(crate) struct Lane {
     pub(crate) is_owned: bool,
     /// Its changes are to be journalled.
     pub(crate) is_replicated: bool,
+    /// Its changes are to be on replicas before packets that depend on them leave.
+    pub(crate) is_awaited: bool,
+    /// As that cannot be, nothing begins in it.
+    pub(crate) is_short: bool,
     /// A change found no place in the journal, until it is asked.
     has_lost: bool,
     /// A record found no place in our tables.
@@ -46,6 +50,8 @@ impl Lane {
         is_present: false,
         is_owned: true,
         is_replicated: false,
+        is_awaited: false,
+        is_short: false,
         has_lost: false,
         is_full: false,
         has_filled: false,
@@ -79,11 +85,12 @@ impl Lane {
 #[derive(Debug)]
 pub(crate) struct Lanes {
     all: Box<[Lane]>,
-    /// Is any lane replicated?
-    pub(crate) is_any_replicated: bool,
+    /// Is any lane replicated, or are changes of any to wait for that?
+    pub(crate) are_any_told: bool,
     /// Is none another's?
     pub(crate) are_all_owned: bool,
     replicated: usize,
+    awaited: usize,
     owned: usize,
     /// Some lane may have lost changes, or have become full, since that was asked.
     has_news: [bool; 2],
@@ -105,9 +112,10 @@ impl Lanes {
         Self {
             owned: all.len(),
             all: all.into(),
-            is_any_replicated: false,
+            are_any_told: false,
             are_all_owned: true,
             replicated: 0,
+            awaited: 0,
             has_news: [false; 2],
         }
     }
@@ -174,6 +182,7 @@ impl Lanes {
     pub(crate) fn leave(&mut self, shard: ShardIndex) {
         for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
             self.set_replicated(slab, false);
+            self.set_awaited(slab, false);
             self.get_mut(slab).is_present = false;
         }
     }
@@ -192,7 +201,15 @@ impl Lanes {
         lane.has_lost &= is_replicated;
         self.replicated =
             self.replicated + usize::from(is_replicated) - usize::from(was_replicated);
-        self.is_any_replicated = self.replicated > 0;
+        self.are_any_told = self.replicated + self.awaited > 0;
+    }
+
+    pub(crate) fn set_awaited(&mut self, slab: SlabId, is_awaited: bool) {
+        let lane = self.get_mut(slab);
+        let was_awaited = std::mem::replace(&mut lane.is_awaited, is_awaited);
+        lane.is_short &= is_awaited;
+        self.awaited = self.awaited + usize::from(is_awaited) - usize::from(was_awaited);
+        self.are_any_told = self.replicated + self.awaited > 0;
     }
 }
 

@@ -11,7 +11,7 @@ use crate::change::{BODY_MAX, Change, ChangeKind, OFFSET_MASK, Table, table_slot
 use crate::change_body::BodyWriter;
 use crate::endpoint::{Endpoint, ShardIndex};
 use crate::lane::slab_of;
-use crate::mapping::Mapping;
+use crate::mapping::{Kind, Mapping};
 use crate::nat::Nat;
 use crate::session::Session;
 
@@ -125,7 +125,9 @@ impl Nat {
 
     fn mapping_term(&self, slot: u32, mapping: &Mapping) -> u64 {
         let key = if self.policy.by_key { mapping.gre_key().map_or(1 << 32, u64::from) } else { 0 };
-        let kinds = u64::from(mapping.kind as u8) << 8 | mapping.protocol as u64;
+        // Whether it is committed only its owner knows.
+        let kind = if mapping.kind.is_in_use() { Kind::Live } else { mapping.kind };
+        let kinds = u64::from(kind as u8) << 8 | mapping.protocol as u64;
         let first = SUMS.hash([
             u64::from(slot) << 32 | u64::from(mapping.version()),
             word(mapping.inside()),

@@ -30,6 +30,7 @@ mod attach;
 mod block_event;
 mod change;
 mod change_body;
+mod commit;
 mod config;
 mod config_check;
 mod doubtful;
@@ -82,6 +83,7 @@ extern crate self as weir_nat;
 pub use address_ranges::AddressRanges;
 pub use block_event::{BlockEvent, BlockEventKind};
 pub use change::{Applied, BODY_MAX, Change, ChangeKind};
+pub use commit::{Batch, Dependency};
 pub use config::{Filtering, NatConfig, Pooling, ShardConfig, ShardRoom};
 pub use config_check::{
     FLOWS_MAX, FLOWS_MAX_REPLICATED, NatError, PORT_BLOCK_MAX, PORT_BLOCK_MIN,

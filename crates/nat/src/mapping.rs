@@ -8,7 +8,7 @@
 //!                      23 kind          34 state
 //! ```
 //!
-//! Each public port that is not free has exactly one record: `Live` while it is in use, then
+//! Each public port that is not free has exactly one record: `Live` or `Uncommitted` while it is in use, then
 //! `Quarantined` in the same slot until the port may be given again. A record in quarantine is in
 //! the inbound index alone, as the holder of its port, and counts as no flow; its `last_seen` is
 //! when it ended. While a record is free,
@@ -27,6 +27,16 @@ pub(crate) enum Kind {
     Free = 0,
     Live = 1,
     Quarantined = 2,
+    /// As `Live`, but not all of it is on as many replicas as wanted (`commit.rs`). The short way takes it for no mapping.
+    Uncommitted = 3,
+}
+
+impl Kind {
+    /// Live, committed or not.
+    #[inline]
+    pub(crate) const fn is_in_use(self) -> bool {
+        self as u8 & Self::Live as u8 != 0
+    }
 }
 
 /// One remote of a mapping: 12 bytes.
@@ -135,7 +145,8 @@ impl Mapping {
     pub(crate) const MARKED: u16 = 1 << 2;
     /// A copy that will be attached at the end of its burst: it is in no index and has no subscriber.
     pub(crate) const WAITING: u16 = 1 << 3;
-    /// The upper byte: when its owner was last told of traffic, see `touch.rs`.
+    /// The upper byte of a copy: when its owner was last told of traffic, see `touch.rs`. Of an uncommitted mapping, which
+    /// is ours: its batch, see `commit.rs`.
     pub(crate) const TOUCHED_SHIFT: u32 = 8;
 
     pub(crate) fn inside(&self) -> Endpoint {
@@ -152,6 +163,18 @@ impl Mapping {
 
     pub(crate) fn home(&self) -> Home {
         Home { shard: self.shard, outer: self.outer, gre_key: self.gre_key() }
+    }
+
+    /// The lower byte of the batch's number, if it is uncommitted.
+    #[inline]
+    pub(crate) fn batch(&self) -> u8 {
+        (self.flags >> Self::TOUCHED_SHIFT) as u8
+    }
+
+    #[inline]
+    pub(crate) fn set_batch(&mut self, number: u8) {
+        let others = self.flags & ((1 << Self::TOUCHED_SHIFT) - 1);
+        self.flags = others | u16::from(number) << Self::TOUCHED_SHIFT;
     }
 
     /// Remembers the key to echo; writes only when it changed, and returns whether it did.

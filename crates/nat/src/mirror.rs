@@ -251,7 +251,7 @@ impl Nat {
         if mapping.kind == Kind::Quarantined && !body.is_quarantined {
             return Applied::Old;
         }
-        let is_over = mapping.kind == Kind::Live && body.is_quarantined;
+        let is_over = mapping.kind.is_in_use() && body.is_quarantined;
         mapping.note_gre_key(body.gre_key);
         mapping.flags &= !Mapping::UNCLEAN;
         if body.is_unclean {
@@ -324,7 +324,7 @@ impl Nat {
     pub(crate) fn remove_mapping(&mut self, id: RecordId, exit: Exit) {
         self.end_sessions(id, exit);
         let mapping = *self.mappings.get(id);
-        if mapping.kind == Kind::Live {
+        if mapping.kind.is_in_use() {
             self.unindex_outbound(id, &mapping);
         } else {
             self.quarantined -= 1;

@@ -6,12 +6,13 @@ use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
 use crate::address_ranges::{AddressRanges, home_addresses, public_addresses};
 use crate::attach::Waiting;
 use crate::block_event::{BlockEvent, BlockEventKind, BlockEvents};
+use crate::commit::Commits;
 use crate::config::{Filtering, NatConfig, Pooling};
 use crate::config_check::{self, NatError};
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::journal::{Journal, MARKS_MAX};
 use crate::lane::Lanes;
-use crate::mapping::{Kind, Mapping};
+use crate::mapping::Mapping;
 use crate::port_block::{BlockId, PortBlocks};
 use crate::random::Random;
 use crate::seats::{blocks_usable, quota_blocks as quota_blocks_of, seats};
@@ -77,6 +78,7 @@ pub struct Nat {
     pub(crate) totals: Totals,
     pub(crate) lanes: Lanes,
     pub(crate) journal: Journal,
+    pub(crate) commits: Commits,
     pub(crate) waiting: Waiting,
     /// Live mappings plus further sessions.
     pub(crate) flows: u32,
@@ -136,6 +138,7 @@ impl Nat {
             totals: Totals::default(),
             lanes: Lanes::new(config.shards.len(), config.shards_max()),
             journal: Journal::new(if config.replicas > 0 { MARKS_MAX } else { 0 }),
+            commits: Commits::new(),
             waiting: Waiting::new(),
             flows: 0,
             quarantined: 0,
@@ -241,7 +244,7 @@ impl Nat {
         self.inbound_index
             .find(hash, |id| {
                 let mapping = self.mappings.get(RecordId(id));
-                mapping.is_public(public, protocol) && mapping.kind == Kind::Live
+                mapping.is_public(public, protocol) && mapping.kind.is_in_use()
             })
             .map(RecordId)
     }

@@ -68,6 +68,7 @@ impl Nat {
         let Some(id) = self.find_outbound_of(hash, packet) else { return Ok(None) };
         // RFC 4787 REQ-1, RFC 5382 REQ-1: "A NAT MUST have an "Endpoint-Independent Mapping"
         // behavior." The remote is no part of what was looked up.
+        self.rely_on(id);
         let mapping = self.mappings.get_mut(id);
         if let Some(public) = mapping.outbound_first(packet, &self.policy, now) {
             return Ok(Some(public));
@@ -272,13 +273,28 @@ impl Nat {
         };
         self.totals.flow_creates += 1;
         let Seat { subscriber, block, public } = opening.seat;
-        if self.lanes.is_any_replicated {
+        if self.lanes.are_any_told {
             self.mark_begun(opening.slab, id);
         }
         if block != BlockId::NONE && self.ports.note_use(block) {
             self.push_block_event(BlockEventKind::Allocated, subscriber, block);
         }
         Ok(public)
+    }
+
+    /// Step 6 as a call.
+    ///
+    /// # Errors
+    /// As [`open_mapping`](Self::open_mapping).
+    #[inline(never)]
+    pub fn open_prepared(
+        &mut self,
+        hash: Hash,
+        packet: &Outbound,
+        opening: &Opening,
+        now: Tick,
+    ) -> Result<Endpoint, Refusal> {
+        self.open_mapping(hash, packet, opening, now)
     }
 
     /// Takes back what was prepared for a mapping that did not come to be.

@@ -57,4 +57,6 @@ pub enum Refusal {
     InsideNotPublic,
     /// Remotes have opened `inbound_sessions_max` sessions on this mapping.
     InboundSessionsMax,
+    /// Fewer replicas have the shard than are to have what begins in it.
+    TooFewReplicas,
 }

@@ -55,6 +55,7 @@ impl Nat {
         remote: Remote,
         now: Tick,
     ) -> Result<(), Refusal> {
+        self.check_replicas(self.mappings.get(mapping).shard)?;
         if self.has_first_run_out(mapping, now) {
             let record = self.mappings.get_mut(mapping);
             record.note_end(record.first.state);

@@ -10,7 +10,7 @@ use weir_flow::{Record, RecordId, SlabId};
 
 use crate::change::{Applied, Table};
 use crate::endpoint::{Protocol, Tick};
-use crate::mapping::{Kind, Mapping, Remote};
+use crate::mapping::{Mapping, Remote};
 use crate::nat::Nat;
 use crate::session::Session;
 use crate::timeouts::Timeouts;
@@ -99,7 +99,7 @@ impl Nat {
     pub(crate) fn live_mapping(&self, slab: SlabId, slot: u32, version: u32) -> Option<RecordId> {
         let id = self.mappings.id_of(slab, slot)?;
         let mapping = self.mappings.get(id);
-        let is_it = mapping.version() == version && mapping.kind == Kind::Live;
+        let is_it = mapping.version() == version && mapping.kind.is_in_use();
         is_it.then_some(id)
     }
 }

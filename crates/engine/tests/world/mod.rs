@@ -229,6 +229,25 @@ impl World {
         out
     }
 
+    /// Tells the journal to nobody; how long it is then.
+    pub fn tell(&mut self) -> u64 {
+        let mut body = [0; weir_nat::BODY_MAX];
+        while self.engine.nat_mut().next_change(&mut body).is_some() {}
+        self.engine.nat().journal_taken()
+    }
+
+    /// The end of a turn: replicas have the journal up to there.
+    pub fn release(&mut self, committed: u64) -> Out {
+        self.engine.release_committed(committed, self.now, &mut self.out);
+        self.collect()
+    }
+
+    /// The worker stops.
+    pub fn release_all(&mut self) -> Out {
+        assert!(!self.engine.release_all(self.now, &mut self.out));
+        self.collect()
+    }
+
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.counters.dropped(reason)
     }

@@ -1,0 +1,446 @@
+//! Output commit: packets that depend on changes which are not on enough replicas yet wait here, as finished frames.
+//!
+//! ```text
+//!   general way, new flows --frames--> collected --nothing to wait for-----------------------> output
+//!                                          |  depends on a batch of changes                      ^
+//!                                          +--> list of that batch --committed, or given up------+--> dropped
+//! ```
+//!
+//! - What a packet depends on the NAT says, once the packet is dealt with (`weir_nat::Dependency`). The short way never
+//!   meets an uncommitted mapping, so nothing of this is asked there.
+//! - Batches are over in order, and a batch's frames leave in theirs before its mappings are live again: packets of a flow
+//!   keep their order. One that changes nothing waits for the last change of its mapping, not for later ones.
+//! - Held frames are bounded in number and in time. What is over the one or the other is released, the oldest first, or
+//!   dropped with what it began, as configured; both are counted.
+//!
+//! It does not know who has which change: the caller says up to where the journal is on replicas.
+
+use weir_nat::{Batch, Dependency};
+use weir_wire::frame::{Frame, Pool};
+
+use crate::counters::Early;
+use crate::engine::{Context, Engine, Now};
+use crate::{DropReason, Output, Side};
+
+/// What becomes of packets that cannot be committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uncommitted {
+    /// They leave: the network goes on.
+    Release,
+    /// They are dropped, and what they began is ended: nothing is used that could be lost.
+    Drop,
+}
+
+/// Bounds of what waits for replicas.
+#[derive(Clone, Copy, Debug)]
+pub struct CommitLimits {
+    /// Frames held at once.
+    pub held_max: usize,
+    /// Changed records that wait at once.
+    pub changes_max: usize,
+    /// Longest wait, milliseconds.
+    pub timeout_ms: u64,
+    pub policy: Uncommitted,
+}
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Slot<F> {
+    frame: Option<F>,
+    side: Side,
+    next: u32,
+}
+
+/// The frames that wait for a batch, in their order.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    first: u32,
+    last: u32,
+    /// When the first of them came.
+    since_ms: u64,
+}
+
+impl List {
+    const EMPTY: Self = Self { first: NONE, last: NONE, since_ms: 0 };
+}
+
+/// What the packet in hand has made so far, and the frames that wait.
+#[derive(Debug)]
+pub(crate) struct Held<F> {
+    limits: Option<CommitLimits>,
+    is_collecting: bool,
+    collected: Output<F>,
+    slots: Box<[Slot<F>]>,
+    free: u32,
+    held: usize,
+    /// By [`Batch::place`].
+    lists: Box<[List]>,
+    looked_ms: u64,
+}
+
+impl<F> Held<F> {
+    /// Nothing ever waits.
+    pub(crate) fn none() -> Self {
+        Self {
+            limits: None,
+            is_collecting: false,
+            collected: Output { access: Vec::new(), internet: Vec::new() },
+            slots: Box::default(),
+            free: NONE,
+            held: 0,
+            lists: Box::default(),
+            looked_ms: 0,
+        }
+    }
+
+    fn new(limits: CommitLimits) -> Self {
+        let held_max = limits.held_max.min(NONE as usize - 1) as u32;
+        let next = |slot| if slot + 1 == held_max { NONE } else { slot + 1 };
+        let slot = |slot| Slot { frame: None, side: Side::Access, next: next(slot) };
+        Self {
+            limits: Some(limits),
+            collected: Output::new(),
+            slots: (0..held_max).map(slot).collect(),
+            free: if held_max == 0 { NONE } else { 0 },
+            lists: vec![List::EMPTY; Batch::PLACES].into_boxed_slice(),
+            ..Self::none()
+        }
+    }
+
+    /// Whether packets may have to wait.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.limits.is_some()
+    }
+
+    fn policy(&self) -> Uncommitted {
+        self.limits.map_or(Uncommitted::Release, |limits| limits.policy)
+    }
+
+    fn has_room(&self, frames: usize) -> bool {
+        self.slots.len() - self.held >= frames
+    }
+
+    fn list(&mut self, batch: Batch) -> &mut List {
+        &mut self.lists[batch.place()]
+    }
+
+    /// There is room, as the caller has asked.
+    fn push(&mut self, batch: Batch, side: Side, frame: F, now_ms: u64) {
+        let at = self.free;
+        let slot = &mut self.slots[at as usize];
+        self.free = std::mem::replace(&mut slot.next, NONE);
+        (slot.frame, slot.side) = (Some(frame), side);
+        self.held += 1;
+        let list = self.list(batch);
+        match std::mem::replace(&mut list.last, at) {
+            NONE => (list.first, list.since_ms) = (at, now_ms),
+            before => self.slots[before as usize].next = at,
+        }
+    }
+
+    /// The side of the batch's oldest frame.
+    fn peek(&mut self, batch: Batch) -> Option<Side> {
+        let first = self.list(batch).first;
+        self.slots.get(first as usize).map(|slot| slot.side)
+    }
+
+    fn pop(&mut self, batch: Batch) -> Option<(Side, F)> {
+        let first = self.list(batch).first;
+        let slot = self.slots.get_mut(first as usize)?;
+        let (side, frame) = (slot.side, slot.frame.take()?);
+        let next = std::mem::replace(&mut slot.next, self.free);
+        self.free = first;
+        self.held -= 1;
+        let list = self.list(batch);
+        list.first = next;
+        if next == NONE {
+            list.last = NONE;
+        }
+        Some((side, frame))
+    }
+
+    /// When the oldest frame of the batch has waited for too long. None: nothing waits for it.
+    fn deadline_ms(&mut self, batch: Batch) -> Option<u64> {
+        let timeout_ms = self.limits?.timeout_ms;
+        let list = self.list(batch);
+        (list.first != NONE).then_some(list.since_ms + timeout_ms)
+    }
+}
+
+impl<F: Frame> Engine<F> {
+    /// From now on packets of shards whose changes are awaited ([`weir_nat::Nat::set_commit`]) wait until
+    /// [`release_committed`](Self::release_committed) says so. To be called once, before the first packet: allocates.
+    pub fn hold_uncommitted(&mut self, limits: CommitLimits) {
+        self.nat.keep_commits(limits.changes_max, limits.policy == Uncommitted::Drop);
+        self.held = Held::new(limits);
+    }
+
+    /// Frames that wait for replicas.
+    pub fn held(&self) -> usize {
+        self.held.held
+    }
+
+    /// The end of a turn of the loop: replicas have all of the NAT's journal up to `committed`, so what depends on no more
+    /// leaves; and what has waited for too long leaves or falls.
+    pub fn release_committed(&mut self, committed: u64, now: Now, out: &mut Output<F>) {
+        if !self.held.is_on() {
+            return;
+        }
+        self.nat.close_batch();
+        while let Some(batch) = self.nat.next_committed(committed) {
+            // What finds no place in the output leaves next turn, before anything behind it.
+            while let Some(side) = self.held.peek(batch) {
+                if !out.has_room(side) {
+                    return;
+                }
+                self.let_out(batch, out);
+            }
+            self.nat.commit(batch);
+        }
+        if self.held.looked_ms != now.ms {
+            self.held.looked_ms = now.ms;
+            self.end_late(now, out);
+        }
+    }
+
+    /// The worker stops: what waits leaves or falls, as configured. Whether there is more than the output has room for.
+    pub fn release_all(&mut self, now: Now, out: &mut Output<F>) -> bool {
+        while let Some(batch) = self.next_batch() {
+            if !(out.has_room(Side::Access) && out.has_room(Side::Internet)) {
+                return true;
+            }
+            self.end_batch(batch, Early::Timeout, now, out);
+        }
+        false
+    }
+
+    /// All that waits is out of date: others serve its flows by now. Returns how many packets that were.
+    pub fn discard_held(&mut self, now: Now) -> usize {
+        let discarded = self.held.held;
+        while let Some(batch) = self.next_batch() {
+            self.drop_held(batch, DropReason::CommitTimeout);
+            match self.held.policy() {
+                Uncommitted::Release => self.nat.commit(batch),
+                Uncommitted::Drop => self.nat.give_up(batch, now.tick()),
+            }
+        }
+        discarded
+    }
+
+    /// The oldest batch, closed if it has to be.
+    fn next_batch(&mut self) -> Option<Batch> {
+        if self.nat.oldest_batch().is_none() {
+            self.nat.close_batch();
+        }
+        self.nat.oldest_batch()
+    }
+
+    /// Deals with a packet; what it makes goes out when what it depends on is committed. A packet inside a packet, that
+    /// turns around, goes with it.
+    #[inline(always)]
+    pub(crate) fn commit_first<P: Pool<Frame = F>, R>(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        step: impl FnOnce(&mut Self, &mut Context<'_, P>) -> R,
+    ) -> R {
+        let is_outer = self.held.is_on() && self.begin_packet(cx);
+        let done = step(self, cx);
+        if is_outer {
+            self.end_packet(cx);
+        }
+        done
+    }
+
+    /// What is put out from here on is collected, unless that is done already.
+    #[inline(never)]
+    fn begin_packet<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) -> bool {
+        if self.held.is_collecting {
+            return false;
+        }
+        self.make_room_for_changes(cx);
+        self.held.is_collecting = true;
+        self.nat.begin_packet();
+        std::mem::swap(cx.out, &mut self.held.collected);
+        true
+    }
+
+    #[inline(never)]
+    fn end_packet<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
+        self.held.is_collecting = false;
+        std::mem::swap(cx.out, &mut self.held.collected);
+        let none = Output { access: Vec::new(), internet: Vec::new() };
+        let mut collected = std::mem::replace(&mut self.held.collected, none);
+        self.place(&mut collected, cx);
+        self.held.collected = collected;
+    }
+
+    /// Where the frames of a packet go.
+    fn place<P: Pool<Frame = F>>(&mut self, frames: &mut Output<F>, cx: &mut Context<'_, P>) {
+        match self.nat.dependency() {
+            Dependency::Nothing => self.pass_on(frames, cx.out),
+            Dependency::Batch(batch) => self.hold(batch, frames, cx),
+            Dependency::Unknowable if self.held.policy() == Uncommitted::Release => {
+                self.counters.count_early(Early::Limit, frames.len() as u64);
+                self.pass_on(frames, cx.out);
+            }
+            Dependency::Unknowable => {
+                self.counters.count_drops(DropReason::TooFewReplicas, frames.len() as u64);
+                frames.clear();
+            }
+        }
+    }
+
+    fn pass_on(&self, frames: &mut Output<F>, out: &mut Output<F>) {
+        for side in Side::ALL {
+            for frame in frames.side_mut(side).drain(..) {
+                self.put_out(side, frame, out);
+            }
+        }
+    }
+
+    fn put_out(&self, side: Side, frame: F, out: &mut Output<F>) {
+        if !out.push(side, frame) {
+            self.discard(DropReason::NoBuffer);
+        }
+    }
+
+    fn hold<P: Pool<Frame = F>>(
+        &mut self,
+        batch: Batch,
+        frames: &mut Output<F>,
+        cx: &mut Context<'_, P>,
+    ) {
+        if !self.make_room(batch, frames.len(), cx) {
+            return match self.held.policy() {
+                Uncommitted::Release => self.pass_on(frames, cx.out),
+                Uncommitted::Drop => {
+                    self.counters.count_drops(DropReason::CommitLimit, frames.len() as u64);
+                    frames.clear();
+                }
+            };
+        }
+        self.counters.count_held(frames.len() as u64);
+        for side in Side::ALL {
+            for frame in frames.side_mut(side).drain(..) {
+                self.held.push(batch, side, frame, cx.now.ms);
+            }
+        }
+    }
+
+    /// Whether the frames are to wait, and have room to. Who releases ends the oldest batches for it, the packet's own at
+    /// last: then it has nothing to wait for.
+    fn make_room<P: Pool<Frame = F>>(
+        &mut self,
+        batch: Batch,
+        frames: usize,
+        cx: &mut Context<'_, P>,
+    ) -> bool {
+        while !self.held.has_room(frames) {
+            let Some(oldest) = self.oldest_to_release() else { return false };
+            self.end_batch(oldest, Early::Limit, cx.now, cx.out);
+            if oldest >= batch {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// So that every change of the next packet can be followed.
+    #[inline]
+    fn make_room_for_changes<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
+        while self.nat.are_commits_full() {
+            let Some(oldest) = self.oldest_to_release() else { return };
+            self.end_batch(oldest, Early::Limit, cx.now, cx.out);
+        }
+    }
+
+    /// The oldest batch, if it may be ended to make room.
+    #[cold]
+    fn oldest_to_release(&mut self) -> Option<Batch> {
+        if self.held.policy() == Uncommitted::Drop {
+            return None;
+        }
+        self.next_batch()
+    }
+
+    /// What has waited for too long ends, and with it all batches before.
+    fn end_late(&mut self, now: Now, out: &mut Output<F>) {
+        let (mut next, mut last_late) = (self.nat.oldest_batch(), None);
+        while let Some(batch) = next {
+            match self.held.deadline_ms(batch) {
+                Some(deadline_ms) if deadline_ms > now.ms => break,
+                Some(_) => last_late = Some(batch),
+                None => {}
+            }
+            next = self.nat.batch_behind(batch);
+        }
+        let Some(last_late) = last_late else { return };
+        while let Some(batch) = self.nat.oldest_batch().filter(|&batch| batch <= last_late) {
+            self.end_batch(batch, Early::Timeout, now, out);
+        }
+    }
+
+    /// The oldest batch is over without being committed.
+    #[cold]
+    fn end_batch(&mut self, batch: Batch, why: Early, now: Now, out: &mut Output<F>) {
+        match self.held.policy() {
+            Uncommitted::Release => {
+                while self.let_out(batch, out) {
+                    self.counters.count_early(why, 1);
+                }
+                self.nat.commit(batch);
+            }
+            Uncommitted::Drop => {
+                self.drop_held(batch, DropReason::CommitTimeout);
+                self.nat.give_up(batch, now.tick());
+            }
+        }
+    }
+
+    /// The batch's oldest frame leaves, if there is one.
+    fn let_out(&mut self, batch: Batch, out: &mut Output<F>) -> bool {
+        let Some((side, frame)) = self.held.pop(batch) else { return false };
+        self.put_out(side, frame, out);
+        true
+    }
+
+    fn drop_held(&mut self, batch: Batch, reason: DropReason) {
+        while self.held.pop(batch).is_some() {
+            self.discard(reason);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_a_batch_come_back_in_order_and_their_slots_serve_again() {
+        let limits = CommitLimits {
+            held_max: 3,
+            changes_max: 8,
+            timeout_ms: 10,
+            policy: Uncommitted::Release,
+        };
+        let mut held: Held<u32> = Held::new(limits);
+        let [one, two] = [1, 2].map(Batch::numbered);
+        for round in 0..5 {
+            held.push(one, Side::Access, 10, round);
+            held.push(two, Side::Internet, 20, round);
+            held.push(one, Side::Internet, 11, round + 1);
+            assert!(!held.has_room(1));
+            assert_eq!(held.deadline_ms(one), Some(round + 10));
+            assert_eq!(held.pop(one), Some((Side::Access, 10)));
+            assert_eq!(held.peek(one), Some(Side::Internet));
+            assert_eq!(held.pop(one), Some((Side::Internet, 11)));
+            assert_eq!(held.pop(one), None);
+            assert_eq!(held.deadline_ms(one), None);
+            assert_eq!(held.pop(two), Some((Side::Internet, 20)));
+            assert!(held.has_room(3));
+        }
+    }
+}

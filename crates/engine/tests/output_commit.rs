@@ -1,0 +1,314 @@
+//! Packets that depend on changes wait until replicas have those, in order, bounded, and nothing else waits.
+
+mod world;
+
+use weir_engine::{CommitLimits, DropReason, Early, EngineConfig, Uncommitted};
+use weir_nat::{Filtering, ShardIndex};
+use weir_wire::build;
+use world::pair::{SHARD, clustered};
+use world::*;
+
+const OTHER_SHARD: ShardIndex = ShardIndex(1);
+
+const LIMITS: CommitLimits =
+    CommitLimits { held_max: 16, changes_max: 512, timeout_ms: 50, policy: Uncommitted::Release };
+
+/// All lanes of both shards are replicated; packets of the first one wait.
+fn committing(config: EngineConfig, limits: CommitLimits) -> World {
+    let mut world = World::new(clustered(config));
+    world.engine.hold_uncommitted(limits);
+    let nat = world.engine.nat_mut();
+    for shard in [SHARD, OTHER_SHARD] {
+        nat.set_replicated_lanes(shard, 0xff);
+    }
+    nat.set_commit(SHARD, true);
+    world
+}
+
+fn releasing() -> World {
+    committing(config(), LIMITS)
+}
+
+fn dropping() -> World {
+    committing(config(), CommitLimits { policy: Uncommitted::Drop, ..LIMITS })
+}
+
+fn query(port: u16, text: &str) -> Vec<u8> {
+    build::ipv4(PC, SERVER).udp(port, 53, text.as_bytes())
+}
+
+/// What the packets say, in their order.
+fn says(packets: &[Vec<u8>]) -> Vec<String> {
+    let last = |packet: &Vec<u8>| String::from_utf8_lossy(&packet[packet.len() - 2..]).into_owned();
+    packets.iter().map(last).collect()
+}
+
+#[test]
+fn a_first_packet_waits_and_what_changes_nothing_goes() {
+    let mut world = releasing();
+    assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
+    let first = world.tell();
+    assert!(world.release(first - 1).is_nothing());
+    assert_eq!(world.engine.held(), 1);
+    assert_eq!(says(&world.release(first).internet), ["01"]);
+    assert_eq!((world.engine.held(), world.counters.held()), (0, 1));
+    // It is committed: packets of the flow do not wait, in either direction, even while another flow does.
+    let sent = world.up(HOME_A, query(5000, "02")).into_internet();
+    let public = ends(&sent);
+    assert!(world.up(HOME_A, query(5001, "03")).is_nothing());
+    world.down(build::ipv4(SERVER, public.0).udp(53, public.1, b"04")).into_home();
+    world.up(HOME_A, query(5000, "05")).into_internet();
+    assert_eq!(world.drops(), 0);
+}
+
+#[test]
+fn packets_of_a_flow_keep_their_order() {
+    let mut world = releasing();
+    let syn = build::ipv4(PC, SERVER).tcp(build::tcp(5000, 80).syn());
+    assert!(world.up(HOME_A, syn).is_nothing());
+    let opened = world.tell();
+    let public = ends(&world.release(opened).into_internet());
+    // The answer changes the session: it waits, and what is behind it waits for that alone.
+    let answer = build::ipv4(SERVER, public.0).tcp(build::tcp(80, public.1).syn().ack());
+    assert!(world.down(answer).is_nothing());
+    let answered = world.tell();
+    assert!(world.release(opened).is_nothing());
+    assert!(world.up(HOME_A, query(6000, "99")).is_nothing());
+    let other = world.tell();
+    for text in [b"01", b"02"] {
+        let data = build::ipv4(SERVER, public.0).tcp(build::tcp(80, public.1).ack().payload(text));
+        assert!(world.down(data).is_nothing());
+    }
+    // Another flow's change is behind, and not waited for.
+    let out = world.release(answered);
+    assert_eq!((out.access.len(), out.internet.len()), (3, 0));
+    assert_eq!(says(&out.access)[1..], ["01", "02"]);
+    assert_eq!(says(&world.release(other).internet), ["99"]);
+}
+
+#[test]
+fn a_burst_with_two_packets_of_a_new_flow_leaves_in_order() {
+    let mut world = releasing();
+    let frame = |text: &str| {
+        let packet = build::ipv4(HOME_A, ENDPOINT).gre(build::gre(), query(5000, text));
+        let frame = build::ethernet(
+            worker_mac(weir_engine::Side::Access),
+            gateway_mac(weir_engine::Side::Access),
+            packet,
+        );
+        weir_wire::frame::VecFrame::new(&frame)
+    };
+    let frames = ["01", "02", "03"].map(frame).into();
+    assert!(world.frames(weir_engine::Side::Access, frames).is_nothing());
+    let told = world.tell();
+    assert_eq!(says(&world.release(told).internet), ["01", "02", "03"]);
+}
+
+#[test]
+fn what_relies_on_an_uncommitted_mapping_waits_too() {
+    let mut open = config();
+    open.nat.filtering = Filtering::EndpointIndependent;
+    let mut world = committing(open, LIMITS);
+    let out = world.up(HOME_A, query(5000, "01"));
+    assert!(out.is_nothing());
+    let told = world.tell();
+    let public = ends(&world.release(told).into_internet());
+    // A second remote of the same mapping is a session of its own.
+    let other = build::ipv4(PC, SERVER_2).udp(5000, 53, b"02");
+    assert!(world.up(HOME_A, other).is_nothing());
+    // Let in by the filter, without state of its own.
+    assert!(
+        world.down(build::ipv4("198.51.100.77", public.0).udp(9, public.1, b"03")).is_nothing()
+    );
+    // An error about the first packet.
+    let quoted = build::ipv4(public.0, SERVER).udp(public.1, 53, b"01");
+    let error = build::ipv4(SERVER, public.0).port_unreachable(&quoted);
+    assert!(world.down(error).is_nothing());
+    // Another home that turns around to it: its own mapping is new, too.
+    let hairpin = build::ipv4(PC, public.0).udp(7000, public.1, b"04");
+    assert!(world.up(HOME_B, hairpin).is_nothing());
+    let told = world.tell();
+    assert!(world.release(told - 2).is_nothing());
+    let out = world.release(told);
+    assert_eq!((out.internet.len(), out.access.len()), (1, 3));
+    assert_eq!(world.drops(), 0);
+}
+
+#[test]
+fn later_fragments_wait_for_what_the_first_waits_for() {
+    let mut world = releasing();
+    let whole = build::ipv4(PC, SERVER).identification(7).udp(5000, 53, vec![b'x'; 1600]);
+    let pieces = build::fragments(&whole, 800);
+    assert!(pieces.len() > 1);
+    for piece in &pieces {
+        assert!(world.up(HOME_A, piece).is_nothing());
+    }
+    let told = world.tell();
+    assert!(world.release(told - 1).is_nothing());
+    assert_eq!(world.release(told).internet.len(), pieces.len());
+}
+
+#[test]
+fn a_shard_that_does_not_ask_for_it_waits_for_nothing() {
+    let mut world = releasing();
+    let packet = build::ipv4(HOME_A, ENDPOINT_2).gre(build::gre(), query(5000, "01"));
+    world.packet(weir_engine::Side::Access, &packet).into_internet();
+    assert_eq!(world.counters.held(), 0);
+}
+
+#[test]
+fn late_packets_are_released_in_order() {
+    let mut world = releasing();
+    assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
+    assert!(world.release(0).is_nothing());
+    world.now.ms += 30;
+    assert!(world.up(HOME_A, query(5001, "02")).is_nothing());
+    assert!(world.release(0).is_nothing());
+    world.now.ms += 20;
+    assert_eq!(says(&world.release(0).internet), ["01"]);
+    assert_eq!(world.counters.early(Early::Timeout), 1);
+    // The flow goes on: nobody waits for it any more.
+    world.up(HOME_A, query(5000, "03")).into_internet();
+    assert_eq!(world.engine.held(), 1);
+}
+
+#[test]
+fn late_packets_are_dropped_with_what_they_began() {
+    let mut world = dropping();
+    assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
+    assert!(world.release(0).is_nothing());
+    assert_eq!(world.engine.nat().gauges().flows, 1);
+    world.now.ms += 50;
+    assert!(world.release(0).is_nothing());
+    assert_eq!(world.dropped(DropReason::CommitTimeout), 1);
+    assert_eq!((world.engine.nat().gauges().flows, world.engine.held()), (0, 0));
+    // The home tries again.
+    assert!(world.up(HOME_A, query(5000, "02")).is_nothing());
+    let told = world.tell();
+    assert_eq!(says(&world.release(told).internet), ["02"]);
+}
+
+#[test]
+fn a_session_that_was_given_up_is_ended_and_its_mapping_is_not() {
+    let mut world = dropping();
+    assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
+    let told = world.tell();
+    world.release(told).into_internet();
+    assert!(world.up(HOME_A, build::ipv4(PC, SERVER_2).udp(5000, 53, b"02")).is_nothing());
+    assert!(world.release(told).is_nothing());
+    assert_eq!(world.engine.nat().gauges().flows, 2);
+    world.now.ms += 50;
+    assert!(world.release(told).is_nothing());
+    assert_eq!(world.engine.nat().gauges().flows, 1);
+    // The mapping is there, and that a session of it has ended is a change, too.
+    assert!(world.up(HOME_A, query(5000, "03")).is_nothing());
+    let told = world.tell();
+    assert_eq!(says(&world.release(told).internet), ["03"]);
+}
+
+#[test]
+fn no_more_than_the_bound_is_held() {
+    let mut world = releasing();
+    let mut sent = Vec::new();
+    for port in 0..20 {
+        sent.extend(world.up(HOME_A, query(5000 + port, &format!("{port:02}"))).internet);
+        world.release(0);
+    }
+    assert_eq!(says(&sent), ["00", "01", "02", "03"]);
+    assert_eq!((world.engine.held(), world.counters.early(Early::Limit)), (16, 4));
+
+    let mut world = dropping();
+    for port in 0..20 {
+        assert!(world.up(HOME_A, query(5000 + port, "xx")).is_nothing());
+    }
+    assert_eq!((world.engine.held(), world.dropped(DropReason::CommitLimit)), (16, 4));
+}
+
+#[test]
+fn one_packet_behind_a_full_bound_is_not_overtaken() {
+    let mut world = releasing();
+    // All sixteen are of one batch, and so is the next.
+    for number in 0..16 {
+        assert!(world.up(HOME_A, query(5000, &format!("{number:02}"))).is_nothing());
+    }
+    let out = world.up(HOME_A, query(5000, "16"));
+    let expected: Vec<_> = (0..17).map(|number| format!("{number:02}")).collect();
+    assert_eq!(says(&out.internet), expected);
+}
+
+#[test]
+fn without_enough_replicas_nothing_begins_where_loss_is_not_taken() {
+    let mut world = dropping();
+    assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
+    let told = world.tell();
+    world.release(told).into_internet();
+    world.engine.nat_mut().set_short(SHARD, true);
+    assert!(world.up(HOME_A, query(5001, "02")).is_nothing());
+    assert!(world.up(HOME_A, build::ipv4(PC, SERVER_2).udp(5000, 53, b"03")).is_nothing());
+    assert_eq!(world.dropped(DropReason::TooFewReplicas), 2);
+    assert_eq!(world.engine.nat().gauges().flows, 1);
+    world.up(HOME_A, query(5000, "04")).into_internet();
+    world.engine.nat_mut().set_short(SHARD, false);
+    assert!(world.up(HOME_A, query(5001, "05")).is_nothing());
+    assert_eq!(world.engine.held(), 1);
+}
+
+#[test]
+fn changes_that_find_no_place_release_the_oldest() {
+    let limits = CommitLimits { held_max: 1024, changes_max: 256, ..LIMITS };
+    let mut world = committing(config(), limits);
+    let mut sent = 0;
+    for port in 0..400 {
+        sent += world.up(HOME_A, query(5000 + port, "xx")).internet.len();
+        world.release(0);
+    }
+    assert_eq!(sent + world.engine.held(), 400);
+    assert!(world.engine.held() <= 256);
+    assert_eq!(world.counters.early(Early::Limit), sent as u64);
+}
+
+#[test]
+fn more_batches_than_can_be_told_apart_are_one() {
+    let limits = CommitLimits { held_max: 1024, changes_max: 1024, timeout_ms: 10_000, ..LIMITS };
+    let mut world = committing(config(), limits);
+    for port in 0..600 {
+        assert!(world.up(HOME_A, query(5000 + port, "xx")).is_nothing());
+        assert!(world.release(0).is_nothing());
+    }
+    let told = world.tell();
+    let mut sent = world.release(told).internet.len();
+    sent += world.release(told).internet.len();
+    assert_eq!(sent, 600);
+    for port in 0..600 {
+        world.up(HOME_A, query(5000 + port, "yy")).into_internet();
+    }
+}
+
+#[test]
+fn a_worker_that_stops_or_was_fenced_holds_nothing_back() {
+    let mut world = releasing();
+    assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
+    assert_eq!(says(&world.release_all().internet), ["01"]);
+
+    let mut world = dropping();
+    assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
+    assert!(world.release_all().is_nothing());
+    assert_eq!(world.dropped(DropReason::CommitTimeout), 1);
+
+    let mut world = releasing();
+    assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
+    assert_eq!(world.engine.discard_held(world.now), 1);
+    assert_eq!((world.engine.held(), world.dropped(DropReason::CommitTimeout)), (0, 1));
+}
+
+#[test]
+fn a_shard_that_leaves_holds_nothing_back() {
+    let mut world = releasing();
+    assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
+    world.engine.remove_shard(SHARD);
+    world.pass_sec(10);
+    assert!(world.engine.is_removed(SHARD));
+    let told = world.tell();
+    assert_eq!(world.release(told).internet.len(), 1);
+    assert_eq!(world.engine.held(), 0);
+}

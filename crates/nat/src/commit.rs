@@ -1,0 +1,396 @@
+//! Output commit: which records have changed and are not yet on as many replicas as wanted, and what a packet depends on.
+//!
+//! ```text
+//!   change of a record   -->  Kind::Uncommitted, in the batch that is open       one batch a turn of the worker's loop
+//!   close_batch          -->  the batch ends where the journal ends now
+//!   next_committed       -->  replicas have the journal up to there: the batch is over, its records are Live again
+//! ```
+//!
+//! A packet depends on the newest batch of every mapping that it asked for; a session's changes count as its mapping's.
+//! The short way takes live mappings only, so packets of an uncommitted one come to the general way, which notes what it
+//! relies on. Batches are over in their order, and so are the packets that wait for them.
+//!
+//! A mapping keeps the lower byte of its batch's number, so no more batches than that can tell apart are open at once: the
+//! newest then takes in what comes. Who waits, where, and for how long is not known here.
+
+use std::collections::VecDeque;
+
+use weir_flow::{Record, RecordId, SlabId};
+
+use crate::change::Table;
+use crate::endpoint::{ShardIndex, Tick};
+use crate::lane::{LANES, slab_of};
+use crate::mapping::{Kind, Mapping};
+use crate::nat::Nat;
+use crate::packet::Refusal;
+
+/// Batches that the lower byte of their numbers tells apart.
+const NUMBERS: usize = 256;
+
+/// Batches that may be open at once; one number stays unused.
+const OPEN_MAX: u64 = NUMBERS as u64 - 1;
+
+/// Changes that replicas are told of together. They count up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Batch(pub(crate) u64);
+
+impl Batch {
+    /// The n-th batch; the first is 1.
+    pub const fn numbered(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Tells it from all others that are open at the same time.
+    pub fn place(self) -> usize {
+        self.0 as usize % NUMBERS
+    }
+
+    /// Places of batches.
+    pub const PLACES: usize = NUMBERS;
+}
+
+/// What a packet must wait for before it may leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dependency {
+    Nothing,
+    /// That all changes of this batch, and of those before it, are on replicas.
+    Batch(Batch),
+    /// It changed something that cannot be known to be on replicas: too few have the shard, or too much waits already.
+    Unknowable,
+}
+
+/// Records that are changed at most before it is asked again whether there is room: by a burst of new flows and a packet
+/// that turns around.
+const MARGIN: usize = 128;
+
+/// `0`: on nothing. As the highest counts, what cannot be known is above all batches.
+const NOTHING: u64 = 0;
+const UNKNOWABLE: u64 = u64::MAX;
+
+/// A record that a batch has changed.
+#[derive(Clone, Copy, Debug)]
+struct Changed {
+    id: RecordId,
+    version: u32,
+    table: Table,
+    /// It did not exist before.
+    has_begun: bool,
+    number: u8,
+}
+
+#[derive(Debug)]
+pub(crate) struct Commits {
+    /// In order of their batches.
+    changed: VecDeque<Changed>,
+    changed_max: usize,
+    /// What cannot be committed is not to be used: a shard with too few replicas gets no new state.
+    is_strict: bool,
+    /// The batch that takes in changes, and the last that is over.
+    open: u64,
+    over: u64,
+    /// Where each closed batch ends in the journal, by its place.
+    ends: [u64; NUMBERS],
+    /// The highest batch that the packet in hand relies on.
+    relies_on: u64,
+    /// Changes of shards that no worker mirrors.
+    alone: u64,
+}
+
+impl Commits {
+    pub(crate) fn new() -> Self {
+        Self {
+            changed: VecDeque::new(),
+            changed_max: 0,
+            is_strict: false,
+            open: 1,
+            over: 0,
+            ends: [0; NUMBERS],
+            relies_on: NOTHING,
+            alone: 0,
+        }
+    }
+
+    /// The batch of an uncommitted mapping; `NOTHING` if that is over.
+    fn batch_of(&self, mapping: &Mapping) -> u64 {
+        let age = (self.open as u8).wrapping_sub(mapping.batch());
+        match self.open - u64::from(age).min(self.open) {
+            batch if batch > self.over => batch,
+            _ => NOTHING,
+        }
+    }
+
+    /// The packet in hand relies on something of which nobody will know when it is committed.
+    pub(crate) fn cannot_know(&mut self) {
+        self.rely_on(UNKNOWABLE);
+    }
+
+    #[inline]
+    fn rely_on(&mut self, batch: u64) {
+        self.relies_on = self.relies_on.max(batch);
+    }
+}
+
+impl Nat {
+    /// Makes room for `changed_max` changed records that wait for replicas. To be called once, before the first packet.
+    ///
+    /// `is_strict`: a shard that [has too few replicas](Self::set_short) gets no new flows.
+    pub fn keep_commits(&mut self, changed_max: usize, is_strict: bool) {
+        let changed = VecDeque::with_capacity(changed_max);
+        self.commits = Commits { changed, changed_max, is_strict, ..Commits::new() };
+    }
+
+    /// Whether changes of the shard are to be on replicas before a packet that depends on them leaves.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn set_commit(&mut self, shard: ShardIndex, is_awaited: bool) {
+        if self.shards.is_staying(shard) {
+            (0..LANES).for_each(|lane| self.lanes.set_awaited(slab_of(shard, lane), is_awaited));
+        }
+    }
+
+    /// Whether fewer replicas than wanted have the shard; only who is strict asks.
+    pub fn set_short(&mut self, shard: ShardIndex, is_short: bool) {
+        for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
+            self.lanes.get_mut(slab).is_short = is_short && self.commits.is_strict;
+        }
+    }
+
+    /// Another packet is dealt with: it depends on nothing yet.
+    #[inline]
+    pub fn begin_packet(&mut self) {
+        self.commits.relies_on = NOTHING;
+    }
+
+    /// What the packet in hand depends on so far.
+    #[inline]
+    pub fn dependency(&self) -> Dependency {
+        match self.commits.relies_on {
+            NOTHING => Dependency::Nothing,
+            UNKNOWABLE => Dependency::Unknowable,
+            batch => Dependency::Batch(Batch(batch)),
+        }
+    }
+
+    /// The packet in hand also depends on what an earlier one did: a later fragment on its first.
+    pub fn depend_on(&mut self, earlier: Dependency) {
+        match earlier {
+            Dependency::Batch(Batch(batch)) if batch > self.commits.over => {
+                self.commits.rely_on(batch);
+            }
+            Dependency::Unknowable if self.commits.is_strict => self.commits.rely_on(UNKNOWABLE),
+            _ => {}
+        }
+    }
+
+    /// The packet in hand relies on a mapping.
+    #[inline]
+    pub(crate) fn rely_on(&mut self, id: RecordId) {
+        let mapping = self.mappings.get(id);
+        if mapping.kind == Kind::Uncommitted {
+            let batch = self.commits.batch_of(mapping);
+            self.commits.rely_on(batch);
+        }
+    }
+
+    /// May something begin in the shard? Not if nobody could tell when it is committed. To be asked before a mapping is
+    /// prepared; what begins with an existing one asks itself.
+    ///
+    /// # Errors
+    /// [`Refusal::TooFewReplicas`].
+    #[inline]
+    pub fn check_replicas(&self, shard: ShardIndex) -> Result<(), Refusal> {
+        // All lanes of a shard are alike.
+        let lane = self.lanes.get(slab_of(shard, 0));
+        if lane.is_short || (lane.is_awaited && self.commits.is_strict && self.commits.is_full()) {
+            return Err(Refusal::TooFewReplicas);
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    pub(crate) fn await_begun(&mut self, slab: SlabId, id: RecordId) {
+        if self.lanes.get(slab).is_awaited {
+            self.await_mapping(slab, id, true);
+        }
+    }
+
+    /// A mapping of ours, or a session of it, has begun or changed in a shard whose changes are awaited.
+    #[inline(never)]
+    pub(crate) fn await_mapping(&mut self, slab: SlabId, id: RecordId, has_begun: bool) {
+        let lane = self.lanes.get(slab);
+        if lane.is_short {
+            return self.commits.cannot_know();
+        }
+        if !lane.is_replicated {
+            self.commits.alone += 1;
+            return;
+        }
+        let (open, number) = (self.commits.open, self.commits.open as u8);
+        let mapping = self.mappings.get_mut(id);
+        match mapping.kind {
+            Kind::Uncommitted if mapping.batch() == number => {}
+            Kind::Live | Kind::Uncommitted => {
+                let version = mapping.version();
+                let table = Table::Mappings;
+                let changed = Changed { id, version, table, has_begun, number };
+                if !self.commits.push(changed) {
+                    return;
+                }
+                mapping.kind = Kind::Uncommitted;
+                mapping.set_batch(number);
+            }
+            // It ended: no packet made it.
+            Kind::Free | Kind::Quarantined => return,
+        }
+        self.commits.rely_on(open);
+    }
+
+    /// A session has begun or changed, see [`await_mapping`](Self::await_mapping).
+    pub(crate) fn await_session(&mut self, slab: SlabId, id: RecordId, has_begun: bool) {
+        let session = self.sessions.get(id);
+        let (mapping, version) = (session.mapping, session.version());
+        self.await_mapping(slab, mapping, false);
+        let is_awaited = self.mappings.get(mapping).kind == Kind::Uncommitted;
+        // Only who gives up what has begun looks for it.
+        if has_begun && is_awaited && self.commits.is_strict {
+            let number = self.commits.open as u8;
+            let table = Table::Sessions;
+            self.commits.push(Changed { id, version, table, has_begun, number });
+        }
+    }
+
+    /// The end of a turn: what changed so far is one batch. Does nothing if nothing changed, or too many are open.
+    pub fn close_batch(&mut self) {
+        let end = self.journal_end();
+        let commits = &mut self.commits;
+        let has_changes =
+            commits.changed.back().is_some_and(|last| last.number == commits.open as u8);
+        if has_changes && commits.open - commits.over < OPEN_MAX {
+            commits.ends[Batch(commits.open).place()] = end;
+            commits.open += 1;
+        }
+    }
+
+    /// The next batch in turn, if it is closed and replicas have all of the journal up to `committed`.
+    pub fn next_committed(&self, committed: u64) -> Option<Batch> {
+        self.oldest_batch().filter(|batch| self.commits.ends[batch.place()] <= committed)
+    }
+
+    /// The oldest batch that is closed and not over.
+    pub fn oldest_batch(&self) -> Option<Batch> {
+        let next = self.commits.over + 1;
+        (next < self.commits.open).then_some(Batch(next))
+    }
+
+    /// The closed batch behind this one.
+    pub fn batch_behind(&self, batch: Batch) -> Option<Batch> {
+        (batch.0 + 1 < self.commits.open).then_some(Batch(batch.0 + 1))
+    }
+
+    /// The oldest batch is over: packets need not wait for it any more.
+    ///
+    /// # Panics
+    /// If it is not the oldest.
+    pub fn commit(&mut self, batch: Batch) {
+        while let Some(changed) = self.take_changed(batch) {
+            if changed.table == Table::Mappings {
+                self.settle(changed.id, changed.number);
+            }
+        }
+    }
+
+    /// The oldest batch is over although replicas may lack it: what began with it, as far as it is ours, is ended. Of what
+    /// only changed nothing is taken back.
+    ///
+    /// # Panics
+    /// If it is not the oldest.
+    pub fn give_up(&mut self, batch: Batch, now: Tick) {
+        while let Some(changed) = self.take_changed(batch) {
+            match changed.table {
+                Table::Mappings => self.give_up_mapping(&changed, now),
+                Table::Sessions => self.give_up_session(&changed),
+            }
+        }
+    }
+
+    /// Changed records that wait.
+    pub fn commits_waiting(&self) -> usize {
+        self.commits.changed.len()
+    }
+
+    /// May another burst change more records than there is room for?
+    #[inline]
+    pub fn are_commits_full(&self) -> bool {
+        self.commits.is_full()
+    }
+
+    /// Changes so far of shards that were to wait for replicas and that no worker mirrored.
+    pub fn commits_alone(&self) -> u64 {
+        self.commits.alone
+    }
+
+    /// The next record of a batch that is over now.
+    fn take_changed(&mut self, batch: Batch) -> Option<Changed> {
+        let commits = &mut self.commits;
+        assert!(batch.0 == commits.over + 1 || batch.0 == commits.over, "batches end in order");
+        commits.over = batch.0;
+        commits.changed.pop_front_if(|changed| usize::from(changed.number) == batch.place())
+    }
+
+    /// The mapping is live again, unless a later batch has it.
+    fn settle(&mut self, id: RecordId, number: u8) {
+        // Its slot may be nobody's by now, or another's.
+        if self.mappings.get(id).kind != Kind::Uncommitted {
+            return;
+        }
+        let is_ours = self.is_mapping_ours(id);
+        let mapping = self.mappings.get_mut(id);
+        // Who has given the lane away may have noted a touch where the number was.
+        if mapping.batch() == number || !is_ours {
+            mapping.kind = Kind::Live;
+        }
+    }
+
+    fn give_up_mapping(&mut self, changed: &Changed, now: Tick) {
+        self.settle(changed.id, changed.number);
+        let mapping = self.mappings.get(changed.id);
+        let is_it = mapping.version() == changed.version && mapping.kind.is_in_use();
+        if !(changed.has_begun && is_it && self.is_mapping_ours(changed.id)) {
+            return;
+        }
+        while self.mappings.get(changed.id).sessions > 0 {
+            self.end_session(self.mappings.get(changed.id).sessions_head);
+        }
+        self.end_mapping(changed.id, now);
+    }
+
+    fn give_up_session(&mut self, changed: &Changed) {
+        let session = self.sessions.get(changed.id);
+        let is_it = session.version() == changed.version && session.is_live();
+        if is_it && self.is_mapping_ours(session.mapping) {
+            self.end_session(changed.id);
+        }
+    }
+
+    /// Of a record that is in use.
+    fn is_mapping_ours(&self, id: RecordId) -> bool {
+        self.lanes.get(self.mappings.slab_of(id)).is_owned
+    }
+}
+
+impl Commits {
+    fn is_full(&self) -> bool {
+        self.changed.len() + MARGIN > self.changed_max
+    }
+
+    /// Whether there was room. Nobody will know when the change that found none is on replicas.
+    fn push(&mut self, changed: Changed) -> bool {
+        let has_room = self.changed.len() < self.changed_max;
+        match has_room {
+            true => self.changed.push_back(changed),
+            false => self.cannot_know(),
+        }
+        has_room
+    }
+}
