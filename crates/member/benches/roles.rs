@@ -41,7 +41,11 @@ fn desired(id: u32) -> DesiredShard {
     };
     let nat = weir_nat::ShardConfig { id: number, public, subscribers_max: 100 };
     let access = Ipv4Addr::from(0x0a09_0000 + id);
-    DesiredShard { id: ShardId(id), access, setup: ShardSetup { engine, nat } }
+    DesiredShard {
+        id: ShardId(id),
+        access,
+        setup: ShardSetup { engine, nat, awaits_replicas: false },
+    }
 }
 
 /// A primary and a synced replica at rest: even shards are ours.

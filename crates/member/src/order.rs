@@ -41,6 +41,9 @@ impl Order {
 pub struct ShardSetup {
     pub engine: ShardConfig,
     pub nat: weir_nat::ShardConfig,
+    /// Packets that make or change its flows wait until replicas have that, if the worker
+    /// [waits at all](crate::Replication::await_replicas).
+    pub awaits_replicas: bool,
 }
 
 /// The duties of a worker for a shard, with names turned into peers.

@@ -5,6 +5,7 @@
 //!                                                    \--> copies, grants, announcements --> endpoint
 //!   NAT's journal --> poll: tell_changes --> endpoint --> datagrams
 //!   datagrams --> receive: endpoint --> world --> NAT's copies --> News
+//!   committed: how much of the journal enough replicas have --> engine, for packets that wait
 //! ```
 //!
 //! - Each copy of a lane goes through the stream of its lane, so a lane is followed when its copy is complete and the
@@ -15,6 +16,7 @@
 //!
 //! It decides nothing: which lanes are whose, and who copies to whom, is ordered.
 
+mod commit;
 mod data_path;
 mod duties;
 mod numbers;
@@ -35,12 +37,15 @@ use weir_replica::{
 };
 use weir_shard::ShardId;
 
+pub use commit::CommitOptions;
+use commit::Commits;
 pub use data_path::DataPath;
 use peers::{Peer, Peers};
 pub use state::ReplicationCounters;
 use state::State;
 use status::Counted;
 pub use status::{CopyCounts, ReplicationStatus};
+use tell::SHARDS_PER_SWEEP;
 use weir_engine::Misses;
 use world::World;
 
@@ -70,6 +75,7 @@ pub struct Replication {
     /// Shards that are on their way out of the NAT.
     removing: Vec<(ShardIndex, ShardId)>,
     swept: usize,
+    commits: Commits,
     counted: Counted,
     sweep_due_us: u64,
     /// Of the change that is being told.
@@ -97,6 +103,7 @@ impl Replication {
             busy: VecDeque::new(),
             removing: Vec::new(),
             swept: 0,
+            commits: Commits::none(),
             counted: Counted::default(),
             sweep_due_us: 0,
             body: [0; BODY_MAX],
@@ -202,7 +209,11 @@ impl Replication {
             Ok(shard) => {
                 path.set_serving(shard, false);
                 path.set_misses(shard, Misses::Refuse);
-                self.state.add(shard, number);
+                self.state.add(shard, number, setup.awaits_replicas);
+                if setup.awaits_replicas && self.commits.is_on() {
+                    path.nat().set_commit(shard, true);
+                    path.nat().set_short(shard, true);
+                }
                 News::ShardAdded(number)
             }
             Err(why) => News::ShardRefused { shard: number, why },
@@ -279,6 +290,7 @@ impl Replication {
         }
         self.tell_removed(nat);
         self.sweep(now_us, nat);
+        self.sweep_commits(SHARDS_PER_SWEEP, now_us, nat);
     }
 
     fn tell_removed(&mut self, nat: &Nat) {

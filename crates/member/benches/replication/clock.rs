@@ -14,6 +14,22 @@ impl Clock {
         START_US + self.spent_ns / 1000
     }
 
+    pub(crate) fn now_ns(&self) -> u64 {
+        1000 * START_US + self.spent_ns
+    }
+
+    /// Time passes.
+    pub(crate) fn pass(&mut self, nanoseconds: u64) {
+        self.spent_ns += nanoseconds;
+    }
+
+    /// Nanoseconds that a piece of work takes, apart from the clock.
+    pub(crate) fn measure(work: impl FnOnce()) -> u64 {
+        let began = Instant::now();
+        work();
+        began.elapsed().as_nanos() as u64
+    }
+
     /// Does a piece of a worker's work, which is told the time; returns the nanoseconds that it took.
     pub(crate) fn time(&mut self, work: impl FnOnce(u64)) -> u64 {
         let now_us = self.now_us();

@@ -6,7 +6,7 @@ use weir_shard::ShardId;
 
 use crate::clock::Clock;
 use crate::frame::BufferFrame;
-use crate::worker::{BURST, Room, Worker};
+use crate::worker::{BURST, Group, Room, Worker};
 use crate::{median, upstream};
 
 const FLOWS: u32 = 5_000_000;
@@ -57,7 +57,7 @@ fn batch(mail: &mut Vec<BufferFrame>) -> Vec<BufferFrame> {
 
 pub(crate) fn run(cycles: f64) {
     let clock = Clock::default();
-    let worker = Worker::new(1, true, ROOM, clock.now_us());
+    let worker = Worker::new(1, Group::PAIR, ROOM, clock.now_us());
     let mut case = Case { worker, clock, packets: 0 };
     for first in (0..FLOWS).step_by(BURST) {
         case.turn(first..first + BURST as u32, &mut Vec::new());
@@ -67,7 +67,7 @@ pub(crate) fn run(cycles: f64) {
         before.push(case.pass(&mut Vec::new()).1 as f64);
     }
 
-    let mut replica = Worker::new(2, true, ROOM, case.clock.now_us());
+    let mut replica = Worker::new(2, Group::PAIR, ROOM, case.clock.now_us());
     let (mut to_worker, mut to_replica) = (Vec::new(), Vec::new());
     let (began_us, mut during, mut is_done) = (case.clock.now_us(), Vec::new(), false);
     while !is_done {

@@ -10,9 +10,12 @@
 //! other in turn and medians over many, so that the machine's speed and what else it does cancel out. What is on its way
 //! when a round ends is as much as when it began. Then the initial copy of a large worker to an empty replica.
 //!
+//! `cargo bench -p weir-member --bench replication -- commit`: what output commit costs, see `commit.rs`.
+//!
 //! The workers' clock counts the time that they spend: their core is busy, and packets are made in no time.
 
 mod clock;
+mod commit;
 mod frame;
 mod initial_copy;
 mod worker;
@@ -23,7 +26,7 @@ use weir_wire::frame::Frame;
 
 use clock::Clock;
 use frame::BufferFrame;
-use worker::{BURST, Room, Worker, endpoint, gateway_mac, home, mac};
+use worker::{BURST, Group, Room, Worker, endpoint, gateway_mac, home, mac};
 
 const ROOM: Room = Room { flows_max: 1 << 20, homes: 2_000 };
 const ROUNDS: usize = 140;
@@ -55,8 +58,9 @@ fn upstream(host: u32, n: u32, homes: u32) -> Vec<u8> {
 impl Pair {
     fn new(is_replicated: bool) -> Self {
         let clock = Clock::default();
+        let group = if is_replicated { Group::PAIR } else { Group::ALONE };
         let mut pair = Self {
-            workers: [1, 2].map(|host| Worker::new(host, is_replicated, ROOM, clock.now_us())),
+            workers: [1, 2].map(|host| Worker::new(host, group, ROOM, clock.now_us())),
             mail: [Vec::new(), Vec::new()],
             clock,
             opened: 0,
@@ -186,6 +190,9 @@ fn report(name: &str, pairs: &mut [(f64, f64)], cycles: f64) {
 
 fn main() {
     let cycles = cycles_per_ns();
+    if std::env::args().any(|word| word == "commit") {
+        return commit::run();
+    }
     let mut with = Pair::new(true);
     let mut without = Pair::new(false);
     let (mut new, mut answered, mut established) = (Vec::new(), Vec::new(), Vec::new());

@@ -3,9 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use weir_engine::{
-    AccessMode, Engine, EngineConfig, FragmentLimits, MssClamp, Now, Output, Post, Side, SideConfig,
+    AccessMode, CommitLimits, Engine, EngineConfig, FragmentLimits, MssClamp, Now, Output, Post,
+    Side, SideConfig, Uncommitted,
 };
 use weir_member::order::{CopyOrder, MissOrder, ShardDuties, ShardSetup};
+use weir_member::replication::CommitOptions;
 use weir_member::{Order, PeerId, Replication};
 use weir_nat::{NatConfig, ShardId, ShardRoom};
 use weir_replica::{BootId, ClusterKeys, Fingerprint, Identity, Options, Transmit};
@@ -24,6 +26,40 @@ pub(crate) struct Room {
     /// Homes of a shard, at most 4,096.
     pub(crate) homes: u32,
 }
+
+/// One of so many workers, each with the copies of all others.
+#[derive(Clone, Copy)]
+pub(crate) struct Group {
+    /// 1: a worker on its own.
+    pub(crate) workers: u32,
+    /// Packets wait until all copies have what they depend on; what goes to a copy waits for so many microseconds for more.
+    pub(crate) commit_linger_us: Option<u64>,
+}
+
+impl Group {
+    pub(crate) const ALONE: Self = Self { workers: 1, commit_linger_us: None };
+    pub(crate) const PAIR: Self = Self { workers: 2, commit_linger_us: None };
+
+    fn others(self, host: u32) -> impl Iterator<Item = u32> + Clone {
+        (1..=self.workers).filter(move |&other| other != host)
+    }
+
+    /// Lanes of a shard that a worker writes: one in reserve, or all that are no other's.
+    fn lanes(self, shard: u32, host: u32) -> LaneSet {
+        let reserve = |host: u32| 1_u8 << self.others(shard).take_while(|&it| it != host).count();
+        match shard == host {
+            true => LaneSet(self.others(shard).fold(0xff, |lanes, other| lanes & !reserve(other))),
+            false => LaneSet(reserve(host)),
+        }
+    }
+
+    fn owner(self, shard: u32, lane: usize) -> u32 {
+        let mut hosts = 1..=self.workers;
+        hosts.find(|&host| self.lanes(shard, host).contains(lane)).expect("a lane has an owner")
+    }
+}
+
+const CHANGES_MAX: usize = 16_384;
 
 const PORT: u16 = 7473;
 const GATEWAY: u32 = 250;
@@ -83,6 +119,7 @@ fn setup(host: u32, homes: u32) -> ShardSetup {
             public: vec![public.parse().expect("a prefix")],
             subscribers_max: homes,
         },
+        awaits_replicas: true,
     }
 }
 
@@ -99,7 +136,8 @@ fn boot(host: u32) -> BootId {
     BootId(u128::from(host) << 64 | 7)
 }
 
-fn config(host: u32, is_replicated: bool, room: Room) -> EngineConfig {
+fn config(host: u32, group: Group, room: Room) -> EngineConfig {
+    let (workers, is_replicated) = (group.workers, group.workers > 1);
     let side = |side: Side| SideConfig {
         mac: mac(side, host),
         address: format!("{}/24", Ipv4Addr::from(address(side, host))).parse().expect("a prefix"),
@@ -120,22 +158,26 @@ fn config(host: u32, is_replicated: bool, room: Room) -> EngineConfig {
             flows_max: room.flows_max,
             subscribers: vec!["10.200.0.0/16".parse().expect("a prefix")],
             shards: nat_shards,
-            room: ShardRoom { shards: 2, public_addresses: 512, subscribers: 2 * room.homes },
-            replicas: u8::from(is_replicated),
+            room: ShardRoom {
+                shards: workers as u16,
+                public_addresses: 256 * workers,
+                subscribers: workers * room.homes,
+            },
+            replicas: workers as u8 - 1,
             seed: [1, 2, 3, u64::from(host)],
             ..NatConfig::default()
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
-        peers_max: usize::from(is_replicated),
+        peers_max: workers as usize - 1,
         replication_port: is_replicated.then_some(PORT),
     }
 }
 
 impl Worker {
-    /// Worker 1 or 2. Alone it has its own shard; in a cluster it has seven lanes of that and one of the other's.
-    pub(crate) fn new(host: u32, is_replicated: bool, room: Room, now_us: u64) -> Self {
+    /// One of a group. Alone it has its own shard; with others it has most lanes of that and one of each of theirs.
+    pub(crate) fn new(host: u32, group: Group, room: Room, now_us: u64) -> Self {
         let mut worker = Self {
-            engine: Engine::new(config(host, is_replicated, room)).expect("a good configuration"),
+            engine: Engine::new(config(host, group, room)).expect("a good configuration"),
             replication: None,
             pool: Buffers::default(),
             out: Output::new(),
@@ -147,12 +189,14 @@ impl Worker {
             let reply = Arp::reply(gateway_mac(side), address(side, GATEWAY), to.0, to.1);
             worker.receive(side, &build::arp(reply), now_us);
         }
-        if is_replicated {
-            worker.join(host, room.homes, now_us);
-            // As the other would answer.
-            let (other, side) = (3 - host, Side::Access);
-            let to = (mac(side, host), address(side, host));
+        if group.workers > 1 {
+            worker.join(host, group, room.homes, now_us);
             worker.engine.tick(now, &mut worker.pool, &mut worker.out);
+        }
+        for other in group.others(host) {
+            // As the other would answer.
+            let side = Side::Access;
+            let to = (mac(side, host), address(side, host));
             let reply = Arp::reply(mac(side, other), address(side, other), to.0, to.1);
             worker.receive(side, &build::arp(reply), now_us);
         }
@@ -168,29 +212,51 @@ impl Worker {
         self.engine.receive(side, now, &mut frames, &mut self.pool, &mut self.out);
     }
 
-    fn join(&mut self, host: u32, homes: u32, now_us: u64) {
-        let other = 3 - host;
+    fn join(&mut self, host: u32, group: Group, homes: u32, now_us: u64) {
         let identity =
             Identity { worker: peer_id(host), boot: boot(host), secret: [host as u8; 32] };
         let keys = ClusterKeys::parse(&"1f".repeat(32), 0o600, 0, 0).expect("a key");
-        let options = Options { peers_max: 1, copies_max: 64, ..Options::default() };
-        let mut replication = Replication::new(options, identity, Fingerprint::default(), keys, 2)
-            .expect("good options");
-        let (peer, address) = (peer_id(other), access(other));
-        replication.obey(Order::AddPeer { peer, address }, &mut self.engine, now_us);
-        for shard in [1, 2] {
+        let peers_max = group.workers as u16 - 1;
+        let mut options = Options { peers_max, copies_max: 256, ..Options::default() };
+        if group.commit_linger_us.is_some() {
+            options.acknowledge_us = 0;
+        }
+        let shards = group.workers as usize;
+        let mut replication =
+            Replication::new(options, identity, Fingerprint::default(), keys, shards)
+                .expect("good options");
+        if let Some(linger_us) = group.commit_linger_us {
+            let policy = Uncommitted::Release;
+            self.engine.hold_uncommitted(CommitLimits {
+                held_max: 4096,
+                changes_max: CHANGES_MAX,
+                timeout_ms: 100,
+                policy,
+            });
+            replication.await_replicas(CommitOptions {
+                replicas: usize::from(peers_max),
+                is_strict: false,
+                changes_max: CHANGES_MAX,
+                linger_us,
+            });
+        }
+        for other in group.others(host) {
+            let (peer, address) = (peer_id(other), access(other));
+            replication.obey(Order::AddPeer { peer, address }, &mut self.engine, now_us);
+        }
+        for shard in 1..=group.workers {
             let setup = Box::new(setup(shard, homes));
             replication.obey(Order::AddShard(setup), &mut self.engine, now_us);
-            // The first lane is the replica's.
-            let lanes = LaneSet(if shard == host { 0xfe } else { 0x01 });
-            let mut sources = [Some(peer); LANES];
-            lanes.iter().for_each(|lane| sources[lane] = None);
+            let lanes = group.lanes(shard, host);
+            let source = |lane| Some(group.owner(shard, lane)).filter(|&owner| owner != host);
+            let sources: [_; LANES] = std::array::from_fn(|lane| source(lane).map(peer_id));
+            let copy = |other| CopyOrder { peer: peer_id(other), boot: boot(other), lanes };
             let duties = ShardDuties {
                 shard: weir_shard::ShardId(shard),
                 serves_hits: true,
                 lanes,
                 misses: MissOrder::Create,
-                copies: vec![CopyOrder { peer, boot: boot(other), lanes }],
+                copies: group.others(host).map(copy).collect(),
                 sources,
                 grants: vec![],
                 announced: None,
@@ -223,5 +289,7 @@ impl Worker {
         }
         let (nat, post) = engine.nat_and_post();
         replication.poll(now_us, nat, &mut Exit { post, pool, out });
+        let committed = replication.committed(now_us, engine.nat());
+        engine.release_committed(committed, now, out);
     }
 }

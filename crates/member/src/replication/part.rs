@@ -307,6 +307,10 @@ pub(super) struct Untold {
 pub(super) struct Part {
     pub(super) number: ShardId,
     pub(super) duties: ShardDuties,
+    /// Packets wait until replicas have the changes that they depend on.
+    pub(super) awaits_replicas: bool,
+    /// Fewer than wanted have it, as far as is known.
+    pub(super) is_short: bool,
     /// All peers that the duties name are known, and all copies found a place.
     pub(super) is_settled: bool,
     pub(super) lanes: [LanePart; LANES],
@@ -328,6 +332,8 @@ impl Part {
         Self {
             number,
             duties: ShardDuties::none(number),
+            awaits_replicas: false,
+            is_short: true,
             is_settled: true,
             lanes: std::array::from_fn(|_| LanePart::new()),
             grants: Vec::new(),

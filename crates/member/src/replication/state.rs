@@ -38,6 +38,10 @@ pub struct ReplicationCounters {
     pub lanes_lost_total: u64,
     /// Lanes emptied since their writers began anew.
     pub lanes_forgotten_total: u64,
+    /// Changes, those of a lane in a turn counted as one, that fewer replicas than wanted had when packets went on.
+    pub changes_degraded_total: u64,
+    /// Changes that packets did not wait for, since more waited than may.
+    pub changes_untracked_total: u64,
     /// Copies, or peers, that `copies_max`, `peers_max` or four replicas left no place for.
     pub refused_total: u64,
     /// Shards that polls have looked at, one by one, besides what records and orders are about.
@@ -112,14 +116,21 @@ impl State {
         self.shards < self.shards_max
     }
 
-    pub(super) fn add(&mut self, shard: ShardIndex, number: ShardId) {
+    pub(super) fn add(&mut self, shard: ShardIndex, number: ShardId, awaits_replicas: bool) {
         let place = usize::from(shard.0);
         if self.parts.len() <= place {
             self.parts.resize_with(place + 1, || None);
         }
-        self.parts[place] = Some(Box::new(Part::new(number)));
+        self.parts[place] = Some(Box::new(Part { awaits_replicas, ..Part::new(number) }));
         self.numbers.insert(number.0, shard);
         self.shards += 1;
+    }
+
+    /// Whether fewer replicas than wanted have it; nothing else depends on that.
+    pub(super) fn set_short(&mut self, shard: ShardIndex, is_short: bool) {
+        if let Some(Some(part)) = self.parts.get_mut(usize::from(shard.0)) {
+            part.is_short = is_short;
+        }
     }
 
     pub(super) fn remove(&mut self, shard: ShardIndex) {

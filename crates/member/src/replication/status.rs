@@ -2,6 +2,7 @@
 
 use weir_nat::{Nat, ShardIndex};
 use weir_replica::{CopyState, PeerStatus, Refusals};
+use weir_shard::ShardId;
 
 use super::Replication;
 use super::state::ReplicationCounters;
@@ -35,6 +36,8 @@ pub struct ReplicationStatus {
     /// Lanes that our tables had no room for.
     pub lanes_full: usize,
     pub counters: ReplicationCounters,
+    /// Shards that await replicas and have fewer than are wanted.
+    pub shards_short: Vec<ShardId>,
     /// Datagrams refused that no peer could be blamed for.
     pub refused: Refusals,
     /// Datagram buffers in use, and all there are.
@@ -72,10 +75,18 @@ impl Replication {
             lanes_awaited,
             lanes_full,
             counters: self.state.counters,
+            shards_short: self.shards_short(),
             refused: self.endpoint.refused(),
             buffers_used,
             buffers_total,
         }
+    }
+
+    fn shards_short(&self) -> Vec<ShardId> {
+        let parts = self.state.parts().map(|(_, part)| part);
+        let short = parts.filter(|part| self.commits.awaits(part) && part.is_short);
+        // Who writes no lane of a shard makes nothing in it that could wait.
+        short.filter(|part| !part.duties.lanes.is_empty()).map(|part| part.number).collect()
     }
 
     /// Counts the copies of some shards more.

@@ -14,7 +14,7 @@ const CHANGES_MAX: usize = 512;
 const REPEAT_US: u64 = 100_000;
 
 /// Shards that are looked at each millisecond for what is missing. Those at rest cost a glance.
-const SHARDS_PER_SWEEP: usize = 64;
+pub(super) const SHARDS_PER_SWEEP: usize = 64;
 
 /// Shards with messages under way that one turn looks at.
 const MESSAGES_PER_TURN: usize = 32;
@@ -28,9 +28,11 @@ impl Replication {
     /// Appends what the journal has to the streams of those who keep copies.
     #[inline]
     pub(super) fn tell_changes(&mut self, now_us: u64, nat: &mut Nat) {
+        let Self { commits, endpoint, state, body, .. } = self;
+        commits.begin_turn();
         for _ in 0..CHANGES_MAX {
-            let Some((change, length)) = nat.next_change(&mut self.body) else { return };
-            let Some(part) = self.state.part(change.shard) else { continue };
+            let Some((change, length)) = nat.next_change(body) else { return };
+            let Some(part) = state.part(change.shard) else { continue };
             let own = &part.lanes[usize::from(change.lane)];
             let peers = match change.kind {
                 ChangeKind::Touch => own.source.as_slice(),
@@ -41,9 +43,17 @@ impl Replication {
                 shard: ShardId(part.number.0),
                 slot: change.slot,
                 version: change.version,
-                body: &self.body[..length],
+                body: &body[..length],
             };
-            self.endpoint.tell(peers, Lane::ALL[usize::from(change.lane)], &record, now_us);
+            let lane = Lane::ALL[usize::from(change.lane)];
+            let makes_state = matches!(change.kind, ChangeKind::Create | ChangeKind::Change);
+            if makes_state && commits.awaits(part) {
+                let at = (nat.journal_taken(), now_us);
+                let is_followed = commits.tell(endpoint, (change.shard, part), lane, &record, at);
+                state.counters.changes_untracked_total += u64::from(!is_followed);
+            } else {
+                endpoint.tell(peers, lane, &record, now_us);
+            }
         }
     }
 

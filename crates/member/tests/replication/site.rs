@@ -66,6 +66,7 @@ pub(crate) fn setup(number: u32) -> ShardSetup {
             public: vec![prefix.parse().unwrap()],
             subscribers_max: 256,
         },
+        awaits_replicas: false,
     }
 }
 
@@ -77,6 +78,7 @@ pub(crate) fn small_setup(number: u32) -> ShardSetup {
     ShardSetup {
         engine: weir_engine::ShardConfig { id, endpoint, subscribers: vec![] },
         nat: weir_nat::ShardConfig { id, public, subscribers_max: 4 },
+        awaits_replicas: false,
     }
 }
 

@@ -125,7 +125,7 @@ pub(crate) fn desired(shards: u32) -> Vec<DesiredShard> {
             subscribers: Vec::new(),
         };
         let nat = weir_nat::ShardConfig { id: weir_nat::ShardId(id), public, subscribers_max: 100 };
-        let setup = weir_member::order::ShardSetup { engine, nat };
+        let setup = weir_member::order::ShardSetup { engine, nat, awaits_replicas: false };
         DesiredShard { id: ShardId(id), access, setup }
     };
     (1..=shards).map(shard).collect()

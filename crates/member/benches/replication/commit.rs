@@ -1,0 +1,212 @@
+//! What output commit costs: packets a second at 5 % new flows, with it and without, at replication factors 2 to 5, and
+//! how long first packets wait.
+//!
+//! ```text
+//!   factor n: n workers, each the primary of its shard and a replica of all others'; a packet waits for all n - 1 copies
+//!   turn:     every worker takes a burst, and what the others sent in the turn before; as on cores of their own, the turn
+//!             lasts as long as the slowest of them
+//! ```
+//!
+//! Rounds of the one and the other in turn, medians over many. A packet's wait is counted from the start of the turn that
+//! took it to the end of the turn in which it left. Between workers there is no network: add a round trip. At `full load`
+//! each turn has a burst of 64 for every worker, 3 or 4 of them new; at `light load` one packet, new in one turn of 20.
+
+use std::collections::HashMap;
+
+use weir_engine::Side;
+use weir_wire::build;
+use weir_wire::frame::Frame;
+
+use crate::clock::Clock;
+use crate::frame::BufferFrame;
+use crate::median;
+use crate::worker::{BURST, Group, Room, Worker, endpoint, gateway_mac, home, mac};
+
+const ROOM: Room = Room { flows_max: 1 << 19, homes: 2_000 };
+/// Flows of each worker that are there before.
+const FLOWS: u32 = 20_000;
+const ROUNDS: usize = 60;
+const FIRST_ROUNDS: usize = 10;
+const TURNS: u32 = 100;
+const LINGER_US: u64 = 20;
+
+struct Cluster {
+    workers: Vec<Worker>,
+    mail: Vec<Vec<BufferFrame>>,
+    clock: Clock,
+    opened: u32,
+    next: u32,
+    /// When a first packet came, by worker and number.
+    came_us: HashMap<(usize, u32), f64>,
+    waits_us: Vec<f64>,
+    left: usize,
+}
+
+/// A packet of the n-th flow of a worker's homes, which carries its number.
+fn packet(host: u32, n: u32) -> Vec<u8> {
+    let inside = u32::from_be_bytes([192, 168, 1, 10]);
+    let server = u32::from_be_bytes([198, 51, 100, 1]) + n % 7;
+    let port = 10_000 + (n / ROOM.homes) as u16;
+    let inner = build::ipv4(inside, server).udp(port, 443, n.to_be_bytes());
+    let outer = home(host, n.wrapping_mul(613) % ROOM.homes);
+    let outer = build::ipv4(outer, endpoint(host)).gre(build::gre(), inner);
+    build::ethernet(mac(Side::Access, host), gateway_mac(Side::Access), &outer)
+}
+
+impl Cluster {
+    fn new(workers: u32, is_committed: bool) -> Self {
+        let commit_linger_us = is_committed.then_some(LINGER_US);
+        let (group, clock) = (Group { workers, commit_linger_us }, Clock::default());
+        let worker = |host| Worker::new(host, group, ROOM, clock.now_us());
+        let mut cluster = Self {
+            workers: (1..=workers).map(worker).collect(),
+            mail: (0..workers).map(|_| Vec::new()).collect(),
+            clock,
+            opened: 0,
+            next: 0,
+            came_us: HashMap::new(),
+            waits_us: Vec::new(),
+            left: 0,
+        };
+        let end_us = cluster.clock.now_us() + 500_000;
+        while cluster.clock.now_us() < end_us {
+            cluster.turn(0, 0);
+            // As if they had rested.
+            cluster.clock.pass(20_000);
+        }
+        while cluster.opened < FLOWS {
+            cluster.turn(0, BURST as u32 / 4);
+        }
+        cluster.finish();
+        cluster
+    }
+
+    /// Until nothing waits.
+    fn finish(&mut self) {
+        (0..500).for_each(|_| {
+            self.turn(0, 0);
+        });
+        assert!(self.came_us.is_empty(), "{} packets never left", self.came_us.len());
+        self.waits_us.clear();
+    }
+
+    /// A turn of all workers, each with so many packets of old flows and of new ones; the nanoseconds of all of them.
+    fn turn(&mut self, old: u32, new: u32) -> u64 {
+        let (mut sum_ns, mut longest_ns) = (0, 0);
+        for place in 0..self.workers.len() {
+            let mut packets = self.packets(place, old, new);
+            let (worker, mail) = (&mut self.workers[place], &mut self.mail[place]);
+            let mut batch: Vec<_> = mail.drain(..mail.len().min(BURST)).collect();
+            let now_us = self.clock.now_us();
+            let spent_ns =
+                Clock::measure(|| worker.turn(Side::Access, &mut packets, &mut batch, now_us));
+            sum_ns += spent_ns;
+            longest_ns = longest_ns.max(spent_ns);
+        }
+        self.opened += new;
+        self.next = self.next.wrapping_add(old);
+        self.clock.pass(longest_ns);
+        self.deliver();
+        sum_ns
+    }
+
+    fn packets(&mut self, place: usize, old: u32, new: u32) -> Vec<BufferFrame> {
+        let (first, now_us) = (self.opened, self.clock.now_ns() as f64 / 1000.0);
+        self.came_us.extend((first..first + new).map(|n| ((place, n), now_us)));
+        let known = (self.next..self.next + old).map(|n| n.wrapping_mul(7_919) % FLOWS.min(first));
+        let all: Vec<u32> = known.chain(first..first + new).collect();
+        let pool = &mut self.workers[place].pool;
+        all.into_iter().map(|n| pool.filled(&packet(1 + place as u32, n))).collect()
+    }
+
+    /// Datagrams go to whom they are for; what left is counted.
+    fn deliver(&mut self) {
+        let now_us = self.clock.now_ns() as f64 / 1000.0;
+        for place in 0..self.workers.len() {
+            let Worker { pool, out, .. } = &mut self.workers[place];
+            for frame in out.internet.drain(..) {
+                let bytes = frame.data();
+                let number = u32::from_be_bytes(bytes[42..46].try_into().expect("a number"));
+                if let Some(came_us) = self.came_us.remove(&(place, number)) {
+                    self.waits_us.push(now_us - came_us);
+                }
+                self.left += 1;
+                pool.give_back(frame);
+            }
+            let datagrams: Vec<_> = out.access.drain(..).collect();
+            for frame in datagrams {
+                let to = (1..).zip(&mut self.mail);
+                let mut to = to.filter(|(host, _)| frame.data()[..6] == mac(Side::Access, *host).0);
+                if let Some((_, mail)) = to.next() {
+                    mail.push(frame);
+                }
+            }
+        }
+    }
+
+    /// A round at full load; nanoseconds of a worker's core for a packet.
+    fn full(&mut self) -> f64 {
+        let (mut spent_ns, mut packets) = (0, 0);
+        for turn in 0..TURNS {
+            // 16 of 320 are new.
+            let new = if turn % 5 == 0 { 4 } else { 3 };
+            spent_ns += self.turn(BURST as u32 - new, new);
+            packets += BURST * self.workers.len();
+        }
+        spent_ns as f64 / packets as f64
+    }
+
+    /// A round at light load.
+    fn light(&mut self) {
+        for turn in 0..TURNS {
+            let new = u32::from(turn % 20 == 0);
+            self.turn(1 - new, new);
+        }
+    }
+}
+
+/// Median and 99th percentile.
+fn percentiles(waits: &mut Vec<f64>) -> (f64, f64) {
+    waits.sort_by(f64::total_cmp);
+    let at = |share: f64| waits[((waits.len() - 1) as f64 * share) as usize];
+    let both = (at(0.5), at(0.99));
+    waits.clear();
+    both
+}
+
+pub(crate) fn run() {
+    println!("5 % new flows, {} rounds of {TURNS} turns of each in turn", ROUNDS - FIRST_ROUNDS);
+    println!(
+        "factor   ns a packet: async  replicated   rate, of async   wait of first packets, us: median, p99"
+    );
+    let mut first_rate = None;
+    for workers in 2..=5 {
+        let (mut without, mut with) = (Cluster::new(workers, false), Cluster::new(workers, true));
+        let (mut spent, mut ratios) = ([Vec::new(), Vec::new()], Vec::new());
+        let mut waits = [Vec::new(), Vec::new()];
+        for round in 0..ROUNDS {
+            let (base, now) = (without.full(), with.full());
+            if round >= FIRST_ROUNDS {
+                spent[0].push(base);
+                spent[1].push(now);
+                ratios.push(base / now);
+                waits[0].append(&mut without.waits_us);
+                waits[1].append(&mut with.waits_us);
+            }
+            without.waits_us.clear();
+            with.waits_us.clear();
+        }
+        let [base, now] = spent.each_mut().map(|values| median(values));
+        let ratio = median(&mut ratios);
+        let rate = *first_rate.get_or_insert(now) / now;
+        let [base_wait, full_wait] = waits.each_mut().map(percentiles);
+        with.finish();
+        (0..100).for_each(|_| with.light());
+        let light_wait = percentiles(&mut with.waits_us);
+        println!(
+            "{workers}                {base:12.1}  {now:10.1}   {ratio:14.3}   async {:.0}, {:.0}  full load {:.0}, {:.0}  \
+             light load {:.0}, {:.0}   (rate of factor 2: {rate:.3})",
+            base_wait.0, base_wait.1, full_wait.0, full_wait.1, light_wait.0, light_wait.1,
+        );
+    }
+}

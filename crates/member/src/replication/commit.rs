@@ -1,0 +1,224 @@
+//! Hot. Which changes enough replicas have: up to where the journal is committed.
+//!
+//! ```text
+//!   journal --tell_changes--> streams
+//!                   \-------> awaited: where in the journal, which datagram of which streams
+//!   acknowledgements -------> the oldest awaited change is on enough replicas? the next one, ...
+//! ```
+//!
+//! - Only changes of shards that await replicas are kept, and of those only what begins or changes in lanes of ours. One
+//!   entry is for all changes of a shard's lane in a turn: they are committed when the last of them is.
+//! - A replica has a change when its copy of the lane is complete and what went through the stream is acknowledged. What
+//!   it got before its copy was complete, or in a stream that has begun anew since, came with the copy.
+//! - Fewer replicas than wanted: who is not strict waits for those that are there and heard, and counts.
+//! - A lane that is not ours any more, or a shard that is gone, is waited for no longer: its new owner has all of it, or
+//!   nobody will.
+
+use std::collections::VecDeque;
+
+use weir_nat::{Nat, ShardIndex};
+use weir_replica::{CopyId, CopyState, Endpoint, Lane, PeerIndex, Record, Ticket};
+use weir_shard::ShardId;
+
+use super::Replication;
+use super::part::Part;
+use super::state::State;
+
+/// A replica that was not heard for so long is not waited for: as long as a primary may be silent.
+const SILENCE_MS: u64 = 30;
+
+/// Entries of the turn under way that a further change is looked for in: of each lane of two shards.
+const JOIN_MAX: usize = 16;
+
+/// How output commit is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitOptions {
+    /// Replicas that are to have a change.
+    pub replicas: usize,
+    /// Fewer are not enough, however few there are.
+    pub is_strict: bool,
+    /// Changes that may wait at once: as many as the engine keeps.
+    pub changes_max: usize,
+    /// A change is sent no later than so many microseconds after it was told, with what came until then.
+    pub linger_us: u64,
+}
+
+#[derive(Debug)]
+struct Awaited {
+    /// Of the first of its changes in the journal.
+    position: u64,
+    shard: ShardIndex,
+    number: ShardId,
+    ticket: Ticket,
+    lane: Lane,
+}
+
+/// How a change stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Waits,
+    Committed,
+    /// As many have it as there are, and those are too few.
+    Degraded,
+}
+
+#[derive(Debug)]
+pub(super) struct Commits {
+    options: Option<CommitOptions>,
+    awaited: VecDeque<Awaited>,
+    /// Entries from here on are of the turn under way.
+    turn: usize,
+    /// The shard that is looked at next for how many replicas it has.
+    swept: usize,
+}
+
+impl Commits {
+    pub(super) fn none() -> Self {
+        Self { options: None, awaited: VecDeque::new(), turn: 0, swept: 0 }
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.options.is_some()
+    }
+
+    pub(super) fn begin_turn(&mut self) {
+        self.turn = self.awaited.len();
+    }
+
+    /// Whether changes of this shard are awaited.
+    #[inline]
+    pub(super) fn awaits(&self, part: &Part) -> bool {
+        part.awaits_replicas && self.options.is_some()
+    }
+
+    /// Notes a change that was appended to streams. Whether there was room.
+    fn push(&mut self, awaited: Awaited, changes_max: usize) -> bool {
+        let of_turn = self.awaited.len() - self.turn;
+        let newest = self.awaited.iter_mut().rev().take(of_turn.min(JOIN_MAX));
+        for entry in newest {
+            let is_same = entry.shard == awaited.shard && entry.number == awaited.number;
+            if is_same && entry.ticket.join(&awaited.ticket) {
+                return true;
+            }
+        }
+        let has_room = self.awaited.len() < changes_max;
+        if has_room {
+            self.awaited.push_back(awaited);
+        }
+        has_room
+    }
+
+    /// Tells a change that packets wait for. `position`: in the journal. Whether it can be followed.
+    #[inline(never)]
+    pub(super) fn tell(
+        &mut self,
+        endpoint: &mut Endpoint,
+        (shard, part): (ShardIndex, &Part),
+        lane: Lane,
+        record: &Record<'_>,
+        (position, now_us): (u64, u64),
+    ) -> bool {
+        let Some(options) = self.options else { return false };
+        let readers = &part.lanes[usize::from(lane.number())].readers;
+        let ticket = endpoint.append(readers, lane, record, now_us);
+        for &peer in readers {
+            endpoint.hasten(peer, lane, now_us + options.linger_us);
+        }
+        let awaited = Awaited { position, shard, number: part.number, ticket, lane };
+        self.push(awaited, options.changes_max)
+    }
+}
+
+impl Replication {
+    /// From now on changes of shards that [await replicas](crate::order::ShardSetup::awaits_replicas) are followed until
+    /// enough have them. To be called once, before the first order: takes memory.
+    pub fn await_replicas(&mut self, options: CommitOptions) {
+        let awaited = VecDeque::with_capacity(options.changes_max);
+        self.commits = Commits { options: Some(options), awaited, ..Commits::none() };
+    }
+
+    /// Up to where enough replicas have the NAT's journal: to be asked after a poll, for packets that wait for it.
+    #[inline]
+    pub fn committed(&mut self, now_us: u64, nat: &Nat) -> u64 {
+        let Self { commits, endpoint, state, .. } = self;
+        let Some(options) = &commits.options else { return nat.journal_taken() };
+        while let Some(oldest) = commits.awaited.front() {
+            match verdict(oldest, options, endpoint, state, now_us) {
+                Verdict::Waits => return oldest.position - 1,
+                Verdict::Committed => {}
+                Verdict::Degraded => state.counters.changes_degraded_total += 1,
+            }
+            commits.awaited.pop_front();
+        }
+        nat.journal_taken()
+    }
+
+    /// Looks at some shards for how many replicas they have.
+    pub(super) fn sweep_commits(&mut self, shards: usize, now_us: u64, nat: &mut Nat) {
+        let Self { commits, endpoint, state, .. } = self;
+        let Some(options) = &commits.options else { return };
+        let places = state.places();
+        for _ in 0..shards.min(places) {
+            commits.swept = (commits.swept + 1) % places;
+            let shard = ShardIndex(commits.swept as u16);
+            let Some(part) = state.part(shard).filter(|part| part.awaits_replicas) else {
+                continue;
+            };
+            let is_short = replicas_of(part, endpoint, now_us) < options.replicas;
+            if is_short != part.is_short {
+                state.set_short(shard, is_short);
+                nat.set_short(shard, is_short);
+            }
+        }
+    }
+}
+
+/// Replicas that have all lanes of ours and are heard. Without a lane of ours nothing is to be had.
+fn replicas_of(part: &Part, endpoint: &Endpoint, now_us: u64) -> usize {
+    let own = part.duties.lanes.iter().map(|lane| {
+        let outgoing = part.lanes[lane].outgoing.iter();
+        let is_there = |out: &&super::part::Outgoing| {
+            is_synced(endpoint, out.copy) && is_heard(endpoint, out.peer, now_us)
+        };
+        outgoing.filter(is_there).count()
+    });
+    own.min().unwrap_or(usize::MAX)
+}
+
+fn is_synced(endpoint: &Endpoint, copy: CopyId) -> bool {
+    endpoint.copy_status(copy).is_some_and(|status| status.state == CopyState::Synced)
+}
+
+fn is_heard(endpoint: &Endpoint, peer: PeerIndex, now_us: u64) -> bool {
+    endpoint.silent_ms(peer, now_us).is_some_and(|silent_ms| silent_ms < SILENCE_MS)
+}
+
+fn verdict(
+    awaited: &Awaited,
+    options: &CommitOptions,
+    endpoint: &Endpoint,
+    state: &State,
+    now_us: u64,
+) -> Verdict {
+    let lane = usize::from(awaited.lane.number());
+    let part = state.part(awaited.shard).filter(|part| part.number == awaited.number);
+    let Some(part) = part.filter(|part| part.duties.lanes.contains(lane)) else {
+        return Verdict::Degraded;
+    };
+    let (mut have_it, mut will_have_it) = (0, 0);
+    for out in &part.lanes[lane].outgoing {
+        if !is_synced(endpoint, out.copy) {
+            continue;
+        }
+        if !endpoint.is_on_its_way(&awaited.ticket, out.peer) {
+            have_it += 1;
+        } else if is_heard(endpoint, out.peer, now_us) {
+            will_have_it += 1;
+        }
+    }
+    match have_it >= options.replicas {
+        true => Verdict::Committed,
+        false if options.is_strict || will_have_it > 0 => Verdict::Waits,
+        false => Verdict::Degraded,
+    }
+}
