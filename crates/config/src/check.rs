@@ -1,6 +1,7 @@
 //! What the values must be together: the checks that need more than one key.
 
 mod addresses;
+mod commit;
 mod cores;
 mod devices;
 mod flows;
@@ -55,6 +56,7 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
     }
     flows::check(&file.nat, findings);
     timeouts::check(&file.timeouts, findings);
+    commit::check(file, findings);
     if file.cluster.replicas == 0 && findings.is_good("cluster.replicas") {
         let message = "no copies: the loss of a worker ends its flows";
         findings.warning("cluster.replicas", message, "write 1 or more with two or more nodes");

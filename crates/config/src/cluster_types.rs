@@ -15,6 +15,12 @@ pub struct Cluster {
     /// Copies of each shard beside its primary, at most 4. Each has a reserve lane.
     pub replicas: u8,
     pub commit: Commit,
+    /// Copies that are to have a change before packets that depend on it leave, 1 to `replicas`. `None`: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit_replicas: Option<u8>,
+    /// Longest time that a packet waits for that, milliseconds.
+    pub commit_timeout_ms: u32,
+    pub commit_on_timeout: CommitOnTimeout,
     /// UDP port of every worker for copies of flows, on its replication address.
     pub replication_port: u16,
     /// Prefixes a switch can forward. `None`: not checked.
@@ -25,14 +31,24 @@ pub struct Cluster {
     pub max_next_hops: Option<u32>,
 }
 
-/// When the packet that makes a flow leaves.
+/// When a packet that makes or changes a flow leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Commit {
     /// At once: a flow younger than the replication lag can be lost with its worker.
     Async,
-    /// When every copy has the flow.
+    /// When `commit_replicas` copies have it.
     Replicated,
+}
+
+/// What becomes of a packet that cannot be committed: in time, or at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CommitOnTimeout {
+    /// It leaves.
+    Release,
+    /// It is dropped, and what it began is ended.
+    Drop,
 }
 
 /// A shard of a cluster. Which worker serves it is the controller's to say.
@@ -51,6 +67,9 @@ pub struct ClusterShard {
     /// Never empty: a firewall in plain mode has the homes' prefixes here, too.
     pub public: Vec<Ipv4Net>,
     pub subscribers_max: u32,
+    /// `None`: as `[cluster]` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<Commit>,
 }
 
 /// `[[pool]]`: prefixes that are cut into shards of one size.
@@ -66,6 +85,7 @@ pub(crate) struct Pool {
     /// Prefix length.
     pub(crate) per_shard: u8,
     pub(crate) subscribers_max: u32,
+    pub(crate) commit: Option<Commit>,
 }
 
 /// The cluster file as it is written, pools not yet cut.

@@ -18,7 +18,7 @@ use ipnet::Ipv4Net;
 use serde::Serialize;
 
 use crate::check::LANES;
-use crate::cluster_types::{Cluster, ClusterFile, ClusterShard, Member};
+use crate::cluster_types::{Cluster, ClusterFile, ClusterShard, Commit, Member};
 use crate::types::{Access, AccessMode, Config, Fragments, Nat, Shard, Timeouts, Worker};
 
 pub use fingerprint::Fingerprint;
@@ -62,6 +62,22 @@ impl Desired {
     pub fn shard(&self, id: u32) -> Option<&ClusterShard> {
         let position = self.shards.binary_search_by_key(&id, |shard| shard.id).ok()?;
         self.shards.get(position)
+    }
+
+    /// Whether packets of the shard wait for copies.
+    pub fn is_committed(&self, shard: &ClusterShard) -> bool {
+        shard.commit.unwrap_or(self.cluster.commit) == Commit::Replicated
+    }
+
+    /// Whether those of any shard may. Where the cluster's own word is `async`, only those that say otherwise.
+    pub fn is_any_committed(&self) -> bool {
+        self.cluster.commit == Commit::Replicated
+            || self.shards.iter().any(|shard| self.is_committed(shard))
+    }
+
+    /// Copies that packets wait for.
+    pub fn commit_replicas(&self) -> u8 {
+        self.cluster.commit_replicas.unwrap_or(self.cluster.replicas)
     }
 
     /// Public addresses of all shards.

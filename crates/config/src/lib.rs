@@ -31,7 +31,9 @@ use toml::de::DeTable;
 use file_kind::FileKind;
 use findings::Findings;
 
-pub use cluster_types::{Cluster, ClusterShard, Commit, Member, Membership, TlsFiles, User};
+pub use cluster_types::{
+    Cluster, ClusterShard, Commit, CommitOnTimeout, Member, Membership, TlsFiles, User,
+};
 pub use desired::difference::{Change, Effect, difference};
 pub use desired::{Desired, DesiredError, Fingerprint};
 pub use diagnostic::Diagnostic;

@@ -42,6 +42,7 @@ impl Pool {
                 public: public.next().map_or_else(|| homes.clone(), |net| vec![net]),
                 subscribers: homes,
                 subscribers_max: self.subscribers_max,
+                commit: self.commit,
             }
         })
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use ipnet::Ipv4Net;
 use serde_json::{Map, Value};
 
-use crate::cluster_types::ClusterShard;
+use crate::cluster_types::{ClusterShard, Commit};
 use crate::desired::{Desired, addresses};
 use crate::read::address::overlap;
 
@@ -112,7 +112,8 @@ fn rule(section: &str, name: &str) -> Option<Rule> {
     let rule = match (section, name) {
         ("cluster", "name") => Rule::EndsAll,
         ("cluster", "replicas" | "max_routes" | "max_next_hops") => Rule::Unnoticed,
-        ("cluster", "commit") => Rule::NewFlows,
+        ("cluster", "commit" | "commit_replicas") => Rule::NewFlows,
+        ("cluster", "commit_timeout_ms" | "commit_on_timeout") => Rule::Unnoticed,
         // Workers with one port have no copies from workers with another.
         ("cluster", "replication_port") => Rule::EndsOnRestart,
         // Who a home is, and which port belongs to which writer.
@@ -253,7 +254,19 @@ fn shard_changes(
         let what = format!("subscribers_max {} -> {}", old.subscribers_max, new.subscribers_max);
         push(what, Effect::NewFlows);
     }
+    if old.commit != new.commit {
+        push(format!("commit {} -> {}", commit(old), commit(new)), Effect::NewFlows);
+    }
     homes(&old.subscribers, &new.subscribers, &format!("{subject} subscribers"), changes);
+}
+
+/// As the file writes it.
+fn commit(shard: &ClusterShard) -> &'static str {
+    match shard.commit {
+        None => "as the cluster",
+        Some(Commit::Async) => "async",
+        Some(Commit::Replicated) => "replicated",
+    }
 }
 
 /// A run of new shards is one change: a pool grows by hundreds.

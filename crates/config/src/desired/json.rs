@@ -2,7 +2,7 @@
 //!
 //! ```json
 //! {"format":1,
-//!  "cluster":{"name":"edge","replicas":1,"commit":"async","replication_port":7473},
+//!  "cluster":{"name":"edge","replicas":1,"commit":"async","replication_port":7473, ...},
 //!  "access":{...}, "nat":{...}, "timeouts":{...}, "fragments":{...},
 //!  "shard":[{"id":1,"endpoint":"10.100.0.1","public":["203.0.113.0/28"],"subscribers_max":256}, ...]}
 //! ```

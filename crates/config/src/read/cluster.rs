@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::cluster_types::{Cluster, Commit, Membership, TlsFiles, User};
+use crate::cluster_types::{Cluster, Commit, CommitOnTimeout, Membership, TlsFiles, User};
 use crate::findings::Findings;
 use crate::read::node::{is_name, is_printable};
 use crate::section::Section;
@@ -13,14 +13,33 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Cluste
     Cluster {
         name: name(section, findings),
         replicas: section.integer("replicas", findings),
-        commit: match section.choice("commit", findings) {
-            "replicated" => Commit::Replicated,
-            _ => Commit::Async,
+        commit: commit(section, findings),
+        commit_replicas: section.optional_integer("commit_replicas", findings),
+        commit_timeout_ms: section.integer("commit_timeout_ms", findings),
+        commit_on_timeout: match section.choice("commit_on_timeout", findings) {
+            "drop" => CommitOnTimeout::Drop,
+            _ => CommitOnTimeout::Release,
         },
         replication_port: section.integer("replication_port", findings),
         max_routes: section.optional_integer("max_routes", findings),
         max_next_hops: section.optional_integer("max_next_hops", findings),
     }
+}
+
+fn commit(section: &Section<'_>, findings: &mut Findings<'_>) -> Commit {
+    match section.choice("commit", findings) {
+        "replicated" => Commit::Replicated,
+        _ => Commit::Async,
+    }
+}
+
+/// Of a shard or a pool that may differ from the rest.
+pub(super) fn optional_commit(
+    section: &Section<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<Commit> {
+    let commit = commit(section, findings);
+    findings.is_given(&section.path_of("commit")).then_some(commit)
 }
 
 pub(crate) fn membership(section: &Section<'_>, findings: &mut Findings<'_>) -> Membership {

@@ -3,6 +3,7 @@
 use crate::cluster_types::Pool;
 use crate::findings::Findings;
 use crate::read::address;
+use crate::read::cluster::optional_commit;
 use crate::section::Section;
 
 /// Homes of a shard in plain mode, where the file does not say: 256 addresses.
@@ -20,5 +21,6 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Pool {
         public: address::prefixes(section, "public", findings),
         per_shard: section.integer("per_shard", findings),
         subscribers_max: section.integer("subscribers_max", findings),
+        commit: optional_commit(section, findings),
     }
 }

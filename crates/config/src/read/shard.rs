@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::cluster_types::ClusterShard;
 use crate::findings::Findings;
 use crate::read::address;
+use crate::read::cluster::optional_commit;
 use crate::section::Section;
 use crate::types::{Shard, Worker};
 
@@ -34,6 +35,7 @@ pub(crate) fn of_cluster(section: &Section<'_>, findings: &mut Findings<'_>) -> 
         subscribers: address::prefixes(section, "subscribers", findings),
         public: address::prefixes(section, "public", findings),
         subscribers_max: section.integer("subscribers_max", findings),
+        commit: optional_commit(section, findings),
     }
 }
 

@@ -110,9 +110,10 @@ fn no_two_shards_share_anything() {
 
 /// Every key with a value that is not its default.
 fn unusual() -> String {
-    let mut text = CLUSTER.replace("replicas = 1", "replicas = 2\ncommit = \"replicated\"\nreplication_port = 7000\nmax_routes = 100\nmax_next_hops = 8")
+    let mut text = CLUSTER.replace("replicas = 1", "replicas = 2\ncommit = \"replicated\"\ncommit_replicas = 1\ncommit_timeout_ms = 20\ncommit_on_timeout = \"drop\"\nreplication_port = 7000\nmax_routes = 100\nmax_next_hops = 8")
         .replace("[access]\n", "[access]\ngre_key = \"subscriber\"\n")
         .replace("port_block = 256", "filtering = \"endpoint-independent\"\nport_block = 128\nports_per_subscriber = 1024\nflows_max = 5000\nsessions_max = 2000\nflows_per_subscriber = 100\nquarantine_sec = 0\npooling = \"soft\"\nudp_inbound_refresh = true\ninbound_sessions_max = 7\nmss_clamp = 1300");
+    text.push_str("[[shard]]\nid = 2000\nendpoint = \"10.101.0.2\"\npublic = [\"198.51.100.16/28\"]\ncommit = \"async\"\n");
     text.push_str("[timeouts]\nprofile = \"carrier\"\nudp_sec = 77\n");
     text.push_str("[fragments]\ndatagrams_max = 64\nheld_max = 0\nheld_per_datagram_max = 1\ntimeout_sec = 3\n");
     text
@@ -136,8 +137,10 @@ fn json_of(text: &str) -> Value {
 fn the_json_is_the_file_without_pools() {
     let value = json_of(CLUSTER);
     assert_eq!(value["format"], 1);
-    let cluster =
-        json!({"name": "edge", "replicas": 1, "commit": "async", "replication_port": 7473});
+    let cluster = json!({
+        "name": "edge", "replicas": 1, "commit": "async", "commit_timeout_ms": 100,
+        "commit_on_timeout": "release", "replication_port": 7473
+    });
     assert_eq!(value["cluster"], cluster);
     assert_eq!(value["nat"]["filtering"], "address-and-port-dependent");
     assert_eq!(value["nat"]["mss_clamp"], true);

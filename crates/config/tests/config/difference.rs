@@ -42,6 +42,16 @@ fn keys() {
             "cluster.commit: \"async\" -> \"replicated\" (for new flows)",
         ),
         (
+            "id = 1000",
+            "id = 1000\ncommit = \"replicated\"",
+            "shard 1000: commit as the cluster -> replicated (for new flows)",
+        ),
+        (
+            "replicas = 1",
+            "commit_timeout_ms = 20",
+            "cluster.commit_timeout_ms: 100 -> 20 (flows go on)",
+        ),
+        (
             "replicas = 1",
             "replication_port = 7000",
             "cluster.replication_port: 7473 -> 7000 (taken by each node when it restarts, and its flows end then)",
