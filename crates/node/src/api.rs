@@ -300,6 +300,12 @@ pub struct ReplicationStatus {
     pub lanes_followed: u64,
     /// Lanes whose copy lacks flows for want of room.
     pub lanes_full: u64,
+    /// Changes that fewer copies than wanted had when packets went on.
+    #[serde(default)]
+    pub changes_degraded_total: u64,
+    /// Shards with fewer copies than packets are to wait for.
+    #[serde(default)]
+    pub shards_short: Vec<u32>,
     /// Datagrams refused, by reason.
     pub refusals_total: Vec<(String, u64)>,
 }

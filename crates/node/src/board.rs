@@ -55,6 +55,10 @@ pub(crate) struct Board {
     pub capture_dropped: Counter,
     /// Packets thrown away when the worker went on after the guard had fenced it.
     pub fence_discarded: Counter,
+    /// Packets that wait for copies.
+    pub held: Gauge,
+    /// Changes in shards without any copy, of those that are to wait for some.
+    pub commits_alone: Gauge,
     pub flows: Gauge,
     pub flows_max: Gauge,
     pub flow_creates: Gauge,
@@ -94,6 +98,8 @@ impl Board {
             tx_dropped: Default::default(),
             capture_dropped: Counter::default(),
             fence_discarded: Counter::default(),
+            held: Gauge::default(),
+            commits_alone: Gauge::default(),
             flows: Gauge::default(),
             flows_max: Gauge::default(),
             flow_creates: Gauge::default(),

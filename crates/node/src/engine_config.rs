@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use weir_config::{Config, Interface, Shard};
-use weir_engine::{AccessMode, EngineConfig, FragmentLimits, MssClamp, ShardConfig, SideConfig};
+use weir_engine::{
+    AccessMode, CommitLimits, EngineConfig, FragmentLimits, MssClamp, ShardConfig, SideConfig,
+};
 use weir_nat::{Filtering, NatConfig, Pooling, ShardId, ShardRoom, Timeouts};
 use weir_wire::ethernet::Mac;
 
@@ -18,6 +20,8 @@ pub(crate) struct Room {
     pub peers: usize,
     /// UDP port of copies.
     pub replication_port: u16,
+    /// Of packets that wait for copies; none ever waits without.
+    pub commit: Option<CommitLimits>,
 }
 
 /// The configuration of the engine of worker `worker`; its shards in file order. The MACs are known only

@@ -27,7 +27,7 @@ use crate::control::{Signals, control};
 use crate::engine_config::{Room, engine_config, shards_of};
 use crate::failure::Failure;
 use crate::log::{self, LogLimit};
-use crate::memory::{self, frame_max, pool_size, total_mb};
+use crate::memory::{self, frame_max, held_max, pool_size, total_mb};
 use crate::node::{Node, NodeBlockLog, ShardHandle, Shards, WorkerHandle};
 use crate::worker_thread::{Ended, Parts, WorkerPorts, WorkerThread};
 use crate::{cores, panic_place, ports};
@@ -113,7 +113,7 @@ fn start_and_control(file: &File<'_>, log_limit: LogLimit) -> Result<(), Failure
     let rooms = joining.as_ref().map(Joining::rooms).unwrap_or_default();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Control)?;
     let signals = listen(&runtime)?;
-    let eal = start_eal(&config, control_cores)?;
+    let eal = start_eal(&config, &rooms, control_cores)?;
     let (block_log, mut senders) = start_block_log(&config)?;
     let (ended_in, ended) = unbounded_channel();
     let start = Start {
@@ -220,13 +220,13 @@ fn listen(runtime: &Runtime) -> Result<Signals, Failure> {
     Signals::listen().map_err(Failure::Control)
 }
 
-fn start_eal(config: &Config, control_cores: Vec<usize>) -> Result<Eal, Failure> {
+fn start_eal(config: &Config, rooms: &[Room], control_cores: Vec<usize>) -> Result<Eal, Failure> {
     let node = &config.node;
     let file_name = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
     let eal = Eal::init(EalConfig {
         file_prefix: format!("weir-{}", node.name.chars().map(file_name).collect::<String>()),
         control_cores,
-        memory_mb: node.memory_mb.map_or_else(|| total_mb(config), |mb| mb as usize),
+        memory_mb: node.memory_mb.map_or_else(|| total_mb(config, rooms), |mb| mb as usize),
         hugepages: match node.hugepages {
             HugePages::Auto => weir_dpdk::HugePages::Auto,
             HugePages::Never => weir_dpdk::HugePages::Never,
@@ -276,12 +276,13 @@ impl Start<'_> {
         part: Option<WorkerPart>,
     ) -> Result<(WorkerThread, WorkerPorts, WorkerHandle), Failure> {
         let config = &self.config.workers[worker];
-        let size = pool_size(config, self.config.fragments.held_max);
+        let room = self.rooms.get(worker);
+        let size = pool_size(config, held_max(self.config, room));
         let socket = socket_of_core(config.core);
         let name = format!("weir-worker-{worker}");
         let pool =
             MbufPool::new(&name, size.buffers, size.data_room, socket).map_err(dpdk_failure)?;
-        let engine = engine_config(self.config, worker, self.rooms.get(worker))
+        let engine = engine_config(self.config, worker, room)
             .map_err(|error| Failure::Engine { worker, reason: error.to_string() })?;
         let parts = Parts {
             worker,
@@ -294,6 +295,7 @@ impl Start<'_> {
             poll: self.config.node.poll,
             is_stopping: Arc::clone(&self.is_stopping),
             part: part.map(Box::new),
+            commit: room.and_then(|room| room.commit),
         };
         let thread = WorkerThread::spawn(parts, self.ended.clone())?;
         let access = ports::attach(self.eal, worker, config, Side::Access, &pool)?;

@@ -2,7 +2,7 @@
 
 use std::fmt::Error;
 
-use weir_engine::{Direction, DropReason};
+use weir_engine::{Direction, DropReason, Early};
 
 use crate::api::MemberStatus;
 use crate::member_verdict::is_unprotected;
@@ -22,6 +22,7 @@ pub(crate) fn member(
     roles(family, &status, workers)?;
     replication(family, &status)?;
     copies(family, &status, workers)?;
+    commits(family, &status, workers)?;
     routes(family, &status, workers)?;
     store(family, &status)
 }
@@ -131,6 +132,41 @@ fn copies(
         ]
     });
     family.counter("weir_redirects", "Packets handed to the worker that knows them.", redirects)
+}
+
+/// Packets that wait until copies have what they depend on.
+fn commits(
+    family: &mut Family<'_, '_>,
+    status: &MemberStatus,
+    workers: &[Numbered<'_>],
+) -> Result<(), Error> {
+    let label = |label| Labels([("worker", label), NO_LABEL, NO_LABEL]);
+    let boards = || workers.iter().map(|(number, worker)| (number.as_str(), &worker.board));
+    let held = boards().map(|(number, board)| (label(number), board.held.get() as f64));
+    family.gauge("weir_commit_held", "Packets that wait for copies.", held)?;
+    let waited = boards().map(|(number, board)| (label(number), board.engine.held()));
+    family.counter("weir_commit_waits", "Packets that have waited for copies.", waited)?;
+    let early = boards().flat_map(|(number, board)| {
+        Early::ALL.map(|why| {
+            let labels = Labels([("worker", number), ("cause", why.name()), NO_LABEL]);
+            (labels, board.engine.early(why))
+        })
+    });
+    let help = "Packets that left before copies had what they depend on: too late, or too many.";
+    family.counter("weir_commit_early", help, early)?;
+    let of = |worker: usize| status.replication.iter().filter(move |it| it.worker == worker);
+    let degraded = workers.iter().map(|(number, worker)| {
+        let few: u64 = of(worker.worker).map(|it| it.changes_degraded_total).sum();
+        (label(number.as_str()), few + worker.board.commits_alone.get())
+    });
+    let help = "Changes that fewer copies than wanted had when packets that depend on them left.";
+    family.counter("weir_commit_degraded", help, degraded)?;
+    let short = workers.iter().map(|(number, worker)| {
+        let shards: usize = of(worker.worker).map(|it| it.shards_short.len()).sum();
+        (label(number.as_str()), shards as f64)
+    });
+    let help = "Shards served here that have fewer copies than packets are to wait for.";
+    family.gauge("weir_commit_shards_short", help, short)
 }
 
 fn routes(

@@ -28,26 +28,34 @@ pub(crate) struct PoolSize {
     pub data_room: u16,
 }
 
-/// Enough that full rings on both ports, a full output and all held fragments leave buffers for the next burst.
-pub(crate) fn pool_size(worker: &Worker, fragments_held_max: u32) -> PoolSize {
+/// Enough that full rings on both ports, a full output and all that is held, `held_max` fragments and packets that wait for
+/// copies, leave buffers for the next burst.
+pub(crate) fn pool_size(worker: &Worker, held_max: u32) -> PoolSize {
     let rings = 2 * (u32::from(worker.rx_descriptors) + u32::from(worker.tx_descriptors));
     let mtu = worker.access.mtu.max(worker.internet.mtu);
     PoolSize {
         buffers: rings
             + 2 * XDP_BUFFERS_PER_PORT
             + 2 * OUTPUT_MAX as u32
-            + fragments_held_max
+            + held_max
             + SPARE_BUFFERS,
         data_room: MbufPool::data_room_for(mtu),
     }
 }
 
-/// Packet memory of the whole process, in MiB.
-pub(crate) fn total_mb(config: &Config) -> usize {
+/// Packets that a worker holds at most.
+pub(crate) fn held_max(config: &Config, room: Option<&Room>) -> u32 {
+    let commit = room.and_then(|room| room.commit).map_or(0, |limits| limits.held_max);
+    config.fragments.held_max + commit as u32
+}
+
+/// Packet memory of the whole process, in MiB. `rooms`: of the workers of a cluster.
+pub(crate) fn total_mb(config: &Config, rooms: &[Room]) -> usize {
     let pools: usize = config
         .workers
         .iter()
-        .map(|worker| pool_size(worker, config.fragments.held_max))
+        .enumerate()
+        .map(|(place, worker)| pool_size(worker, held_max(config, rooms.get(place))))
         .map(|size| MbufPool::bytes(size.buffers, size.data_room))
         .sum();
     pools.div_ceil(1 << 20) + BASE_MB + PER_WORKER_MB * config.workers.len()
@@ -156,7 +164,8 @@ fn check_against(config: &Config, rooms: &[Room], free: Free) -> Result<(), Stri
 
 /// What is taken in one piece, in the order in which it is taken: the packet buffers, then each worker's tables.
 fn pieces_mb(config: &Config, rooms: &[Room]) -> Vec<usize> {
-    let mut pieces = vec![config.node.memory_mb.map_or_else(|| total_mb(config), |mb| mb as usize)];
+    let mut pieces =
+        vec![config.node.memory_mb.map_or_else(|| total_mb(config, rooms), |mb| mb as usize)];
     for worker in 0..config.workers.len() {
         let tables = TableMemory::with_room(config, worker, rooms.get(worker)).tables.named();
         pieces.extend(tables.map(|(_, bytes)| bytes.div_ceil(1 << 20)));
@@ -256,7 +265,7 @@ public = ["203.0.113.0/28"]
     fn what_no_table_can_change_is_said() {
         let text = check_against(&config(), &[], Free { huge_mb: 0, ordinary_mb: 10 }).unwrap_err();
         assert!(text.ends_with("lower node.memory_mb or add memory"), "{text}");
-        let buffers = total_mb(&config());
+        let buffers = total_mb(&config(), &[]);
         let text =
             check_against(&config(), &[], Free { huge_mb: 0, ordinary_mb: buffers }).unwrap_err();
         assert!(text.ends_with("everything else: add memory"), "{text}");

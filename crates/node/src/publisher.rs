@@ -109,6 +109,8 @@ fn publish_worker<F: Frame>(engine: &Engine<F>, board: &Board) {
         gauge.set(bytes as u64);
     }
     board.block_events_lost.set(engine.nat().events_lost());
+    board.held.set(engine.held() as u64);
+    board.commits_alone.set(engine.nat().commits_alone());
 }
 
 fn publish_shard<F: Frame>(shard: usize, engine: &Engine<F>, board: &Board) {

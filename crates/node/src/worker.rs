@@ -87,8 +87,19 @@ impl Worker {
                 Rest::Sleep(time) => std::thread::sleep(time),
             }
         }
+        self.let_go(&mut out);
         self.publisher.publish_all(&self.engine, &self.board);
         self.log_blocks(usize::MAX);
+    }
+
+    /// The end: nothing waits for copies any more.
+    fn let_go(&mut self, out: &mut Output<Mbuf>) {
+        let now = self.clock.now();
+        let mut is_more = true;
+        while is_more {
+            is_more = self.engine.release_all(engine_now(now), out);
+            self.send(now, out);
+        }
     }
 
     fn turn(&mut self, frames: &mut Vec<Mbuf>, out: &mut Output<Mbuf>) -> Turn {
@@ -147,6 +158,8 @@ impl Worker {
                 frames.clear();
             }
         }
+        // So is what waited for copies, which is counted as a drop.
+        self.engine.discard_held(engine_now(self.clock.now()));
         self.board.fence_discarded.add(discarded as u64);
         discarded
     }

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use tokio::sync::mpsc::UnboundedSender;
 use weir_config::Poll;
 use weir_dpdk::{Mbuf, MbufPool, pin_current_thread, register_worker_thread, tsc_hz};
-use weir_engine::{Engine, EngineConfig, EngineError, Side};
+use weir_engine::{CommitLimits, Engine, EngineConfig, EngineError, Side};
 use weir_nat::NatError;
 use weir_records::BlockLogSender;
 use weir_wire::ethernet::Mac;
@@ -43,6 +43,8 @@ pub(crate) struct Parts {
     pub poll: Poll,
     pub is_stopping: Arc<AtomicBool>,
     pub part: Option<Box<WorkerPart>>,
+    /// Of packets that wait for copies.
+    pub commit: Option<CommitLimits>,
     /// Shards that its board has room for.
     pub shards_max: usize,
 }
@@ -166,6 +168,9 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
     };
     if parts.part.is_some() {
         engine.watch_gateways();
+    }
+    if let Some(limits) = parts.commit {
+        engine.hold_uncommitted(limits);
     }
     log_tables(worker, parts.core, &engine);
     let board = Arc::new(Board::new(engine.counters(), parts.shards_max, tsc_hz()));

@@ -79,17 +79,6 @@ impl ClusterNode {
         hold_thread(self.weir.process()?.id(), "weir-worker-0", time)
     }
 
-    /// Time that the threads of its process have computed, and those of its guard.
-    pub fn computed(&self) -> Result<Duration> {
-        let process = self.weir.process()?.id();
-        let mut time = computed(process)?;
-        let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children"))?;
-        for guard in children.split_whitespace() {
-            time += computed(guard.parse()?)?;
-        }
-        Ok(time)
-    }
-
     /// Waits until weir has said that it is ready, in a start after the first `starts`.
     pub fn wait_ready(&self, starts: u32) -> Result<()> {
         self.weir.wait_line(starts, "ready", READY_DEADLINE)
@@ -118,15 +107,6 @@ impl ClusterNode {
     pub fn command_line(&self, words: &str) -> Result<String> {
         Ok(format!("{} {words} --socket {}", weir::binary()?.display(), self.socket.display()))
     }
-}
-
-/// utime and stime of proc_pid_stat(5), in ticks of a hundredth of a second on every Linux of this architecture.
-fn computed(process: i32) -> Result<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    let (_, fields) = stat.rsplit_once(')').context("no stat")?;
-    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
-    let ticks: u64 = ticks.sum::<Result<_, _>>()?;
-    Ok(Duration::from_millis(10 * ticks))
 }
 
 fn socket(directory: &Path, number: u8) -> PathBuf {

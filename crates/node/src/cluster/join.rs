@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use weir_cluster::{Cluster, Key, NodeName, Store};
-use weir_config::{ClusterShard, Config, Desired, Member, Worker as WorkerConfig};
+use weir_config::{ClusterShard, CommitOnTimeout, Config, Desired, Member, Worker as WorkerConfig};
 use weir_controller::records::Meta;
+use weir_engine::{CommitLimits, Uncommitted};
 use weir_member::Replication;
+use weir_member::replication::CommitOptions;
 use weir_member::roles::{LocalWorker, Roles, RolesConfig, RolesOptions, peer_at};
 use weir_nat::ShardRoom;
 use weir_replica::{ClusterKeys, Identity, REPLICAS_MAX};
@@ -32,6 +34,13 @@ use crate::failure::Failure;
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// While it waits it says so this often.
 const SAY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Packets of a worker that may wait for copies at once: 40 ms of 100,000 new flows a second.
+const COMMIT_HELD_MAX: usize = 4096;
+/// Changes that may wait: more than packets, since what changes without one counts, too.
+const COMMIT_CHANGES_MAX: usize = 16_384;
+/// What goes to a copy waits for so long for more of its kind, when packets wait for it.
+const COMMIT_LINGER_US: u64 = 20;
 
 /// A node that knows its cluster and has not told it of itself.
 #[derive(Debug)]
@@ -141,6 +150,7 @@ impl Joining {
                 replicas: desired.cluster.replicas.max(1),
                 peers: PEERS_MAX,
                 replication_port: desired.cluster.replication_port,
+                commit: commit_limits(desired),
             }
         };
         self.member.workers.iter().map(room).collect()
@@ -166,9 +176,9 @@ impl Joining {
             peers_max: PEERS_MAX as u16,
             // Each lane of each shard, to each replica.
             copies_max: shards_max * LANES * REPLICAS_MAX,
-            ..weir_replica::Options::default()
+            ..replica_options(&self.desired)
         };
-        let replication = Replication::new(
+        let mut replication = Replication::new(
             options,
             identity,
             fingerprint(&self.desired),
@@ -176,6 +186,14 @@ impl Joining {
             shards_max,
         )
         .map_err(|error| Failure::Cluster(error.to_string()))?;
+        if let Some(limits) = commit_limits(&self.desired) {
+            replication.await_replicas(CommitOptions {
+                replicas: self.desired.commit_replicas().into(),
+                is_strict: limits.policy == Uncommitted::Drop,
+                changes_max: limits.changes_max,
+                linger_us: COMMIT_LINGER_US,
+            });
+        }
         let heartbeat = Heartbeat::new(Arc::clone(&self.words), worker as WorkerIndex);
         let (part, link) =
             worker_part(worker, replication, heartbeat, self.inbox.clone(), shards_max);
@@ -187,6 +205,26 @@ impl Joining {
     pub(crate) fn config(&self) -> Config {
         self.desired.config_of(&self.member, [])
     }
+}
+
+/// How packets wait for copies, if any may.
+fn commit_limits(desired: &Desired) -> Option<CommitLimits> {
+    desired.is_any_committed().then(|| CommitLimits {
+        held_max: COMMIT_HELD_MAX,
+        changes_max: COMMIT_CHANGES_MAX,
+        timeout_ms: desired.cluster.commit_timeout_ms.into(),
+        policy: match desired.cluster.commit_on_timeout {
+            CommitOnTimeout::Release => Uncommitted::Release,
+            CommitOnTimeout::Drop => Uncommitted::Drop,
+        },
+    })
+}
+
+/// Where packets wait for copies, others' copies are acknowledged at once.
+fn replica_options(desired: &Desired) -> weir_replica::Options {
+    let defaults = weir_replica::Options::default();
+    let acknowledge_us = if desired.is_any_committed() { 0 } else { defaults.acknowledge_us };
+    weir_replica::Options { acknowledge_us, ..defaults }
 }
 
 /// Where the node remembers something: in the folder that systemd made for the service, or the one that it would make.

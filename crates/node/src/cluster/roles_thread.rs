@@ -260,6 +260,7 @@ impl RolesThread {
     fn apply(&mut self, desired: Desired) {
         let shards = desired.shards.iter().filter_map(|shard| {
             let access = shard.endpoint.or(shard.steer)?;
+            let awaits_replicas = desired.is_committed(shard);
             let shard = Shard {
                 id: shard.id,
                 endpoint: shard.endpoint,
@@ -269,7 +270,8 @@ impl RolesThread {
                 worker: 0,
             };
             let nat = nat_shard(&shard, desired.nat.enabled);
-            let setup = ShardSetup { engine: engine_shard(&shard), nat };
+            let engine = engine_shard(&shard);
+            let setup = ShardSetup { engine, nat, awaits_replicas };
             Some(DesiredShard { id: ShardId(shard.id), access, setup })
         });
         let (shards, fingerprint) = (shards.collect(), fingerprint(&desired));

@@ -110,6 +110,13 @@ impl RolesThread {
             });
             others.count()
         };
+        let replication = self.replication.get(status.worker).and_then(Option::as_ref);
+        let short = || {
+            let replication = replication?;
+            let is_short = replication.shards_short.contains(&status.shard);
+            let wanted = self.parts.desired.commit_replicas();
+            is_short.then(|| format!("fewer than {wanted} copies for its packets to wait for"))
+        };
         RoleStatus {
             shard: status.shard.0,
             worker: status.worker,
@@ -123,7 +130,7 @@ impl RolesThread {
             since_ms: now_ms.saturating_sub(status.since_ms),
             is_misdirected: self.is_misdirected(status, now_ms),
             is_set_back: matches!(status.trouble, Some(Trouble::SetBack(_) | Trouble::EntryGone)),
-            trouble: status.trouble.as_ref().map(ToString::to_string),
+            trouble: status.trouble.as_ref().map(ToString::to_string).or_else(short),
         }
     }
 
@@ -170,6 +177,9 @@ impl RolesThread {
                 lanes_awaited: status.lanes_awaited as u64,
                 lanes_followed: status.lanes_followed as u64,
                 lanes_full: status.lanes_full as u64,
+                changes_degraded_total: status.counters.changes_degraded_total
+                    + status.counters.changes_untracked_total,
+                shards_short: status.shards_short.iter().map(|shard| shard.0).collect(),
                 refusals_total: Refusal::ALL.map(refused).into(),
             }
         });

@@ -19,6 +19,7 @@ use weir_wire::frame::Frame;
 
 use super::inbox::Inbox;
 use crate::board::Gauge;
+use crate::worker::engine_now;
 
 /// Workers of other nodes that a worker speaks with at most.
 pub(crate) const PEERS_MAX: usize = 64;
@@ -184,6 +185,9 @@ impl WorkerPart {
         let (nat, post) = engine.nat_and_post();
         let transmit = &mut Posting { post, pool, out };
         self.replication.poll(now_us, nat, transmit);
+        let committed = self.replication.committed(now_us, engine.nat());
+        engine.release_committed(committed, engine_now(now), out);
+        is_busy |= engine.held() > 0;
         is_busy |= self.tell();
         if now.saturating_sub(self.slot_began) >= SLOT {
             self.slot_began = now;

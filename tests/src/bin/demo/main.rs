@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -19,9 +18,6 @@ use weir_lab::failover::{
     CONTROL, EVENTS, Event, Observation, Observer, Pace, Promise, render, summary,
 };
 use weir_lab::steering::SwitchKind;
-
-/// How long it is looked at how much an idle cluster computes.
-const IDLE_LOOK: Duration = Duration::from_secs(5);
 
 /// Lets one node after the other fail, under load, and tells what homes saw of it.
 #[derive(Debug, Parser)]
@@ -138,8 +134,6 @@ fn cluster(args: &Args, events: &[Event], progress: &impl Fn(&str)) -> Result<Ro
     let later = later.transpose()?;
     let mut lab = ClusterLab::start(options, progress)?;
     lab.later = later;
-    let idle = idle_cores(&lab)?;
-    progress(&format!("idle: the nodes' processes use {:.0} % of one core together", idle * 100.0));
     progress("opening connections");
     let mut observer = Observer::start(&lab, pace(args))?;
     progress(&format!("{} connections are open", observer.open_connections()));
@@ -180,14 +174,6 @@ fn cluster(args: &Args, events: &[Event], progress: &impl Fn(&str)) -> Result<Ro
         keep::watch(&lab, &mut observer)?;
     }
     Ok(rows)
-}
-
-/// Time that all nodes' processes compute without any load, in a second.
-fn idle_cores(lab: &ClusterLab) -> Result<f64> {
-    let used = || lab.nodes.iter().map(|node| node.computed()).sum::<Result<Duration>>();
-    let (begun, before) = (Instant::now(), used()?);
-    thread::sleep(IDLE_LOOK);
-    Ok((used()? - before).as_secs_f64() / begun.elapsed().as_secs_f64())
 }
 
 fn control(args: &Args, progress: &impl Fn(&str)) -> Result<Rows> {
