@@ -335,7 +335,9 @@ impl Nat {
         let commits = &mut self.commits;
         assert!(batch.0 == commits.over + 1 || batch.0 == commits.over, "batches end in order");
         commits.over = batch.0;
-        commits.changed.pop_front_if(|changed| usize::from(changed.number) == batch.place())
+        let is_its = |changed: &&Changed| usize::from(changed.number) == batch.place();
+        commits.changed.front().filter(is_its)?;
+        commits.changed.pop_front()
     }
 
     /// The mapping is live again, unless a later batch has it.

@@ -383,12 +383,12 @@ fn commit_needs_copies_to_wait_for() {
             (
                 "replicas = 1",
                 "replicas = 0\ncommit = \"replicated\"",
-                &["cluster.commit: \"replicated\" with replicas = 0"],
+                &["4:10: cluster.commit: \"replicated\" with replicas = 0"],
             ),
             (
                 "replicas = 1",
                 "replicas = 1\ncommit_replicas = 2",
-                &["cluster.commit_replicas: 2 is more than cluster.replicas = 1"],
+                &["4:19: cluster.commit_replicas: 2 is more than cluster.replicas = 1"],
             ),
         ],
     );
