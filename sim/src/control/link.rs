@@ -131,6 +131,11 @@ impl<T> Link<T> {
             self.probe = None;
             self.not_connected(clock, Cause::Timeout);
         }
+        let is_late = |(_, _, until): &mut (T, Request, Instant)| clock.now >= *until;
+        for (tag, ..) in self.queued.extract_if(.., is_late) {
+            let error = error(Cause::Timeout, "no connection in time", false);
+            self.done.push_back(Done { tag, got: Err(Failed::Etcd(error)) });
+        }
         let late = self.pending.iter().filter(|(_, pending)| clock.now >= pending.until);
         let late: Vec<RequestId> = late.map(|(id, _)| *id).collect();
         for id in late {

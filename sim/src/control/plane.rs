@@ -59,6 +59,8 @@ pub struct Plane {
     controller_options: ControllerOptions,
     nodes: BTreeMap<usize, Node>,
     controllers: BTreeMap<usize, Controller>,
+    /// Until when everything has been done.
+    now_us: u64,
     /// Boot ids that each node has had: what its disk knows to have ended when it starts.
     lives: BTreeMap<usize, Vec<String>>,
     dice: Dice,
@@ -87,6 +89,7 @@ impl Plane {
             controller_options: options.controller,
             nodes: BTreeMap::new(),
             controllers: BTreeMap::new(),
+            now_us: 0,
             lives: BTreeMap::new(),
             dice,
         }
@@ -217,14 +220,15 @@ impl Plane {
         leaders.map(|(&controller, _)| controller).collect()
     }
 
-    /// When [`poll`](Self::poll) is due next.
+    /// When [`poll`](Self::poll) is due next: at once, if a process goes on that has slept through its time.
     pub fn next_us(&self) -> Option<u64> {
         let nodes = self.nodes.values().filter(|node| !node.is_stopped);
         let nodes = nodes.filter_map(|node| node.client.next_us());
         let controllers = self.controllers.values().filter(|it| !it.is_stopped);
         let controllers = controllers.filter_map(|it| it.process.next_us());
         let network = [self.etcd.next_us(), self.management.next_us()].into_iter().flatten();
-        nodes.chain(controllers).chain(network).min()
+        let first = nodes.chain(controllers).chain(network).min()?;
+        Some(first.max(self.now_us))
     }
 
     /// Everything until now; gives what roles of nodes are to be told, in its order. `report` is how a node's process
@@ -234,6 +238,8 @@ impl Plane {
         now_us: u64,
         mut report: impl FnMut(usize) -> Option<NodeReport>,
     ) -> Vec<(usize, Input)> {
+        let now_us = now_us.max(self.now_us);
+        self.now_us = now_us;
         let mut told = Vec::new();
         self.etcd.poll(now_us, &mut told);
         for (client, event) in told {
