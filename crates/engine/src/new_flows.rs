@@ -153,9 +153,9 @@ impl<F: Frame> Engine<F> {
 
     /// The same where packets may wait for replicas. Apart, so that what is said above stays one straight piece of code.
     #[inline(never)]
-    fn open_and_commit<'a, P: Pool<Frame = F>>(
+    fn open_and_commit<P: Pool<Frame = F>>(
         &mut self,
-        each: &mut dyn Iterator<Item = (F, &'a Waiting)>,
+        each: &mut dyn Iterator<Item = (F, &Waiting)>,
         cx: &mut Context<'_, P>,
     ) {
         for (frame, waiting) in each {

@@ -96,5 +96,9 @@ fn setup_of(shard: &ClusterShard, is_translating: bool) -> ShardSetup {
     let has_public = is_translating || !shard.public.is_empty();
     let public = if has_public { &shard.public } else { &shard.subscribers }.clone();
     let nat = weir_nat::ShardConfig { id, public, subscribers_max: shard.subscribers_max };
-    ShardSetup { engine: weir_engine::ShardConfig { id, endpoint, subscribers }, nat }
+    ShardSetup {
+        engine: weir_engine::ShardConfig { id, endpoint, subscribers },
+        nat,
+        awaits_replicas: false,
+    }
 }

@@ -395,7 +395,7 @@ fn commit_needs_copies_to_wait_for() {
     let text = CLUSTER
         .replace("replicas = 1", "replicas = 0")
         .replace("per_shard = 28", "per_shard = 28\ncommit = \"replicated\"");
-    let errors = weir_config::parse_cluster(&text, "t.toml").err().expect("refused");
+    let errors = weir_config::parse_cluster(&text, "t.toml").expect_err("refused");
     assert_eq!(errors[0].key, "pool[0].commit");
 }
 
