@@ -102,6 +102,8 @@ impl Shard {
             }
         }
         self.duties = Some(duties);
+        // What is known is told again.
+        self.is_done = false;
     }
 
     fn lose(&mut self, lane: usize, peer: PeerId) {
