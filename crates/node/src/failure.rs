@@ -20,7 +20,10 @@ pub const EXIT_CODES: &[(u8, &str)] = &[
     (20, "a device is missing or does not start"),
     (21, "a thread cannot be started or pinned"),
     (22, "the processor lacks instructions that weir is built for"),
-    (23, "the cluster cannot be joined: a key file, a TLS file, the guard of the routes, or another process that runs as this node"),
+    (
+        23,
+        "the cluster cannot be joined: a key file, a TLS file, the guard of the routes, or another process that runs as this node",
+    ),
     (70, "a worker hit a broken invariant (see the log)"),
 ];
 

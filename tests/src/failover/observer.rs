@@ -3,7 +3,7 @@
 //! Windows follow each other without a gap, so what happens between two faults is seen too.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -196,7 +196,9 @@ impl Observer {
 
     fn wait_whole(&self, until_whole: bool) {
         if let (Some(watch), true) = (&self.watch, until_whole) {
-            let _ = wait_for("all copies", self.whole_deadline, || watch.is_whole().then_some(()));
+            let since = self.clock.now();
+            let is_whole = || watch.is_whole(since).then_some(());
+            let _ = wait_for("all copies", self.whole_deadline, is_whole);
         }
     }
 
@@ -227,7 +229,8 @@ struct Watch {
 struct Shared {
     is_stopping: AtomicBool,
     samples: Mutex<Vec<MapSample>>,
-    is_whole: AtomicBool,
+    /// When the map was read last, if it was whole then; 0 if not.
+    whole_at: AtomicU64,
 }
 
 impl Watch {
@@ -239,13 +242,14 @@ impl Watch {
             let mut pause = SAMPLE_INTERVAL;
             while !of_thread.is_stopping.load(Ordering::Relaxed) {
                 thread::sleep(pause);
-                let begun = Instant::now();
+                let (begun, at) = (Instant::now(), clock.now());
                 let map = reader.read();
                 pause = SAMPLE_INTERVAL.max(SAMPLE_PAUSE * begun.elapsed()).min(SAMPLE_PAUSE_MAX);
                 // Nothing is known while etcd is down.
                 let Ok(map) = map else { continue };
                 let sample = sample(clock.now(), &map, shards, last.as_ref());
-                of_thread.is_whole.store(sample.is_whole, Ordering::Relaxed);
+                let whole_at = if sample.is_whole { at } else { 0 };
+                of_thread.whole_at.store(whole_at, Ordering::Relaxed);
                 lock(&of_thread.samples).push(sample);
                 last = Some(map);
             }
@@ -253,8 +257,10 @@ impl Watch {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    fn is_whole(&self) -> bool {
-        self.shared.is_whole.load(Ordering::Relaxed)
+    /// Whether it was whole when it was read last, and that was later than `since`: what was read before a fault, or
+    /// before etcd was lost, says nothing.
+    fn is_whole(&self, since: Micros) -> bool {
+        self.shared.whole_at.load(Ordering::Relaxed) > since
     }
 
     /// The samples since the last call.
