@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, ensure};
 
 use crate::cluster::{ClusterLab, ClusterNode};
 
@@ -39,15 +39,19 @@ impl Leftovers {
     }
 
     fn of(lab: &ClusterLab) -> Result<Self> {
+        let metrics = |node: &ClusterNode| -> Result<(String, String)> {
+            Ok((node.name(), node.cli(&["metrics"])?.success()?.stdout))
+        };
+        let texts: Vec<(String, String)> = lab.nodes.iter().map(metrics).collect::<Result<_>>()?;
         let mut left = Vec::new();
-        for node in &lab.nodes {
-            let text = node.cli(&["metrics"])?.success()?.stdout;
-            for name in EMPTY {
-                let sum = sum(&text, name).with_context(|| format!("no {name} in the metrics"))?;
-                if sum > 0 {
-                    left.push((node.name(), name, sum));
-                }
-            }
+        for name in EMPTY {
+            // A node without a shard has no line of it.
+            let sums: Vec<(&String, Option<u64>)> =
+                texts.iter().map(|(node, text)| (node, sum(text, name))).collect();
+            ensure!(sums.iter().any(|(_, sum)| sum.is_some()), "no {name} in the metrics");
+            let held =
+                sums.iter().filter_map(|&(node, sum)| Some((node, sum.filter(|&it| it > 0)?)));
+            left.extend(held.map(|(node, sum)| (node.clone(), name, sum)));
         }
         Ok(Self(left))
     }
