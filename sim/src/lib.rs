@@ -23,6 +23,7 @@ pub mod etcd;
 pub mod fault;
 mod node;
 pub mod options;
+pub mod planted;
 mod play;
 mod queue;
 pub mod schedule;

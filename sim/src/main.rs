@@ -4,9 +4,10 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use weir_planted::Bug;
 use weir_sim::fault::Timed;
 use weir_sim::options::Options;
-use weir_sim::{Outcome, play_with, schedule, shrink};
+use weir_sim::{Outcome, planted, play, play_with, schedule, shrink};
 
 /// The cluster in virtual time: production code under faults that come from a seed.
 #[derive(Parser)]
@@ -14,9 +15,9 @@ struct Arguments {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// How many seeds.
-    #[arg(long, default_value_t = 1)]
-    seeds: u64,
+    /// How many seeds: 1, or with `--planted` 500 for each bug at most.
+    #[arg(long)]
+    seeds: Option<u64>,
     /// Leave out the faults without which a failing history fails as well.
     #[arg(long)]
     shrink: bool,
@@ -29,14 +30,31 @@ struct Arguments {
     /// Leave out these of the faults, by number from 0.
     #[arg(long, value_delimiter = ',')]
     without: Vec<usize>,
+    /// Plant bugs, one after the other, and say how many seeds it takes to find each.
+    #[arg(long)]
+    planted: bool,
+    /// Only this bug.
+    #[arg(long, requires = "planted", value_parser = bug)]
+    bug: Option<Bug>,
+}
+
+/// Histories within which every planted bug is found.
+const PLANTED_SEEDS: u64 = 500;
+
+fn bug(name: &str) -> Result<Bug, String> {
+    planted::by_name(name).ok_or_else(|| format!("one of {:?}", Bug::ALL))
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.planted {
+        return play_planted(&arguments);
+    }
     std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
+    let seeds = arguments.seeds.unwrap_or(1);
     let began = Instant::now();
     let (mut events, mut simulated_us, mut failed) = (0, 0, 0);
-    for seed in arguments.seed..arguments.seed + arguments.seeds {
+    for seed in arguments.seed..arguments.seed + seeds {
         let options = Options::of_seed(seed);
         let mut faults = schedule::draw(seed, &options);
         let mut number = 0;
@@ -55,7 +73,7 @@ fn main() -> ExitCode {
             Some(violation) => {
                 failed += 1;
                 println!("seed {seed} FAILED at {} s: {violation}", seconds(outcome.simulated_us));
-                if arguments.shrink || arguments.seeds == 1 {
+                if arguments.shrink || seeds == 1 {
                     tell(&outcome, &options, &faults, arguments.shrink);
                 }
             }
@@ -65,12 +83,37 @@ fn main() -> ExitCode {
     }
     let real = began.elapsed().as_secs_f64();
     println!(
-        "{} seeds, {failed} failed: {events} events, {} s simulated in {real:.1} s: {:.0} events/s",
-        arguments.seeds,
+        "{seeds} seeds, {failed} failed: {events} events, {} s simulated in {real:.1} s: {:.0} events/s",
         seconds(simulated_us),
         events as f64 / real
     );
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// The table of the planted bugs. What found them is played without any as well, and must not fail.
+fn play_planted(arguments: &Arguments) -> ExitCode {
+    // A panic is what a bug may be found by: it is told in the table.
+    std::panic::set_hook(Box::new(|_| {}));
+    let seeds = arguments.seeds.unwrap_or(PLANTED_SEEDS);
+    let mut is_good = true;
+    println!("| bug | what it does | seeds | at seed | found by |\n|---|---|---|---|---|");
+    for &bug in Bug::ALL.iter().filter(|&&bug| arguments.bug.is_none_or(|only| only == bug)) {
+        let found = planted::find(bug, arguments.seed..arguments.seed + seeds);
+        is_good &= found.is_some();
+        let what = bug.what();
+        match found {
+            Some(found) => {
+                let (played, seed, violation) = (found.played, found.seed, found.violation);
+                println!("| {bug:?} | {what} | {played} | {seed} | {violation} |");
+                if let Some(violation) = play(seed).violation {
+                    println!("seed {seed} fails without a bug as well: {violation}");
+                    is_good = false;
+                }
+            }
+            None => println!("| {bug:?} | {what} | not within {seeds} | | |"),
+        }
+    }
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn seconds(us: u64) -> String {
