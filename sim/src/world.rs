@@ -15,6 +15,7 @@ mod control;
 mod faults;
 mod frames;
 mod processes;
+mod routes;
 
 use std::collections::BTreeMap;
 

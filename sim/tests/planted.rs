@@ -1,0 +1,38 @@
+//! Every bug that can be planted is found within 500 histories, and what found it is green without it.
+
+use std::sync::Mutex;
+use std::thread;
+
+use weir_planted::Bug;
+use weir_sim::planted::find;
+use weir_sim::play;
+
+/// Histories that must be enough for each bug.
+const SEEDS: u64 = 500;
+
+#[test]
+fn every_planted_bug_is_found() {
+    // Panics are what some are found by.
+    std::panic::set_hook(Box::new(|_| {}));
+    let bugs = Mutex::new(Bug::ALL.iter());
+    let wrong = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(&bug) = { bugs.lock().unwrap().next() } {
+                    let said = match find(bug, 0..SEEDS) {
+                        Some(found) => {
+                            println!("{bug:?}: {} seeds: {}", found.played, found.violation);
+                            play(found.seed).violation.map(|why| format!("without it too: {why}"))
+                        }
+                        None => Some(format!("not within {SEEDS} seeds")),
+                    };
+                    wrong.lock().unwrap().extend(said.map(|said| format!("{bug:?}: {said}")));
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(Bug::ALL.len() >= 15);
+}
