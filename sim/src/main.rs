@@ -103,7 +103,8 @@ fn play_planted(arguments: &Arguments) -> ExitCode {
         let what = bug.what();
         match found {
             Some(found) => {
-                let (played, seed, violation) = (found.played, found.seed, found.violation);
+                let (played, seed) = (found.played, found.seed);
+                let violation = found.violation.replace('|', "/");
                 println!("| {bug:?} | {what} | {played} | {seed} | {violation} |");
                 if let Some(violation) = play(seed).violation {
                     println!("seed {seed} fails without a bug as well: {violation}");
