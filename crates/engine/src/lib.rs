@@ -46,6 +46,7 @@ mod flow_key;
 mod fragment_cache;
 mod fragment_down;
 mod fragment_up;
+mod held;
 mod icmp_error;
 mod internet_input;
 mod ip_error;
