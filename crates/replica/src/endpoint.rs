@@ -63,6 +63,9 @@ pub(crate) struct Peer {
     pub(crate) heartbeat_due_us: u64,
     /// When what was received is acknowledged; u64::MAX: nothing was.
     pub(crate) acknowledgement_due_us: u64,
+    /// When what is being filled goes out since somebody waits for it; u64::MAX: nobody does. And when it last did.
+    pub(crate) hasten_due_us: u64,
+    pub(crate) hastened_us: u64,
     /// Windows were small when they were last told.
     pub(crate) told_little_room: bool,
 }
@@ -88,21 +91,6 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Takes over the place of a later record of the same streams: who has that one has both. False, and nothing
-    /// changed, if it went to others.
-    #[inline]
-    pub fn join(&mut self, later: &Self) -> bool {
-        let is_of =
-            |(one, other): (&Place, &Place)| (one.peer, one.epoch) == (other.peer, other.epoch);
-        let is_same = self.lane == later.lane
-            && self.count == later.count
-            && self.places().iter().zip(later.places()).all(is_of);
-        if is_same {
-            *self = *later;
-        }
-        is_same
-    }
-
     pub(crate) fn places(&self) -> &[Place] {
         &self.places[..usize::from(self.count)]
     }
@@ -191,6 +179,8 @@ impl Endpoint {
             streams: Lane::ALL.map(ReceiveStream::new),
             heartbeat_due_us: 0,
             acknowledgement_due_us: u64::MAX,
+            hasten_due_us: u64::MAX,
+            hastened_us: 0,
             told_little_room: false,
         });
         self.by_worker.insert(place, (worker, peer));
@@ -272,11 +262,13 @@ impl Endpoint {
         }
     }
 
-    /// What was appended to the lane's stream to the peer waits no longer than until then to be sent.
+    /// Somebody waits for what was appended to streams to the peer: it goes with the next poll, all lanes' together, but
+    /// not before `pace_us` have passed since the last that was hastened.
     #[inline]
-    pub fn hasten(&mut self, peer: PeerIndex, lane: Lane, due_us: u64) {
+    pub fn hasten(&mut self, peer: PeerIndex, now_us: u64, pace_us: u64) {
         if let Some(Some(peer)) = self.peers.get_mut(peer.index()) {
-            peer.lanes[lane.index()].stream.hasten(due_us);
+            let due_us = now_us.max(peer.hastened_us + pace_us);
+            peer.hasten_due_us = peer.hasten_due_us.min(due_us);
         }
     }
 

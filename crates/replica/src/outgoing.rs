@@ -131,12 +131,22 @@ impl Peer {
             return self.link.hello_due_us == u64::MAX;
         }
         self.send_control(setting, window, exit);
+        self.hasten_due(exit.now_us);
         let Self { link, lanes, .. } = self;
         let mut is_done = link.hello_due_us == u64::MAX;
         for own in lanes {
             is_done &= own.send(link, setting, buffers, exit);
         }
         is_done && self.acknowledgement_due_us == u64::MAX
+    }
+
+    /// Lanes go together, so that the peer acknowledges them together.
+    #[inline]
+    fn hasten_due(&mut self, now_us: u64) {
+        if now_us >= self.hasten_due_us {
+            self.lanes.iter_mut().for_each(|own| own.stream.hasten(now_us));
+            (self.hasten_due_us, self.hastened_us) = (u64::MAX, now_us);
+        }
     }
 
     /// A heartbeat says where all streams stand; between two of them only what was received is acknowledged.

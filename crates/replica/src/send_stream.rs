@@ -200,10 +200,10 @@ impl SendStream {
         Ok(next)
     }
 
-    /// What is being filled waits no longer than until then.
+    /// What is being filled waits no longer.
     #[inline]
-    pub(crate) fn hasten(&mut self, due_us: u64) {
-        self.ripe_us = self.ripe_us.min(due_us);
+    pub(crate) fn hasten(&mut self, now_us: u64) {
+        self.ripe_us = self.ripe_us.min(now_us);
     }
 
     /// Whether [`SendStream::take_new`] has one now.

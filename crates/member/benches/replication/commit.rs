@@ -28,7 +28,14 @@ const FLOWS: u32 = 20_000;
 const ROUNDS: usize = 60;
 const FIRST_ROUNDS: usize = 10;
 const TURNS: u32 = 100;
-const LINGER_US: u64 = 20;
+const PACE_US: u64 = 120;
+/// Turns without a packet between two at light load, and how much longer than here each takes where ports are asked.
+const IDLE_TURNS: usize = 20;
+const IDLE_NS: u64 = 500;
+
+/// Where a datagram begins in its frame, and its kind.
+const PAYLOAD_AT: usize = 14 + 20 + 8;
+const KIND_AT: usize = PAYLOAD_AT + 3;
 
 struct Cluster {
     workers: Vec<Worker>,
@@ -39,7 +46,24 @@ struct Cluster {
     /// When a first packet came, by worker and number.
     came_us: HashMap<(usize, u32), f64>,
     waits_us: Vec<f64>,
-    left: usize,
+    sent: Sent,
+}
+
+/// What the workers have sent to each other.
+#[derive(Clone, Copy, Default)]
+struct Sent {
+    turns: f64,
+    datagrams: f64,
+    controls: f64,
+    bytes: f64,
+}
+
+impl std::fmt::Display for Sent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { turns, datagrams, controls, bytes } = self;
+        let (records, each) = ((datagrams - controls) / turns, bytes / datagrams);
+        write!(f, "{records:.2} + {:.2} of {each:.0} bytes", controls / turns)
+    }
 }
 
 /// A packet of the n-th flow of a worker's homes, which carries its number.
@@ -55,8 +79,8 @@ fn packet(host: u32, n: u32) -> Vec<u8> {
 
 impl Cluster {
     fn new(workers: u32, is_committed: bool) -> Self {
-        let commit_linger_us = is_committed.then_some(LINGER_US);
-        let (group, clock) = (Group { workers, commit_linger_us }, Clock::default());
+        let commit_pace_us = is_committed.then_some(PACE_US);
+        let (group, clock) = (Group { workers, commit_pace_us }, Clock::default());
         let worker = |host| Worker::new(host, group, ROOM, clock.now_us());
         let mut cluster = Self {
             workers: (1..=workers).map(worker).collect(),
@@ -66,7 +90,7 @@ impl Cluster {
             next: 0,
             came_us: HashMap::new(),
             waits_us: Vec::new(),
-            left: 0,
+            sent: Sent::default(),
         };
         let end_us = cluster.clock.now_us() + 500_000;
         while cluster.clock.now_us() < end_us {
@@ -83,9 +107,11 @@ impl Cluster {
 
     /// Until nothing waits.
     fn finish(&mut self) {
-        (0..500).for_each(|_| {
+        for _ in 0..500 {
             self.turn(0, 0);
-        });
+            // An empty turn takes next to no time.
+            self.clock.pass(2_000);
+        }
         assert!(self.came_us.is_empty(), "{} packets never left", self.came_us.len());
         self.waits_us.clear();
     }
@@ -106,6 +132,7 @@ impl Cluster {
         self.opened += new;
         self.next = self.next.wrapping_add(old);
         self.clock.pass(longest_ns);
+        self.sent.turns += self.workers.len() as f64;
         self.deliver();
         sum_ns
     }
@@ -130,7 +157,6 @@ impl Cluster {
                 if let Some(came_us) = self.came_us.remove(&(place, number)) {
                     self.waits_us.push(now_us - came_us);
                 }
-                self.left += 1;
                 pool.give_back(frame);
             }
             let datagrams: Vec<_> = out.access.drain(..).collect();
@@ -138,6 +164,9 @@ impl Cluster {
                 let to = (1..).zip(&mut self.mail);
                 let mut to = to.filter(|(host, _)| frame.data()[..6] == mac(Side::Access, *host).0);
                 if let Some((_, mail)) = to.next() {
+                    self.sent.datagrams += 1.0;
+                    self.sent.controls += f64::from(u8::from(frame.data()[KIND_AT] & 0x7f == 3));
+                    self.sent.bytes += (frame.data().len() - PAYLOAD_AT) as f64;
                     mail.push(frame);
                 }
             }
@@ -161,6 +190,10 @@ impl Cluster {
         for turn in 0..TURNS {
             let new = u32::from(turn % 20 == 0);
             self.turn(1 - new, new);
+            for _ in 0..IDLE_TURNS {
+                self.turn(0, 0);
+                self.clock.pass(IDLE_NS);
+            }
         }
     }
 }
@@ -195,11 +228,15 @@ pub(crate) fn run() {
             }
             without.waits_us.clear();
             with.waits_us.clear();
+            if round + 1 == FIRST_ROUNDS {
+                (without.sent, with.sent) = Default::default();
+            }
         }
         let [base, now] = spent.each_mut().map(|values| median(values));
         let ratio = median(&mut ratios);
         let rate = *first_rate.get_or_insert(now) / now;
         let [base_wait, full_wait] = waits.each_mut().map(percentiles);
+        let sent = [without.sent, with.sent];
         with.finish();
         (0..100).for_each(|_| with.light());
         let light_wait = percentiles(&mut with.waits_us);
@@ -207,6 +244,10 @@ pub(crate) fn run() {
             "{workers}                {base:12.1}  {now:10.1}   {ratio:14.3}   async {:.0}, {:.0}  full load {:.0}, {:.0}  \
              light load {:.0}, {:.0}   (rate of factor 2: {rate:.3})",
             base_wait.0, base_wait.1, full_wait.0, full_wait.1, light_wait.0, light_wait.1,
+        );
+        println!(
+            "         datagrams of a worker in a turn, records + control: async {}, replicated {}",
+            sent[0], sent[1]
         );
     }
 }

@@ -32,13 +32,14 @@ pub(crate) struct Room {
 pub(crate) struct Group {
     /// 1: a worker on its own.
     pub(crate) workers: u32,
-    /// Packets wait until all copies have what they depend on; what goes to a copy waits for so many microseconds for more.
-    pub(crate) commit_linger_us: Option<u64>,
+    /// Packets wait until all copies have what they depend on; changes go to a copy no more often than every so many
+    /// microseconds.
+    pub(crate) commit_pace_us: Option<u64>,
 }
 
 impl Group {
-    pub(crate) const ALONE: Self = Self { workers: 1, commit_linger_us: None };
-    pub(crate) const PAIR: Self = Self { workers: 2, commit_linger_us: None };
+    pub(crate) const ALONE: Self = Self { workers: 1, commit_pace_us: None };
+    pub(crate) const PAIR: Self = Self { workers: 2, commit_pace_us: None };
 
     fn others(self, host: u32) -> impl Iterator<Item = u32> + Clone {
         (1..=self.workers).filter(move |&other| other != host)
@@ -218,14 +219,14 @@ impl Worker {
         let keys = ClusterKeys::parse(&"1f".repeat(32), 0o600, 0, 0).expect("a key");
         let peers_max = group.workers as u16 - 1;
         let mut options = Options { peers_max, copies_max: 256, ..Options::default() };
-        if group.commit_linger_us.is_some() {
+        if group.commit_pace_us.is_some() {
             options.acknowledge_us = 0;
         }
         let shards = group.workers as usize;
         let mut replication =
             Replication::new(options, identity, Fingerprint::default(), keys, shards)
                 .expect("good options");
-        if let Some(linger_us) = group.commit_linger_us {
+        if let Some(pace_us) = group.commit_pace_us {
             let policy = Uncommitted::Release;
             self.engine.hold_uncommitted(CommitLimits {
                 held_max: 4096,
@@ -237,7 +238,7 @@ impl Worker {
                 replicas: usize::from(peers_max),
                 is_strict: false,
                 changes_max: CHANGES_MAX,
-                linger_us,
+                pace_us,
             });
         }
         for other in group.others(host) {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - Only changes of shards that await replicas are kept, and of those only what begins or changes in lanes of ours. One
-//!   entry is for all changes of a shard's lane in a turn: they are committed when the last of them is.
+//!   entry is for all changes of a shard that go with the same datagrams: whoever has the first has the last.
 //! - A replica has a change when its copy of the lane is complete and what went through the stream is acknowledged. What
 //!   it got before its copy was complete, or in a stream that has begun anew since, came with the copy.
 //! - Fewer replicas than wanted: who is not strict waits for those that are there and heard, and counts.
@@ -27,7 +27,7 @@ use super::state::State;
 /// A replica that was not heard for so long is not waited for: as long as a primary may be silent.
 const SILENCE_MS: u64 = 30;
 
-/// Entries of the turn under way that a further change is looked for in: of each lane of two shards.
+/// Newest entries that a further change is looked for in: of each lane of two shards.
 const JOIN_MAX: usize = 16;
 
 /// How output commit is done.
@@ -39,8 +39,8 @@ pub struct CommitOptions {
     pub is_strict: bool,
     /// Changes that may wait at once: as many as the engine keeps.
     pub changes_max: usize,
-    /// A change is sent no later than so many microseconds after it was told, with what came until then.
-    pub linger_us: u64,
+    /// Changes that packets wait for are sent at once, but to each replica no more often than every so many microseconds.
+    pub pace_us: u64,
 }
 
 #[derive(Debug)]
@@ -66,23 +66,17 @@ enum Verdict {
 pub(super) struct Commits {
     options: Option<CommitOptions>,
     awaited: VecDeque<Awaited>,
-    /// Entries from here on are of the turn under way.
-    turn: usize,
     /// The shard that is looked at next for how many replicas it has.
     swept: usize,
 }
 
 impl Commits {
     pub(super) fn none() -> Self {
-        Self { options: None, awaited: VecDeque::new(), turn: 0, swept: 0 }
+        Self { options: None, awaited: VecDeque::new(), swept: 0 }
     }
 
     pub(super) fn is_on(&self) -> bool {
         self.options.is_some()
-    }
-
-    pub(super) fn begin_turn(&mut self) {
-        self.turn = self.awaited.len();
     }
 
     /// Whether changes of this shard are awaited.
@@ -93,13 +87,12 @@ impl Commits {
 
     /// Notes a change that was appended to streams. Whether there was room.
     fn push(&mut self, awaited: Awaited, changes_max: usize) -> bool {
-        let of_turn = self.awaited.len() - self.turn;
-        let newest = self.awaited.iter_mut().rev().take(of_turn.min(JOIN_MAX));
-        for entry in newest {
-            let is_same = entry.shard == awaited.shard && entry.number == awaited.number;
-            if is_same && entry.ticket.join(&awaited.ticket) {
-                return true;
-            }
+        let is_same = |entry: &Awaited| {
+            (entry.ticket, entry.shard, entry.number)
+                == (awaited.ticket, awaited.shard, awaited.number)
+        };
+        if self.awaited.iter().rev().take(JOIN_MAX).any(is_same) {
+            return true;
         }
         let has_room = self.awaited.len() < changes_max;
         if has_room {
@@ -122,7 +115,7 @@ impl Commits {
         let readers = &part.lanes[usize::from(lane.number())].readers;
         let ticket = endpoint.append(readers, lane, record, now_us);
         for &peer in readers {
-            endpoint.hasten(peer, lane, now_us + options.linger_us);
+            endpoint.hasten(peer, now_us, options.pace_us);
         }
         let awaited = Awaited { position, shard, number: part.number, ticket, lane };
         self.push(awaited, options.changes_max)

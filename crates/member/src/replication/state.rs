@@ -38,7 +38,7 @@ pub struct ReplicationCounters {
     pub lanes_lost_total: u64,
     /// Lanes emptied since their writers began anew.
     pub lanes_forgotten_total: u64,
-    /// Changes, those of a lane in a turn counted as one, that fewer replicas than wanted had when packets went on.
+    /// Changes, those of a shard in a datagram counted as one, that fewer replicas than wanted had when packets went on.
     pub changes_degraded_total: u64,
     /// Changes that packets did not wait for, since more waited than may.
     pub changes_untracked_total: u64,

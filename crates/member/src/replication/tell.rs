@@ -29,7 +29,6 @@ impl Replication {
     #[inline]
     pub(super) fn tell_changes(&mut self, now_us: u64, nat: &mut Nat) {
         let Self { commits, endpoint, state, body, .. } = self;
-        commits.begin_turn();
         for _ in 0..CHANGES_MAX {
             let Some((change, length)) = nat.next_change(body) else { return };
             let Some(part) = state.part(change.shard) else { continue };

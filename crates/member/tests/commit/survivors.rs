@@ -223,7 +223,7 @@ fn commit(failures: usize, policy: Uncommitted, timeout_ms: u64) -> Commit {
         replicas: failures,
         is_strict: policy == Uncommitted::Drop,
         changes_max: 8192,
-        linger_us: 20,
+        pace_us: 120,
     };
     Some((limits, options))
 }

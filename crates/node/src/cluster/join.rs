@@ -39,8 +39,8 @@ const SAY_INTERVAL: Duration = Duration::from_secs(10);
 const COMMIT_HELD_MAX: usize = 4096;
 /// Changes that may wait: more than packets, since what changes without one counts, too.
 const COMMIT_CHANGES_MAX: usize = 16_384;
-/// What goes to a copy waits for so long for more of its kind, when packets wait for it.
-const COMMIT_LINGER_US: u64 = 20;
+/// What packets wait for goes to each copy no more often than this: a small datagram costs nearly as much as a full one.
+const COMMIT_PACE_US: u64 = 120;
 
 /// A node that knows its cluster and has not told it of itself.
 #[derive(Debug)]
@@ -191,7 +191,7 @@ impl Joining {
                 replicas: self.desired.commit_replicas().into(),
                 is_strict: limits.policy == Uncommitted::Drop,
                 changes_max: limits.changes_max,
-                linger_us: COMMIT_LINGER_US,
+                pace_us: COMMIT_PACE_US,
             });
         }
         let heartbeat = Heartbeat::new(Arc::clone(&self.words), worker as WorkerIndex);

@@ -1,6 +1,6 @@
 //! Copy, falling out of sync, and scrub.
 
-use weir_replica::{CopyState, Lane, Options, PeerStatus, ShardId, WorkerId};
+use weir_replica::{CopyState, Kind, Lane, Options, PeerStatus, Record, ShardId, WorkerId};
 
 use crate::network::{Cluster, Faults, small_options};
 use crate::world::Slot;
@@ -44,6 +44,40 @@ fn a_copy_runs_while_traffic_flows() {
     assert_eq!((done, progress(&cluster).slots_total), (20_000, 20_000));
     cluster.settle(1_000_000);
     cluster.check_equal();
+}
+
+/// What somebody waits for goes at once, lanes together; the next no sooner than the pace says, though much sooner than
+/// what nobody waits for.
+#[test]
+fn what_is_hastened_goes_at_its_pace_lanes_together() {
+    const PACE_US: u64 = 50;
+    let options = Options { scrub_us: 0, heartbeat_us: 1_000_000, ..small_options() };
+    let mut cluster = two(Options { silence_us: 5_000_000, ..options });
+    cluster.run(500_000);
+    cluster.step_us = 10;
+    let peer = cluster.nodes[0].peers[1].unwrap();
+    let say = |cluster: &mut Cluster, slot: u32, pace_us: Option<u64>| {
+        let record = Record { kind: Kind::Touch, shard: SHARD, slot, version: 1, body: &[1] };
+        let now_us = cluster.now_us;
+        let endpoint = &mut cluster.nodes[0].endpoint;
+        Lane::ALL[..3].iter().for_each(|&lane| endpoint.tell(&[peer], lane, &record, now_us));
+        if let Some(pace_us) = pace_us {
+            endpoint.hasten(peer, now_us, pace_us);
+        }
+        let sent = |cluster: &Cluster| status(cluster, 0, 1).counters.datagrams_sent;
+        let before = sent(cluster);
+        while sent(cluster) == before {
+            cluster.step();
+        }
+        assert_eq!(sent(cluster), before + 3, "all lanes in the same poll");
+        cluster.now_us - now_us
+    };
+    let first_us = say(&mut cluster, 0, Some(PACE_US));
+    assert!(first_us <= 20, "{first_us} us");
+    let second_us = say(&mut cluster, 1, Some(PACE_US));
+    assert!((PACE_US - 20..=PACE_US + 20).contains(&second_us), "{second_us} us");
+    let idle_us = say(&mut cluster, 2, None);
+    assert!(idle_us >= 200, "{idle_us} us");
 }
 
 /// The copy keeps to its rate: 20,000 records of 64 bytes at 1 MB/s take more than a second.
