@@ -57,6 +57,8 @@ pub(crate) struct Peer {
     pub(crate) link: Link,
     /// The peer's last known life; its streams belong to it.
     pub(crate) boot: Option<BootId>,
+    /// Of the peer's link to us, which it may have removed and added again: then its streams began anew, too.
+    pub(crate) incarnation: u64,
     pub(crate) lanes: [OwnLane; LANES],
     pub(crate) streams: [ReceiveStream; LANES],
     /// When the next heartbeat is due.
@@ -175,6 +177,7 @@ impl Endpoint {
         self.peers[free] = Some(Peer {
             link: Link::new(&self.setting, worker, address, self.incarnations, now_us),
             boot: None,
+            incarnation: 0,
             lanes: Lane::ALL.map(own_lane),
             streams: Lane::ALL.map(ReceiveStream::new),
             heartbeat_due_us: 0,

@@ -84,16 +84,17 @@ impl Endpoint {
         }
     }
 
-    /// A new session; if the peer lives a new life, its streams are void.
+    /// A new session; if the peer lives a new life, or has added us anew, the streams in both directions are void.
     fn session_begins<S: Sink>(&mut self, index: PeerIndex, sink: &mut S) {
         let Some(peer) = self.peers[index.index()].as_mut() else { return };
         let boot = peer.link.session.as_ref().map(|session| session.peer_boot);
         peer.heartbeat_due_us = 0;
-        if peer.boot == boot {
+        let incarnation = peer.link.peer_incarnation;
+        if (peer.boot, peer.incarnation) == (boot, incarnation) {
             return;
         }
-        peer.link.counters.restarts += u64::from(peer.boot.is_some());
-        peer.boot = boot;
+        peer.link.counters.restarts += u64::from(peer.boot.is_some_and(|it| Some(it) != boot));
+        (peer.boot, peer.incarnation) = (boot, incarnation);
         let worker = peer.link.worker;
         for (lane, stream) in Lane::ALL.into_iter().zip(&mut peer.streams) {
             if stream.epoch != 0 {

@@ -12,7 +12,7 @@ use crate::later_version::mark;
 use crate::options::Options;
 use crate::refusal::Refusal;
 use crate::round_trip::RoundTrip;
-use crate::session::{Handshake, Heard, Identity, Session, hello_key};
+use crate::session::{Handshake, Heard, Identity, Session, hello_key, incarnation_of};
 use crate::traits::Transmit;
 
 /// HELLOs of a peer that are checked in a heartbeat's time: each costs a few key derivations, some microseconds.
@@ -51,6 +51,8 @@ pub(crate) struct Link {
     pub(crate) worker: WorkerId,
     pub(crate) address: SocketAddr,
     pub(crate) session: Option<Session>,
+    /// How often the peer had added this worker when the session was set up.
+    pub(crate) peer_incarnation: u64,
     pub(crate) round_trip: RoundTrip,
     pub(crate) counters: PeerCounters,
     /// The part of the fingerprint that the peer's last HELLO differed in.
@@ -76,6 +78,7 @@ impl Link {
             worker,
             address,
             session: None,
+            peer_incarnation: 0,
             round_trip: RoundTrip::new(&setting.options),
             counters: PeerCounters::default(),
             difference: None,
@@ -283,6 +286,7 @@ impl Link {
                 Err(Refusal::Fingerprint)
             }
             Heard::Session => {
+                self.peer_incarnation = incarnation_of(header.number);
                 self.ended.rotate_right(1);
                 self.ended[0] = before.unwrap_or(0);
                 self.difference = None;

@@ -27,6 +27,14 @@ use crate::identity::{BootId, WorkerId};
 use crate::replay_window::ReplayWindow;
 use crate::seal::SealKey;
 
+/// A HELLO's number names in its upper bits which adding of the receiver it belongs to.
+const INCARNATION_SHIFT: u32 = 40;
+
+/// How often the sender of a HELLO of this number had added its receiver: its streams begin anew each time.
+pub(crate) fn incarnation_of(hello_number: u64) -> u64 {
+    hello_number >> INCARNATION_SHIFT
+}
+
 const NO_CHALLENGE: Challenge = [0; 16];
 
 /// Who this end is. The secret must be random and new in each boot: challenges come from it.
@@ -123,7 +131,7 @@ impl Handshake {
         let root = Salt::new(HKDF_SHA256, &salt).extract(&identity.secret);
         let mut challenges = Challenges { root, drawn: 0 };
         // A peer that was removed and added again: its HELLO numbers go on where no earlier ones were.
-        let hello_number = incarnation << 40;
+        let hello_number = incarnation << INCARNATION_SHIFT;
         let next = challenges.draw();
         Self { challenges, next, peer: NO_CHALLENGE, hello_number, is_confirming: false }
     }

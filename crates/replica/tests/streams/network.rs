@@ -221,6 +221,17 @@ impl Cluster {
         }
     }
 
+    /// A worker removes another and adds it again, as when it was told that this one had gone; both live on.
+    pub(crate) fn add_anew(&mut self, at: usize, other: usize) {
+        let node = &mut self.nodes[at];
+        node.endpoint.remove_peer(node.peers[other].expect("another worker"));
+        let peer = node.endpoint.add_peer(WorkerId(other as u64), address(other), self.now_us);
+        node.peers[other] = Some(peer.expect("room for a peer"));
+        let gone: Vec<_> = node.copies.iter().filter(|copy| copy.1 == other).copied().collect();
+        node.copies.retain(|copy| copy.1 != other);
+        gone.into_iter().for_each(|(_, _, shard, lane)| self.copy(at, other, shard, lane));
+    }
+
     /// Wants a slab copied from one worker to another.
     pub(crate) fn copy(&mut self, from: usize, to: usize, shard: ShardId, lane: Lane) {
         let boot = self.nodes[to].boot;
