@@ -35,7 +35,7 @@ bugs! {
     TakesUngranted: "a worker writes a lane before it was granted",
     ForgetsOthers: "who gets the lane of an ended worker does not ask the other members",
     WritesAllLanes: "an acting primary writes all lanes",
-    PromotesUnsynced: "a replica without a full copy is promoted",
+    SyncedAtOnce: "a replica says that it has a full copy before it has one",
     FencesTheSilent: "a node that nobody hears is taken for ended",
     KeepsTheDead: "members that have ended are not removed from the map",
     AnnouncesUnsynced: "a replica announces a route before it has a full copy",

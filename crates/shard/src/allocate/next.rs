@@ -1,7 +1,5 @@
 //! The next transition of one shard: first what has happened, then towards its target.
 
-use weir_planted::{self as planted, Bug};
-
 use super::fleet::{Fleet, Slot, Standing};
 use super::input::{Liveness, ShardView};
 use super::room::Rooms;
@@ -107,7 +105,7 @@ impl Urgent<'_> {
         }
         let is_heir = |member: &&Member| {
             let runs = matches!(self.standing(member), Standing::Running(_));
-            (member.state == MemberState::Synced || planted::is(Bug::PromotesUnsynced)) && runs
+            member.state == MemberState::Synced && runs
         };
         let heirs = members[1..].iter().filter(is_heir);
         let acting = self.shard.acting.as_ref();

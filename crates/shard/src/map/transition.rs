@@ -188,10 +188,7 @@ impl ShardEntry {
     fn promote(&mut self, who: &Incarnation) -> Result<(), Refused> {
         let rank = self.replica_rank(who)?;
         if self.members[rank].state != MemberState::Synced {
-            if !planted::is(Bug::PromotesUnsynced) {
-                return Err(Refused::WrongState(who.clone()));
-            }
-            self.members[rank].state = MemberState::Synced;
+            return Err(Refused::WrongState(who.clone()));
         }
         self.members.swap(0, rank);
         self.members[0].is_leaving = false;

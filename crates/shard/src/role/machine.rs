@@ -166,7 +166,7 @@ impl RoleMachine {
         } else {
             self.leaving_until_ms = None;
         }
-        self.has_copy |= self.role() == Role::Primary;
+        self.has_copy |= self.role() == Role::Primary || planted::is(Bug::SyncedAtOnce);
         self.is_acting &= self.is_synced_replica() && !is_new_term;
         if matches!(role_before, Role::Primary | Role::Acting) && self.role() != role_before {
             self.demoted(route_before);
