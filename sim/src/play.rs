@@ -70,6 +70,7 @@ fn run(world: &mut World, options: &Options, faults: &[Timed]) {
         let ends = faults.iter().map(|timed| timed.after_us + 1_000 * timed.fault.ms());
         world.run_to(options.start_us + ends.max().unwrap_or(0));
     }
+    world.begin_rest();
     heal(world, options, World::is_at_rest);
     if world.violation.is_some() {
         return;

@@ -300,6 +300,11 @@ impl World {
         self.check_tables();
     }
 
+    /// The last fault is over: what it leads to may still begin.
+    pub(crate) fn begin_rest(&mut self) {
+        self.checks.changed_us = self.now_us;
+    }
+
     /// From now on nothing is lost and nothing moves.
     pub(crate) fn begin_calm(&mut self) {
         self.control.read();
