@@ -15,8 +15,9 @@ use crate::traffic::Traffic;
 
 /// Between two looks at the writers of lanes.
 const LOOK_US: u64 = 20_000;
-/// A map that has not changed for so long stays as it is: longer than the controllers wait before they balance.
-const REST_US: u64 = 3_500_000;
+/// A map that has not changed for so long stays as it is: longer than the controllers take to trust who was cut off, and
+/// then to balance.
+const REST_US: u64 = 12_000_000;
 /// So many looks between two at all tables.
 const TABLES_EVERY: u64 = 25;
 
@@ -330,10 +331,6 @@ impl World {
 
     /// Whole, and the map has not changed for so long that nothing more is to be balanced.
     pub(crate) fn is_at_rest(&self) -> bool {
-        let entries = self.control.entries().values();
-        let is_yielding = entries.flat_map(ShardEntry::members).any(|member| member.is_yielding);
-        // A member whose successor ended before it came keeps its mark, and nothing follows.
-        let rest_us = if is_yielding { 3 * REST_US } else { REST_US };
-        self.checks.is_whole && self.now_us >= self.checks.changed_us + rest_us
+        self.checks.is_whole && self.now_us >= self.checks.changed_us + REST_US
     }
 }
