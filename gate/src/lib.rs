@@ -54,7 +54,7 @@ pub const PARTS: [Part; 12] = [
     part(
         "replica-apply",
         "a new flow of another worker stored and indexed",
-        870.0,
+        890.0,
         mirroring::apply,
     ),
 ];

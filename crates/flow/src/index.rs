@@ -228,6 +228,13 @@ impl Index {
         None
     }
 
+    /// Whether an entry may have this hash. False is certain; true is wrong for few.
+    #[inline(always)]
+    pub fn may_hold(&self, hash: Hash) -> bool {
+        let (bucket, tag) = (&self.buckets[self.geometry.home(hash)], tag_of(hash));
+        bucket.at_home(tag).next().is_some() || bucket.overflows(tag)
+    }
+
     /// Adds an entry. The same id may be added under several hashes, and several ids under one.
     ///
     /// # Errors

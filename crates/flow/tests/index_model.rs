@@ -103,6 +103,7 @@ fn assert_burst_agrees(index: &Index) {
         let candidate =
             index.candidate(key.hash()).or_else(|| index.candidate_elsewhere(key.hash()));
         assert_eq!(candidate, first, "the steps come to the first entry with this tag");
+        assert!(first.is_none() || index.may_hold(key.hash()), "what is there may be there");
         assert!(first.is_none_or(|first| prefetched.borrow().contains(&first)));
     }
 }

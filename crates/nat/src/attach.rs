@@ -126,6 +126,7 @@ impl Nat {
             true => self.hold_port(id, mapping, keys.block)?,
             false => self.hold_address(id, mapping)?,
         };
+        let may_be_double = is_live && self.outbound_index.may_hold(keys.outbound);
         if !self.index(id, is_live, keys) {
             self.give_up_port(mapping);
             self.dismiss_home(subscriber);
@@ -141,6 +142,9 @@ impl Nat {
             self.flows += 1;
         } else {
             self.quarantined += 1;
+        }
+        if may_be_double {
+            self.look_for_double(keys.outbound, id);
         }
         Some(())
     }

@@ -7,8 +7,7 @@ use crate::nat::Nat;
 use crate::packet::Outbound;
 
 impl Nat {
-    /// The mapping of an inside endpoint. With replicas there may be more than one, made on both sides of a split or
-    /// within the lag of a stream: then the one that knows the remote.
+    /// The mapping of an inside endpoint. With replicas there may be more than one, see `doubles.rs`.
     #[inline]
     pub(crate) fn find_outbound_of(&self, hash: Hash, packet: &Outbound) -> Option<RecordId> {
         let Outbound { home, inside, remote, protocol, .. } = packet;
@@ -18,7 +17,7 @@ impl Nat {
         self.find_outbound_to(hash, home, *inside, *remote, *protocol)
     }
 
-    /// The mapping of an inside endpoint that has a session with this remote, else any.
+    /// The mapping of an inside endpoint that a packet to this remote goes by.
     pub(crate) fn find_outbound_to(
         &self,
         hash: Hash,
@@ -27,15 +26,32 @@ impl Nat {
         remote: Endpoint,
         protocol: Protocol,
     ) -> Option<RecordId> {
-        let (by_key, mut any) = (self.policy.by_key, None);
-        let known = self.outbound_index.find(hash, |id| {
-            let is_it = self.mappings.get(RecordId(id)).is_inside(home, inside, protocol, by_key);
-            if is_it && any.is_none() {
-                any = Some(id);
+        self.find_preferred(hash, home, inside, remote, protocol, |_| true)
+    }
+
+    /// Of the mappings of an inside endpoint that will do the one that a packet to this remote goes by.
+    #[inline]
+    pub(crate) fn find_preferred(
+        &self,
+        hash: Hash,
+        home: &Home,
+        inside: Endpoint,
+        remote: Endpoint,
+        protocol: Protocol,
+        will_do: impl Fn(RecordId) -> bool,
+    ) -> Option<RecordId> {
+        let (by_key, mut found) = (self.policy.by_key, None);
+        self.outbound_index.find(hash, |id| {
+            let id = RecordId(id);
+            if self.mappings.get(id).is_inside(home, inside, protocol, by_key) && will_do(id) {
+                found = Some(match found {
+                    None => id,
+                    Some(former) => self.preferred(former, id, remote),
+                });
             }
-            is_it && self.has_session(RecordId(id), remote)
+            false
         });
-        known.or(any).map(RecordId)
+        found
     }
 
     /// With replicas: is it the remote of the mapping's first session, and is that not over? The straight way leaves to

@@ -83,7 +83,7 @@ impl Nat {
         let (mut left, mut ends, mut laps) = (budget, 0, 0);
         while left > 0 && ends < ends_max {
             let step = left.min(WALK_STEP);
-            let Self { mappings, due, lanes, journal, policy, .. } = self;
+            let Self { mappings, due, doubles, lanes, journal, policy, .. } = self;
             let timeouts = &policy.timeouts;
             let has_wrapped = mappings.walk(&mut self.mapping_cursor, step, |id, slab, mapping| {
                 let lane = lanes.get(slab);
@@ -105,11 +105,17 @@ impl Nat {
                 {
                     mapping.note_touch(timeouts, now);
                 }
+                if mapping.flags & Mapping::DOUBLE != 0 {
+                    doubles.push(id);
+                }
             });
             ends += self.due.len();
             self.due.iter().for_each(|&id| self.prefetch_end(id));
             while let Some(id) = self.due.pop() {
                 self.expire_mapping(id, now);
+            }
+            while let Some(id) = self.doubles.pop() {
+                self.settle_double(id);
             }
             left -= step;
             laps += u32::from(has_wrapped);

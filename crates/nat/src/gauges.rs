@@ -13,6 +13,8 @@ pub struct Gauges {
     pub flow_creates_total: u64,
     /// Flows whose timer ran out.
     pub flow_expired_total: u64,
+    /// Flows whose inside endpoint had another mapping that was in use.
+    pub flow_superseded_total: u64,
     pub subscribers: u32,
     /// Ports that rest before they are given again.
     pub quarantined: u32,
@@ -69,6 +71,7 @@ impl Nat {
             flows_max: self.policy.flows_max,
             flow_creates_total: self.totals.flow_creates,
             flow_expired_total: self.totals.flow_expired,
+            flow_superseded_total: self.totals.flow_superseded,
             subscribers: self.subscribers.len() as u32,
             quarantined: self.quarantined,
             tables,

@@ -33,6 +33,7 @@ mod change_body;
 mod commit;
 mod config;
 mod config_check;
+mod doubles;
 mod doubtful;
 mod endpoint;
 mod expire;

@@ -49,6 +49,7 @@ pub(crate) struct Policy {
 pub(crate) struct Totals {
     pub(crate) flow_creates: u64,
     pub(crate) flow_expired: u64,
+    pub(crate) flow_superseded: u64,
     pub(crate) changes_applied: u64,
     pub(crate) changes_old: u64,
     pub(crate) changes_ours: u64,
@@ -88,6 +89,8 @@ pub struct Nat {
     pub(crate) session_cursor: Cursor,
     /// Ids found by a step of a walk, to be dealt with after it.
     pub(crate) due: Vec<RecordId>,
+    /// What the walk has found marked as one of two, empty between two steps.
+    pub(crate) doubles: Vec<RecordId>,
 }
 
 impl Nat {
@@ -146,6 +149,7 @@ impl Nat {
             mapping_cursor: Cursor::default(),
             session_cursor: Cursor::default(),
             due: Vec::with_capacity(WALK_STEP),
+            doubles: Vec::with_capacity(WALK_STEP),
         })
     }
 

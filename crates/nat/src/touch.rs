@@ -5,6 +5,8 @@
 //! he had seen the last packet himself, but for the time that a walk and a stream take. Time is cut into windows of a
 //! quarter of the timeout. The lower byte of a window's number is kept in the record; a flow that pauses for exactly
 //! 256 windows is told a window late.
+//!
+//! A touch as old as a copy without packets says that another mapping is used in place of this one, see `doubles.rs`.
 
 use weir_flow::{Record, RecordId, SlabId};
 
@@ -24,6 +26,11 @@ const NEVER_SEC: u32 = 1 << 30;
 /// When a copy without packets was last seen.
 pub(crate) fn never(now: Tick) -> Tick {
     Tick(now.0.wrapping_sub(NEVER_SEC))
+}
+
+/// Is it a copy without packets?
+pub(crate) fn is_never(last_seen: Tick, now: Tick) -> bool {
+    now.since(last_seen) >= NEVER_SEC
 }
 
 impl Remote {
@@ -69,7 +76,7 @@ impl Session {
 }
 
 impl Nat {
-    /// Another worker has last seen traffic of a record of ours at `seen`.
+    /// Another worker has last seen traffic of a record of ours at `seen`, or uses another mapping in its place.
     pub(crate) fn apply_touch(
         &mut self,
         table: Table,
@@ -79,6 +86,12 @@ impl Nat {
         seen: Tick,
         now: Tick,
     ) -> Applied {
+        if is_never(seen, now) {
+            let disused = (table == Table::Mappings)
+                .then(|| self.live_mapping(slab, slot, version))
+                .flatten();
+            return disused.map_or(Applied::Old, |id| self.supersede(id));
+        }
         let remote = match table {
             Table::Mappings => self.live_mapping(slab, slot, version).map(|id| {
                 let mapping = self.mappings.get_mut(id);

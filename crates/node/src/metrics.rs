@@ -180,6 +180,12 @@ fn tables(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
     family.counter("weir_flow_creates", "Flows created.", creates)?;
     let expired = per_worker(workers, |board| board.flow_expired.get());
     family.counter("weir_flow_expired", "Flows removed because they were idle.", expired)?;
+    let superseded = per_worker(workers, |board| board.flow_superseded.get());
+    family.counter(
+        "weir_flow_superseded",
+        "Flows removed because another mapping of their inside endpoint is in use.",
+        superseded,
+    )?;
     let subscribers = per_worker(workers, |board| board.subscribers.get() as f64);
     family.gauge("weir_subscribers", "Homes that hold a public address.", subscribers)?;
     let quarantined = per_worker(workers, |board| board.quarantined.get() as f64);

@@ -102,6 +102,7 @@ fn publish_worker<F: Frame>(engine: &Engine<F>, board: &Board) {
     board.flows_max.set(gauges.flows_max.into());
     board.flow_creates.set(gauges.flow_creates_total);
     board.flow_expired.set(gauges.flow_expired_total);
+    board.flow_superseded.set(gauges.flow_superseded_total);
     board.subscribers.set(gauges.subscribers.into());
     board.quarantined.set(gauges.quarantined.into());
     board.memory_bytes.set(gauges.memory_bytes as u64);
