@@ -25,11 +25,14 @@ pub(crate) struct Life(UnsafeCell<libc::pthread_mutex_t>);
 unsafe impl Sync for Life {}
 
 impl Life {
-    /// Makes the lock, held by nobody. Once, before it is shared.
+    /// Makes the lock, held by nobody.
     ///
     /// # Errors
     /// What the C library refuses.
-    pub(crate) fn make(&self) -> io::Result<()> {
+    ///
+    /// # Safety
+    /// Once, before anybody else knows of it.
+    pub(crate) unsafe fn make(&self) -> io::Result<()> {
         let mut attributes = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
         let attributes = attributes.as_mut_ptr();
         // JUSTIFICATION: a lock whose owner's death is seen by another process exists in the C library only.
@@ -43,18 +46,27 @@ impl Life {
         // JUSTIFICATION: as above.
         // SAFETY: the attributes are made.
         told(unsafe { libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST) })?;
+        // A second `hold` is an error instead of a wait for oneself.
         // JUSTIFICATION: as above.
-        // SAFETY: the attributes are made; the memory is of the right size, and nobody uses the lock before it is shared.
+        // SAFETY: the attributes are made.
+        told(unsafe {
+            libc::pthread_mutexattr_settype(attributes, libc::PTHREAD_MUTEX_ERRORCHECK)
+        })?;
+        // JUSTIFICATION: as above.
+        // SAFETY: the attributes are made; the memory is of the right size, and the caller sees to it that nobody uses it yet.
         told(unsafe { libc::pthread_mutex_init(self.0.get(), attributes) })
     }
 
-    /// The calling thread lives until it ends, in whatever way. The memory of the lock must stay mapped until then.
+    /// The calling thread lives until it ends, in whatever way.
     ///
     /// # Errors
-    /// `EDEADLK` or the like if it cannot be had; then only heartbeats tell of this thread.
-    pub(crate) fn hold(&self) -> io::Result<()> {
+    /// `EDEADLK` if it holds it already, `EAGAIN` or the like if it cannot be had; then only heartbeats tell of this thread.
+    ///
+    /// # Safety
+    /// The memory of the lock stays mapped, at its place, until the calling thread has ended: the kernel writes to it then.
+    pub(crate) unsafe fn hold(&self) -> io::Result<()> {
         // JUSTIFICATION: as above.
-        // SAFETY: the lock was made, and its memory is mapped as long as `self` is borrowed; the caller sees to the rest.
+        // SAFETY: the lock was made, and its memory is mapped for as long as the caller promises.
         match unsafe { libc::pthread_mutex_lock(self.0.get()) } {
             libc::EOWNERDEAD => self.renew(),
             code => told(code),
@@ -104,6 +116,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::channel;
     use std::thread;
+    use std::time::Duration;
 
     use super::*;
 
@@ -112,7 +125,9 @@ mod tests {
         // JUSTIFICATION: zeros are what shared memory begins with.
         // SAFETY: a pthread_mutex_t is plain data, for which zeros are valid.
         let life = Arc::new(Life(UnsafeCell::new(unsafe { std::mem::zeroed() })));
-        life.make().unwrap();
+        // JUSTIFICATION: as above.
+        // SAFETY: nobody else knows of it.
+        unsafe { life.make() }.unwrap();
         life
     }
 
@@ -125,7 +140,9 @@ mod tests {
             let (end, ended) = channel::<()>();
             let theirs = Arc::clone(&life);
             let thread = thread::spawn(move || {
-                theirs.hold().unwrap();
+                // JUSTIFICATION: as above.
+                // SAFETY: the test keeps the lock until it has joined this thread.
+                unsafe { theirs.hold() }.unwrap();
                 held_in.send(()).unwrap();
                 let _ = ended.recv();
             });
@@ -136,5 +153,26 @@ mod tests {
             assert!(life.is_over());
             assert!(!life.is_over());
         }
+    }
+
+    #[test]
+    fn a_thread_that_holds_it_already_is_told() {
+        let life = life();
+        let theirs = Arc::clone(&life);
+        let (said_in, said) = channel();
+        let thread = thread::spawn(move || {
+            // JUSTIFICATION: as above.
+            // SAFETY: the test keeps the lock until it has joined this thread, or leaks it.
+            let codes = [(); 2].map(|()| unsafe { theirs.hold() }.map_err(|it| it.raw_os_error()));
+            said_in.send(codes).unwrap();
+        });
+        match said.recv_timeout(Duration::from_secs(10)) {
+            Ok(codes) => assert_eq!(codes, [Ok(()), Err(Some(libc::EDEADLK))]),
+            Err(_) => {
+                std::mem::forget(life);
+                panic!("it waits for itself");
+            }
+        }
+        thread.join().unwrap();
     }
 }
