@@ -3,7 +3,7 @@
 //! The guard tells a worker so, unless it stood still itself, as on a machine that was paused as a whole. So a worker looks
 //! at its own clock, too.
 
-/// The silence after which the guard fences a worker.
+/// The silence after which the guard fences a worker, too.
 pub const STANDSTILL_US: u64 = 50_000;
 
 /// When a worker's last turn was.

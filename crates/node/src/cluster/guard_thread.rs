@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use weir_member::STANDSTILL_US;
 use weir_steer::{Event, Fence, Guard, Options, RequestError, Route, SharedWords, WorkerIndex};
 
 use crate::failure::Failure;
@@ -71,7 +72,9 @@ pub(super) fn start_guard(words: Arc<SharedWords>) -> Result<Guard, Failure> {
         command.arg("guard");
         command
     };
-    Guard::start(command, words, Options::default())
+    // A worker that finds that it stood still for so long must not go on as if the guard had not.
+    let silence = Duration::from_micros(STANDSTILL_US);
+    Guard::start(command, words, Options { silence, ..Options::default() })
         .map_err(|error| Failure::Cluster(format!("guard of the routes: {error}")))
 }
 
