@@ -5,7 +5,8 @@
 //! of their lease, and others may have their lanes at once. Only processes under the same boot of the kernel count:
 //! the file may lie in a copy of a machine's disk.
 //!
-//! A file that cannot be read or written costs the time of a lease after the next restart, nothing else.
+//! What cannot be read in it, or written into it, costs the time of a lease after the next restart, nothing else. Without
+//! the file, or the lock, the node does not start: a second process of it could run.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -52,11 +53,17 @@ impl LifeFile {
 
     fn take_within(path: &Path, patience: Duration) -> Result<Self, Failure> {
         let failure = |why: String| Failure::Cluster(format!("{}: {why}", path.display()));
+        let refused = |error: std::io::Error| {
+            failure(format!(
+                "{error}; it tells whether another process runs as this node: let weir write there, or \
+                 name another folder in STATE_DIRECTORY"
+            ))
+        };
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(|error| failure(error.to_string()))?;
+            fs::create_dir_all(folder).map_err(refused)?;
         }
         let file = File::options().create(true).truncate(false).read(true).write(true).open(path);
-        let mut file = file.map_err(|error| failure(error.to_string()))?;
+        let mut file = file.map_err(refused)?;
         let began = Instant::now();
         let mut file = loop {
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -69,7 +76,7 @@ impl LifeFile {
                             .into(),
                     ));
                 }
-                Err((_, error)) => return Err(failure(error.to_string())),
+                Err((_, error)) => return Err(refused(error.into())),
             }
             thread::sleep(POLL);
         };
@@ -132,6 +139,14 @@ mod tests {
         (3..100).for_each(|number| third.begin(&format!("b{number}")));
         drop(third);
         assert_eq!(LifeFile::take(&path).unwrap().ended(), ["b1", "b2", "b99"]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_named_with_what_helps() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("lib"), "no folder").unwrap();
+        let error = LifeFile::take(&folder.path().join("lib/n1.life")).unwrap_err().to_string();
+        assert!(error.contains("n1.life: ") && error.contains("STATE_DIRECTORY"), "{error}");
     }
 
     #[test]
