@@ -76,7 +76,7 @@ drop_reasons! {
     NotPeer "not-peer" "Replication or a redirected packet from an address that is no worker's of this cluster.";
     ReplicationMalformed "replication-malformed" "A replication datagram with a bad length or checksum, or in fragments.";
     TooFewReplicas "too-few-replicas" "It makes or changes a flow of a shard that fewer replicas have than are to have the change, or more changes wait than may (commit_on_timeout = \"drop\").";
-    CommitTimeout "commit-timeout" "Held for commit_timeout_ms, and too few replicas had what it depends on; or held when its worker stopped.";
+    CommitTimeout "commit-timeout" "Held for commit_timeout_ms, and too few replicas had what it depends on; or held when its worker ended, or stood still.";
     CommitLimit "commit-limit" "As many packets wait for replicas as may (commit_on_timeout = \"drop\").";
     NoBuffer "no-buffer" "No free packet buffer, no headroom, or the output is full.";
 }

@@ -53,7 +53,7 @@ pub(crate) struct Board {
     pub tx_dropped: [Gauge; 2],
     /// Frames a running capture had no room for.
     pub capture_dropped: Counter,
-    /// Packets thrown away when the worker went on after the guard had fenced it.
+    /// Packets thrown away when the worker went on after it had stood still, fenced by its guard or not.
     pub fence_discarded: Counter,
     /// Packets that wait for copies.
     pub held: Gauge,

@@ -34,6 +34,10 @@ pub const EVENTS: &[(&str, &str)] = &[
     ),
     ("config-warning", "The configuration works but will hurt, as `weir check` says."),
     ("dpdk-started", "DPDK runs; says whether huge pages are used."),
+    (
+        "end-not-told",
+        "The guard could not be given the means to see a thread's end at once; it sees its silence.",
+    ),
     ("epochs-not-kept", "What keeps a restored etcd from undoing what is newer cannot be written."),
     (
         "etcd-lost",
@@ -52,6 +56,10 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("guard-restarted", "The process that holds the routes ended and was started anew."),
     ("hand-over-late", "Some shards could not be handed over before the node ended."),
     ("handed-over", "Other nodes serve all shards that they have copies of; the node ends."),
+    (
+        "life-unsaid",
+        "The node cannot write which process of it runs; after a kill the next one waits for the end of a lease.",
+    ),
     ("link-down", "A port lost its link."),
     ("link-up", "A port has its link."),
     ("map-set-back", "etcd tells another history than before, as after a restore from a backup."),
@@ -166,6 +174,8 @@ impl Visit for Kind {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[derive(Clone, Default)]
@@ -221,5 +231,26 @@ mod tests {
     #[test]
     fn event_names_are_sorted_and_unique() {
         assert!(EVENTS.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+
+    fn sources(folder: &Path, found: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => sources(&path, found),
+                false => found.push_str(&std::fs::read_to_string(&path).unwrap()),
+            }
+        }
+    }
+
+    #[test]
+    fn every_event_that_is_logged_has_its_row() {
+        let mut text = String::new();
+        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut text);
+        let logged = text.split("event = \"").skip(1).filter_map(|rest| rest.split('"').next());
+        let names: Vec<&str> = logged.collect();
+        assert!(names.len() > 40, "{names:?}");
+        let unknown = names.iter().find(|name| EVENTS.iter().all(|(known, _)| known != *name));
+        assert_eq!(unknown, None);
     }
 }

@@ -189,7 +189,7 @@ fn routes(
     let discarded = workers.iter().map(|(label, worker)| {
         (Labels([("worker", label), NO_LABEL, NO_LABEL]), worker.board.fence_discarded.get())
     });
-    let help = "Packets that a fenced worker threw away when it went on.";
+    let help = "Packets that a worker that stood still threw away when it went on.";
     family.counter("weir_fence_discarded", help, discarded)?;
     let restarts = [(none(), status.guard_restarts_total)];
     family.counter("weir_guard_restarts", "Guards that were started anew.", restarts)
