@@ -135,3 +135,59 @@ fn check(swaps: &[Swap]) -> Result<(), (Cause, String)> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::revision::LeaseId;
+
+    fn leadership() -> Leadership {
+        Leadership { create_revision: Revision(3), lease: LeaseId(7), valid_until: Instant::now() }
+    }
+
+    fn found(create_revision: i64, lease: i64) -> Option<Versioned> {
+        let (create_revision, mod_revision) = (Revision(create_revision), Revision(9));
+        Some(Versioned {
+            value: Vec::new(),
+            create_revision,
+            mod_revision,
+            lease: Some(LeaseId(lease)),
+        })
+    }
+
+    #[test]
+    fn a_write_compares_its_keys_and_its_writers_leadership() {
+        let keys = Keys::new("north".parse().unwrap());
+        let swap = |shard, expected, change| Swap { key: Key::Shard(shard), expected, change };
+        let put = Change::Put(b"x".to_vec());
+        let swaps = [swap(1, Some(Revision(5)), put), swap(2, None, Change::Keep)];
+        let [one, two] = [1, 2].map(|shard| keys.path(&Key::Shard(shard)));
+        let leader = keys.path(&Key::Leader);
+        let asked = transaction(&keys, &swaps, Some(leadership())).unwrap();
+        let compares = vec![
+            Compare::ModRevision(one.clone(), Revision(5)),
+            Compare::absent(&two),
+            Compare::CreateRevision(leader.clone(), Revision(3)),
+            Compare::Lease(leader.clone(), LeaseId(7)),
+        ];
+        assert_eq!(asked.compares, compares);
+        let put = Operation::Put { path: one.clone(), value: b"x".to_vec(), lease: None };
+        assert_eq!(asked.then, [put], "what is only compared is not written");
+        assert_eq!(asked.otherwise, [one, two, leader].map(Operation::Get));
+    }
+
+    #[test]
+    fn who_lost_the_lead_is_told_that_and_not_that_it_lost_a_race() {
+        let refused = |leader| {
+            let found = vec![found(4, 0), leader];
+            let decided = Decided { has_held: false, revision: Revision(9), found };
+            Outcome::of_decided(decided, Some(leadership()))
+        };
+        assert_eq!(refused(found(3, 7)), Outcome::LostRace(vec![found(4, 0)]));
+        // A restored etcd may have given the same revision to another leader.
+        let others = [None, found(2, 7), found(3, 8)];
+        assert!(others.into_iter().all(|leader| refused(leader) == Outcome::NotLeader));
+    }
+}
