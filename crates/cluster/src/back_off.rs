@@ -14,6 +14,7 @@ pub struct BackOff {
 }
 
 impl BackOff {
+    /// No failure yet. `seed`, another one in each process, draws the jitter.
     pub fn new(first: Duration, max: Duration, seed: u64) -> Self {
         Self { first, max, failures: 0, random: seed }
     }

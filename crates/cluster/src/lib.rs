@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The states decide and know no I/O ([`claim::state`], [`mirror::state`], [`claim::transactions`], [`swap`], [`back_off`]): a
-//! simulator runs them unchanged. The tasks do the I/O and decide nothing. Everything is bounded: queues, lists,
-//! the time of a request, and the pace of attempts.
+//! simulator runs them unchanged. The tasks do the I/O and decide nothing. Everything is bounded: queues, lists, the time of
+//! a request, and the pace of attempts.
 //!
 //! Values are bytes (JSON) to this crate: it knows where things are, not what the map means. It knows no shard, no
 //! data path and no packet, and nothing that is urgent waits for it: when etcd is gone, the data path goes on.

@@ -1,7 +1,8 @@
 //! A node's membership: its key under `/nodes/`, which lives as long as its lease.
 //!
 //! A second process of the same name is refused while the first one's lease lives ([`ClaimEvent::HeldByOther`]) and
-//! takes over by itself when it has ended, at once if it knows that the first one has ended. A node that lost its lease registers again by itself.
+//! takes over by itself when it has ended, at once if it knows that the first one has ended. A node that lost its lease
+//! registers again by itself.
 //! Does not decide what an expired lease means: the data path goes on without etcd.
 
 use std::net::{SocketAddr, SocketAddrV4};

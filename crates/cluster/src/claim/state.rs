@@ -11,8 +11,8 @@
 //! etcd counts from when it received it, so nobody else can hold the key before. What is claimed is looked at after
 //! every renewal, so a key that somebody deleted is noticed and written again.
 //!
-//! Invariants: one request at a time; a lease that may have ended is not acted on; the same holder (boot id) takes
-//! its own key over, nobody else's. Clocks must be monotonic: a machine that sleeps does not notice the time. That is
+//! Invariants: one request at a time; a lease that may have ended is not acted on. Whose key may be taken over is decided in
+//! [`transactions`](super::transactions). Clocks must be monotonic: a machine that sleeps does not notice the time. That is
 //! why the writes of a leader compare its key as well. Knows no etcd, no task and no clock.
 
 use std::time::{Duration, Instant};
@@ -43,7 +43,9 @@ pub enum ClaimEvent {
 /// What to ask of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
+    /// A new lease.
     Grant,
+    /// Renew the lease.
     KeepAlive(LeaseId),
     /// Create the key if it is missing, say whose it is otherwise.
     Claim(LeaseId),
@@ -53,28 +55,23 @@ pub enum Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Ask(Request),
+    /// Nothing until then, unless something happens.
     Wait(Instant),
 }
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    Granted {
-        lease: LeaseId,
-        ttl: Duration,
-        sent_at: Instant,
-    },
-    KeptAlive {
-        sent_at: Instant,
-    },
+    /// `ttl`: what etcd gives it, whatever was asked for. `sent_at`: when the request was sent.
+    Granted { lease: LeaseId, ttl: Duration, sent_at: Instant },
+    /// `sent_at` as above: the lease's time counts from then.
+    KeptAlive { sent_at: Instant },
     /// etcd knows no such lease.
     NoSuchLease,
-    Mine {
-        create_revision: Revision,
-    },
-    Other {
-        boot_id: String,
-    },
+    /// The key is held with our lease and has our value.
+    Mine { create_revision: Revision },
+    /// The key is held by another process.
+    Other { boot_id: String },
     /// No answer at all.
     Silence,
     /// An answer that does not help: the request is tried again later.
@@ -104,6 +101,7 @@ enum Holder {
     Other(String),
 }
 
+/// What is known of the lease and the key, and when to ask next.
 #[derive(Debug)]
 pub struct ClaimState {
     margin: Duration,
@@ -121,7 +119,8 @@ pub struct ClaimState {
 }
 
 impl ClaimState {
-    /// `margin` is the part of the lease's time that its owner does not use.
+    /// Nothing is held yet. `margin` is the part of the lease's time that its owner does not use, `claim_interval` the time
+    /// between two looks at a key that another process holds; `back_off` is for requests that fail.
     pub fn new(
         margin: Duration,
         claim_interval: Duration,
@@ -178,6 +177,7 @@ impl ClaimState {
         events
     }
 
+    /// What to do now. To be asked again after each event, answer and wait.
     pub fn step(&mut self, now: Instant) -> Step {
         if now < self.rest_until {
             return Step::Wait(self.rest_until);
@@ -194,6 +194,7 @@ impl ClaimState {
         Step::Wait(lease.renew_at.min(claim_at))
     }
 
+    /// The request that [`step`](Self::step) wanted has ended like this.
     pub fn answer(&mut self, answer: Answer, now: Instant) -> Vec<ClaimEvent> {
         // An answer may come too late for the lease.
         let mut events = self.tick(now);

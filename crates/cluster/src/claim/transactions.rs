@@ -1,4 +1,5 @@
-//! The transactions of a claim: create the key, or find whose it is, and take it over if it is one's own.
+//! The transactions of a claim: create the key, or find whose it is, and take it over if it is one's own: of the same boot id,
+//! or of a process that is known to have ended.
 
 use serde::Deserialize;
 
@@ -16,7 +17,9 @@ struct Holder {
 /// transaction, [`Answer::NoSuchLease`].
 #[derive(Clone, Debug)]
 pub struct Claiming {
+    /// Of the key.
     pub path: String,
+    /// Of the process that claims; `value` begins with it.
     pub boot_id: String,
     /// Boot ids of holders that have certainly ended.
     pub ended: Vec<String>,
@@ -41,6 +44,7 @@ impl Claiming {
         self.put_if(Compare::absent(&self.path))
     }
 
+    /// What the answer to [`create`](Self::create) means.
     pub fn created(&self, decided: Decided) -> Found {
         if decided.has_held {
             return Found::Answer(Answer::Mine { create_revision: decided.revision });
@@ -66,6 +70,7 @@ impl Claiming {
         self.put_if(Compare::ModRevision(self.path.clone(), mod_revision))
     }
 
+    /// What the answer to [`replace`](Self::replace) means; `create_revision` as [`created`](Self::created) told it.
     pub fn replaced(create_revision: Revision, decided: &Decided) -> Answer {
         // Somebody was faster, and may have taken the key away: look again.
         if decided.has_held { Answer::Mine { create_revision } } else { Answer::Refused }

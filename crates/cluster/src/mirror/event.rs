@@ -52,6 +52,7 @@ pub enum Change {
 pub enum Input {
     /// Nothing but time.
     Tick,
+    /// All keys of the range, at this place.
     Listed {
         place: Place,
         entries: Vec<Entry>,
@@ -69,9 +70,11 @@ pub enum Input {
 /// What to do. A new `List` or `OpenWatch` replaces one that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
+    /// Read all keys of the range at one revision.
     List,
     /// Open a watch on everything after this revision.
     OpenWatch(Revision),
+    /// Ask the watch for a sign of life.
     RequestProgress,
     /// Drop the watch and any list under way.
     Close,
@@ -84,7 +87,9 @@ pub enum Action {
 pub struct Output {
     pub actions: Vec<Action>,
     pub events: Vec<MirrorEvent>,
+    /// Keys that a list showed and a running watch did not deliver.
     pub list_differences: u64,
+    /// A watch was given up since it did not answer.
     pub is_stalled: bool,
 }
 

@@ -28,6 +28,7 @@ use crate::revision::{Place, Revision};
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     pub progress_interval: Duration,
+    /// How long a watch may take to answer that.
     pub answer_timeout: Duration,
     pub list_interval: Duration,
     pub list_grace: Duration,
@@ -50,6 +51,7 @@ struct Watching {
     check: Check,
 }
 
+/// What was told of a range of keys, and what the list or the watch that brings news is doing.
 #[derive(Debug)]
 pub struct MirrorState {
     times: Times,
@@ -97,6 +99,7 @@ impl MirrorState {
         }
     }
 
+    /// What to do and to tell after something happened.
     pub fn handle(&mut self, input: Input, now: Instant) -> Output {
         let mut output = Output::default();
         match input {
