@@ -1,9 +1,17 @@
 //! Nodes register, are refused, lose their lease, come back.
 
-use weir_cluster::ClaimEvent;
+use weir_cluster::{ClaimEvent, Cluster, Session};
 
 use crate::bench::{cluster, next_of_session, node, node_record, wait};
 use crate::etcd::{Etcd, wait_for};
+
+/// A process that has registered its node.
+fn registered(etcd: &Etcd, boot_id: &str) -> (Cluster, Session) {
+    let cluster = cluster(etcd.endpoint());
+    let mut session = cluster.session("n1".parse().unwrap(), &node_record(boot_id));
+    wait(&cluster, "registration", next_of_session(&mut session));
+    (cluster, session)
+}
 
 #[test]
 fn a_node_is_there_until_it_leaves() {
@@ -25,9 +33,7 @@ fn a_node_is_there_until_it_leaves() {
 #[test]
 fn a_changed_record_is_written_under_the_same_registration() {
     let etcd = Etcd::start();
-    let cluster = cluster(etcd.endpoint());
-    let mut session = cluster.session("n1".parse().unwrap(), &node_record("b1"));
-    wait(&cluster, "registration", next_of_session(&mut session));
+    let (cluster, session) = registered(&etcd, "b1");
     let before = session.registered();
     session.update(&weir_cluster::NodeRecord { capacity: 25, ..node_record("b1") });
     let store = cluster.store();
@@ -41,9 +47,7 @@ fn a_changed_record_is_written_under_the_same_registration() {
 #[test]
 fn a_second_process_of_the_same_name_waits_until_the_first_ones_lease_has_ended() {
     let etcd = Etcd::start();
-    let first = cluster(etcd.endpoint());
-    let mut session = first.session("n1".parse().unwrap(), &node_record("b1"));
-    wait(&first, "registration", next_of_session(&mut session));
+    let (first, session) = registered(&etcd, "b1");
 
     let second = cluster(etcd.endpoint());
     let mut successor = second.session("n1".parse().unwrap(), &node_record("b2"));
@@ -61,9 +65,7 @@ fn a_second_process_of_the_same_name_waits_until_the_first_ones_lease_has_ended(
 #[test]
 fn a_process_that_knows_that_the_first_one_has_ended_does_not_wait() {
     let etcd = Etcd::start();
-    let first = cluster(etcd.endpoint());
-    let mut session = first.session("n1".parse().unwrap(), &node_record("b2"));
-    wait(&first, "registration", next_of_session(&mut session));
+    let (first, session) = registered(&etcd, "b2");
 
     let second = cluster(etcd.endpoint());
     let ended = vec!["b1".to_owned(), "b2".to_owned()];
