@@ -49,7 +49,7 @@ pub(crate) fn desired(text: &str) -> Desired {
     }
 }
 
-fn check_errors(base: &str, cases: &[Case]) {
+pub(crate) fn check_errors(base: &str, cases: &[Case]) {
     for (from, to, expected) in cases {
         let text = changed(base, from, to);
         let errors = weir_config::parse_cluster(&text, "t.toml").err().unwrap_or_default();
@@ -373,41 +373,4 @@ fn keys_of_other_files_are_named() {
     assert_eq!(lines, expected);
     let errors = weir_config::parse(CLUSTER, "t.toml").expect_err("no single node");
     assert_found("single", &errors, &["1:2: cluster: this is not the file of a single node"]);
-}
-
-#[test]
-fn commit_needs_copies_to_wait_for() {
-    check_errors(
-        CLUSTER,
-        &[
-            (
-                "replicas = 1",
-                "replicas = 0\ncommit = \"replicated\"",
-                &["4:10: cluster.commit: \"replicated\" with replicas = 0"],
-            ),
-            (
-                "replicas = 1",
-                "replicas = 1\ncommit_replicas = 2",
-                &["4:19: cluster.commit_replicas: 2 is more than cluster.replicas = 1"],
-            ),
-        ],
-    );
-    let text = CLUSTER
-        .replace("replicas = 1", "replicas = 0")
-        .replace("per_shard = 28", "per_shard = 28\ncommit = \"replicated\"");
-    let errors = weir_config::parse_cluster(&text, "t.toml").expect_err("refused");
-    assert_eq!(errors[0].key, "pool[0].commit");
-}
-
-#[test]
-fn a_shard_may_commit_otherwise_than_its_cluster() {
-    let text = CLUSTER.replace("id = 1000", "id = 1000\ncommit = \"replicated\"");
-    let desired = desired(&text);
-    let committed = |id| desired.is_committed(desired.shard(id).expect("it is there"));
-    assert!(committed(1000) && !committed(1));
-    assert!(desired.is_any_committed());
-    assert_eq!(desired.commit_replicas(), 1);
-    let text = text.replace("replicas = 1", "replicas = 3\ncommit_replicas = 2");
-    assert_eq!(self::desired(&text).commit_replicas(), 2);
-    assert!(!self::desired(CLUSTER).is_any_committed());
 }

@@ -3,6 +3,7 @@
 mod address_errors;
 mod base;
 mod cluster_file;
+mod commit;
 mod defaults;
 mod desired;
 mod difference;
