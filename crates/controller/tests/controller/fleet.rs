@@ -1,15 +1,18 @@
-//! Nodes and controllers around an etcd in memory. Every write of a controller is checked here.
+//! Nodes and controllers around an etcd in memory. Every write of a controller is checked.
+
+mod checks;
+mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_cluster::{Key, MirrorEvent, NodeName, NodeRecord, Outcome, Swap, WorkerRecord};
 use weir_controller::records::*;
 use weir_controller::state::Event as Input;
-use weir_controller::state::{Action, Controller, NodeDoubts, NodeReport as Answer, Now, Options};
-use weir_shard::map::Transition;
+use weir_controller::state::{Action, Controller, Now, Options};
 use weir_shard::*;
 
-use crate::fake_etcd::{Changes, FakeEtcd, silence};
+use crate::fake_etcd::{FakeEtcd, silence};
+use nodes::Node;
 
 pub(crate) const UNIX_MS: u64 = 1_700_000_000_000;
 
@@ -20,38 +23,6 @@ pub(crate) enum Fate {
     WrittenUnanswered,
     LostUnanswered,
     Unavailable,
-}
-
-pub(crate) struct Node {
-    pub(crate) boots: Vec<BootId>,
-    pub(crate) is_up: bool,
-    /// It does not reach etcd, and its key has expired or will.
-    pub(crate) is_cut: bool,
-    /// It has said that it is about to end.
-    pub(crate) is_stopping: bool,
-    /// Its streams reach nobody.
-    pub(crate) is_unheard: bool,
-    /// Nobody's streams reach it.
-    pub(crate) is_deaf: bool,
-    /// Workers with a side down.
-    pub(crate) broken: Vec<u16>,
-    /// What it obeys of shards of which etcd has forgotten it.
-    pub(crate) seen: BTreeMap<ShardId, ShardEntry>,
-}
-
-impl Node {
-    fn new(boots: Vec<BootId>, is_up: bool) -> Self {
-        Self {
-            boots,
-            is_up,
-            is_cut: false,
-            is_stopping: false,
-            is_unheard: false,
-            is_deaf: false,
-            broken: Vec::new(),
-            seen: BTreeMap::new(),
-        }
-    }
 }
 
 pub(crate) struct Seat {
@@ -362,217 +333,6 @@ impl World {
             self.check(controller, &changes);
         }
         if fate == Fate::WrittenUnanswered { Outcome::Unknown(silence(true)) } else { outcome }
-    }
-
-    /// Every rule that a write must keep, whatever else happens.
-    fn check(&mut self, controller: usize, changes: &Changes) {
-        let mut events: Vec<Event> = Vec::new();
-        let mut shards = Vec::new();
-        for (key, before, after) in changes {
-            match (key, after) {
-                (Key::Event(_), Some(after)) => {
-                    events.push(serde_json::from_slice(&after.value).unwrap());
-                }
-                (Key::Shard(id), Some(after)) => {
-                    let entry = |value: &[u8]| ShardEntry::from_json(value).expect("valid");
-                    let before = before.as_ref().map(|it| entry(&it.value));
-                    shards.push((*id, before, entry(&after.value)));
-                }
-                (Key::Shard(id), None) => {
-                    let desired: Desired =
-                        serde_json::from_slice(self.etcd.value(&Key::Desired).unwrap()).unwrap();
-                    assert!(!desired.shards.iter().any(|shard| shard.id == *id));
-                }
-                _ => {}
-            }
-        }
-        for (id, before, after) in shards {
-            let event = events.iter().rfind(|event| event.shard == Some(id));
-            let event = event.expect("a decision has its event");
-            self.check_entry(controller, before.as_ref(), &after, event);
-        }
-    }
-
-    fn check_entry(
-        &mut self,
-        controller: usize,
-        before: Option<&ShardEntry>,
-        after: &ShardEntry,
-        event: &Event,
-    ) {
-        self.entries_written += 1;
-        self.check_comers(controller, before, after);
-        let goes_on = after.rebased() == Some(after.epoch());
-        if let Some(before) = before.filter(|_| !goes_on) {
-            assert_eq!(after.epoch().0, before.epoch().0 + 1);
-            self.check_ends(before, after);
-            self.check_freeze(controller, before, after);
-            if event.is_move {
-                self.check_move(controller, before, event);
-            }
-        }
-        if event.is_move {
-            self.moves_ms.push(self.ms);
-            let minute = self.moves_ms.iter().filter(|&&ms| ms + 60_000 > self.ms).count();
-            assert!(minute <= self.options.moves_per_min, "{minute} moves in a minute");
-        }
-    }
-
-    /// A node that is about to end gets nothing.
-    fn check_comers(&self, controller: usize, before: Option<&ShardEntry>, after: &ShardEntry) {
-        let seen = &self.controllers[controller].seen;
-        for member in after.members() {
-            let who = &member.incarnation;
-            if before.is_some_and(|before| before.member(who).is_some()) {
-                continue;
-            }
-            let record = seen.get(&Key::Node(who.worker.node.as_str().parse().unwrap()));
-            let record = record.map(|value| serde_json::from_slice::<NodeRecord>(value).unwrap());
-            assert!(record.is_none_or(|record| !record.is_stopping), "{before:?} {after:?}");
-        }
-    }
-
-    /// Nobody who still runs loses its seat while it has a lane.
-    fn check_ends(&self, before: &ShardEntry, after: &ShardEntry) {
-        for member in before.members() {
-            if after.member(&member.incarnation).is_none() && self.runs(&member.incarnation) {
-                assert!(before.lanes_of(member.seat).is_empty(), "{before:?} {after:?}");
-            }
-        }
-    }
-
-    fn check_freeze(&self, controller: usize, before: &ShardEntry, after: &ShardEntry) {
-        let control = self.controllers[controller].seen.get(&Key::Control);
-        let control = control.map(|value| serde_json::from_slice::<Control>(value).unwrap());
-        if control.is_none_or(|control| control.freeze.is_none()) {
-            return;
-        }
-        let had = |who: &Incarnation| {
-            before.members().iter().any(|it| it.incarnation.worker == who.worker)
-        };
-        let lost_primary = after.member(&before.primary().incarnation).is_none();
-        for member in after.members() {
-            assert!(had(&member.incarnation) || lost_primary, "copied while frozen: {after:?}");
-            let former = before.member(&member.incarnation);
-            let began_to_leave = member.is_leaving && former.is_some_and(|it| !it.1.is_leaving);
-            assert!(!began_to_leave, "retired while frozen: {after:?}");
-        }
-    }
-
-    /// A move only of a shard with all the copies that can be had.
-    fn check_move(&self, controller: usize, before: &ShardEntry, event: &Event) {
-        let seen = &self.controllers[controller].seen;
-        let desired: Desired = serde_json::from_slice(&seen[&Key::Desired]).unwrap();
-        let copies = 1 + usize::from(desired.cluster.replicas);
-        let is_drained = |node: &NodeName| {
-            let intent = seen.get(&Key::Intent(node.clone()));
-            intent.is_some_and(|it| serde_json::from_slice::<Intent>(it).unwrap().drain.is_some())
-        };
-        let open = seen.keys().filter(|key| match key {
-            Key::Node(node) => !is_drained(node),
-            _ => false,
-        });
-        let wanted = copies.min(open.count());
-        let records: Vec<NodeRecord> = seen
-            .iter()
-            .filter(|(key, _)| matches!(key, Key::Node(_)))
-            .map(|(_, value)| serde_json::from_slice(value).unwrap())
-            .collect();
-        let is_registered = |who: &Incarnation| {
-            let boot_id = who.boot_id.to_string();
-            records.iter().any(|it| it.workers.iter().any(|it| it.boot_id == boot_id))
-        };
-        let synced = before
-            .members()
-            .iter()
-            .filter(|it| it.state == MemberState::Synced && is_registered(&it.incarnation));
-        assert!(synced.count() >= wanted, "{event:?} of {before:?}");
-    }
-
-    /// Every node that runs reports to a controller.
-    pub(crate) fn hear(&mut self, controller: usize) {
-        for node in 0..self.nodes.len() {
-            if !self.nodes[node].is_up {
-                continue;
-            }
-            let others = (0..self.nodes.len()).filter(|&other| other != node);
-            let is_heard = |other: usize| {
-                self.nodes[other].is_up
-                    && !self.nodes[other].is_unheard
-                    && !self.nodes[node].is_deaf
-            };
-            let report = Answer {
-                doubts: self.doubts_of(node),
-                node: id(node),
-                hears: others.map(|other| (id(other), is_heard(other))).collect(),
-                loads: Vec::new(),
-                broken: self.nodes[node].broken.clone(),
-                acting: Vec::new(),
-            };
-            self.tell(controller, Input::Report(report));
-        }
-    }
-
-    /// etcd has these entries again, and its nodes have seen those that it has now.
-    pub(crate) fn set_back(&mut self, to: &[(u32, ShardEntry)]) {
-        let seen: BTreeMap<u32, ShardEntry> = self.entries().into_iter().collect();
-        for (shard, entry) in to.iter().filter(|(shard, entry)| seen[shard] != *entry) {
-            self.etcd.put(Key::Shard(*shard), entry.to_json().into_bytes());
-            for node in self.nodes.iter_mut().filter(|node| node.is_up) {
-                node.seen.insert(ShardId(*shard), seen[shard].clone());
-            }
-        }
-    }
-
-    /// Of what it has seen, where etcd has forgotten it.
-    fn doubts_of(&self, node: usize) -> NodeDoubts {
-        if self.nodes[node].seen.is_empty() {
-            return NodeDoubts { are_all: true, ..NodeDoubts::default() };
-        }
-        let stored: BTreeMap<u32, ShardEntry> = self.entries().into_iter().collect();
-        let seen = self.nodes[node].seen.iter().filter(|(shard, seen)| {
-            stored.get(&shard.0).is_none_or(|it| it.rebased() <= Some(seen.epoch()))
-        });
-        let shards = seen.map(|(shard, seen)| (*shard, (seen.epoch(), Some(seen.clone()))));
-        NodeDoubts { shards: shards.collect(), are_all: true }
-    }
-
-    /// Workers that run finish their copies and take what is granted. True if anything was done.
-    pub(crate) fn work(&mut self) -> bool {
-        let mut is_busy = false;
-        for (shard, mut entry) in self.entries() {
-            let doubts = |node: usize| self.doubts_of(node).shards.contains_key(&ShardId(shard));
-            if (0..self.nodes.len()).any(|node| self.nodes[node].is_up && doubts(node)) {
-                continue;
-            }
-            let epoch = entry.epoch();
-            while let Some(transition) = self.wish(&entry) {
-                entry = entry.after(entry.epoch(), &transition).expect("a wish fits");
-            }
-            if entry.epoch() != epoch {
-                self.etcd.put(Key::Shard(shard), entry.to_json().into_bytes());
-                is_busy = true;
-            }
-        }
-        is_busy
-    }
-
-    fn wish(&self, entry: &ShardEntry) -> Option<Transition> {
-        let seated = |seat| &entry.at_seat(seat).expect("seated").incarnation;
-        for (index, lane) in entry.lanes().iter().enumerate() {
-            let Some(moving) = lane.moving else { continue };
-            if self.is_in_touch(seated(moving.from)) && self.is_in_touch(seated(lane.owner)) {
-                let by = seated(lane.owner).clone();
-                return Some(Transition::Settle { by, lanes: LaneSet::EMPTY.with(index) });
-            }
-        }
-        if !self.is_in_touch(&entry.primary().incarnation) {
-            return None;
-        }
-        let mut members = entry.members().iter();
-        let copied = members
-            .find(|it| it.state != MemberState::Synced && self.is_in_touch(&it.incarnation))?;
-        Some(Transition::Synced(copied.incarnation.clone()))
     }
 
     /// One tick of everybody, with all news and all answers.

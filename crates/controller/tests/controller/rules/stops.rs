@@ -1,0 +1,79 @@
+//! Nodes that end in order.
+
+use weir_controller::state::Options;
+
+use super::{life, lose, options, whats, world};
+use crate::fleet::World;
+
+#[test]
+fn a_node_that_stops_gives_its_roles_away_whatever_the_pace() {
+    let mut world = World::new(3, 30, 1, Options { moves_per_min: 1, ..options() });
+    world.elect(0);
+    world.settle();
+    let (held, moves) = (world.held(0), world.moves_ms.len());
+    assert!(world.primaries(0) > 5);
+    world.stop(0);
+    world.turns(1_000);
+    assert_eq!((world.primaries(0), world.held(0), world.moves_ms.len()), (0, held, moves));
+    assert_eq!(life(&world, 0), ("stopping".into(), "it says that it is about to end".into()));
+    let events = world.events();
+    let promotion = events.iter().rfind(|event| event.what.contains("becomes primary")).unwrap();
+    assert_eq!(promotion.why, "n0 is stopping");
+    // While it is there it stays a member, and nobody is without a copy.
+    world.turns(300_000);
+    assert_eq!((world.primaries(0), world.held(0), world.moves_ms.len()), (0, held, moves));
+    assert_eq!(world.report().unprotected, 0);
+}
+
+#[test]
+fn a_node_that_fences_itself_is_followed_as_if_the_operator_had() {
+    let mut world = world(3, 9);
+    world.stop(0);
+    world.turns(2_000);
+    world.say_ended(0);
+    // Still registered: that is no lie, and nothing is taken from it yet.
+    let held = world.held(0);
+    world.turns(5_000);
+    assert_eq!((world.held(0), world.report().notes), (held, vec![]));
+    lose(&mut world, 0);
+    world.turns(3_000);
+    assert_eq!((world.held(0), world.intent(0).fence), (0, None));
+    assert!(world.entries().iter().all(|(_, entry)| !entry.is_moving()));
+    assert_eq!(world.report().unprotected, 0);
+    assert!(whats(&world).contains(&"the fence is done".to_owned()));
+}
+
+#[test]
+fn restarts_in_order_do_not_count_against_a_node() {
+    let mut world = world(4, 20);
+    for is_seen_gone in [true, false, true, false] {
+        world.stop(0);
+        world.turns(2_000);
+        world.say_ended(0);
+        if is_seen_gone {
+            lose(&mut world, 0);
+            world.turns(5_000);
+        }
+        world.start(0);
+        world.turns(1_000);
+    }
+    assert_eq!(life(&world, 0), ("alive".into(), String::new()));
+    world.settle();
+    assert!(world.held(0) >= 8, "{}", world.held(0));
+}
+
+#[test]
+fn a_freeze_does_not_keep_the_roles_of_a_node_that_stops() {
+    let mut world = world(3, 12);
+    world.freeze(true);
+    world.stop(0);
+    world.turns(2_000);
+    assert_eq!(world.primaries(0), 0);
+    let mut control = world.control();
+    control.freeze.as_mut().unwrap().is_total = true;
+    world.set_control(&control);
+    world.stop(1);
+    let before = world.entries();
+    world.turns(5_000);
+    assert_eq!(world.entries(), before);
+}
