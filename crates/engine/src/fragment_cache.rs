@@ -98,9 +98,10 @@ impl<F> FragmentCache<F> {
         self.datagrams.get(key)?.translation
     }
 
-    /// What the first fragment of a datagram had to wait for.
-    pub(crate) fn dependency(&self, key: &DatagramKey) -> Dependency {
-        self.datagrams.get(key).map_or(Dependency::Nothing, |datagram| datagram.dependency)
+    /// The same, and what the first fragment had to wait for.
+    pub(crate) fn learned(&self, key: &DatagramKey) -> Option<(Translation, Dependency)> {
+        let datagram = self.datagrams.get(key)?;
+        datagram.translation.map(|translation| (translation, datagram.dependency))
     }
 
     /// Remembers what the first fragment's look-up decided, and what it rests on. False: too many datagrams at once.

@@ -42,8 +42,11 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let datagram = datagram_key(frame.data(), &packet.key);
-        self.nat.depend_on(self.fragments.dependency(&datagram));
-        match self.fragments.translation(&datagram) {
+        let learned = self.fragments.learned(&datagram);
+        if let Some((_, dependency)) = learned {
+            self.nat.depend_on(dependency);
+        }
+        match learned.map(|(translation, _)| translation) {
             Some(Translation::Down(delivery)) => self.follow_down(frame, &delivery, &datagram, cx),
             Some(Translation::Away) => match self.redirect_down_to(packet, shard) {
                 Some(to) => self.redirect(frame, None, to, cx),

@@ -50,8 +50,11 @@ impl<F: Frame> Engine<F> {
     ) -> Result<(), DropReason> {
         let home = self.nat.identity(&packet.home);
         let datagram = datagram_key(frame.data(), &home, &packet.key);
-        self.nat.depend_on(self.fragments.dependency(&datagram));
-        match self.fragments.translation(&datagram) {
+        let learned = self.fragments.learned(&datagram);
+        if let Some((_, dependency)) = learned {
+            self.nat.depend_on(dependency);
+        }
+        match learned.map(|(translation, _)| translation) {
             Some(Translation::Up { public, identification }) => {
                 self.follow_up(frame, public, identification, cx);
                 Ok(())

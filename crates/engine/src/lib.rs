@@ -21,9 +21,8 @@
 //!
 //! The engine knows neither DPDK nor a clock nor a thread: frames, buffers ([`weir_wire::frame`]), time
 //! ([`Now`]) and seeds are arguments, so the same code runs in a worker, in a test and in a simulator.
-//! A frame that enters either leaves through [`Output`], is held for a bounded time, as a fragment or until replicas have
-//! what it depends on, or is
-//! dropped under exactly one [`DropReason`].
+//! A frame that enters either leaves through [`Output`], is held for a bounded time, as a fragment or until replicas
+//! have what it depends on, or is dropped under exactly one [`DropReason`].
 //!
 //! Invariants of the data path: no allocation after [`Engine::new`], no lock, no system call, no log line,
 //! every loop bounded by the burst or by a configured limit.
