@@ -49,7 +49,8 @@ soak: build
 
 test: deps
 	$(CARGO) build --locked -p weir
-	$(CARGO) test --locked --workspace --no-fail-fast
+	$(CARGO) test --locked --workspace --exclude weir-sim --no-fail-fast
+	$(CARGO) test --locked -p weir-sim
 	$(CARGO) test --locked -p weir-replica --features later-protocol
 
 bench: build

@@ -1,7 +1,8 @@
 //! Bugs planted on purpose: a simulator that does not find them proves nothing.
 //!
 //! Without the feature `planted` [`is`] is the constant false, and no binary has anything of this. With it a bug is there
-//! in the thread that [`plant`]ed it, and in no other.
+//! in the thread that [`plant`]ed it, and in no other. Cargo unites the features of what one command builds: so the
+//! simulator, which alone asks for it, is built and tested by commands of its own.
 
 #![forbid(unsafe_code)]
 
