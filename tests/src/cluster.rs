@@ -22,7 +22,7 @@ mod public;
 mod store;
 mod supervisor;
 
-pub use files::{ClusterFiles, HOMES, SHARDS};
+pub use files::{ClusterFiles, HOMES, OnTimeout, OutputCommit, SHARDS};
 pub use homes::ClusterHomes;
 pub use lab::{ClusterLab, ClusterOptions};
 pub use map::{Map, MapReader, ShardView};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use weir_lab::cluster::{ClusterLab, ClusterOptions};
+use weir_lab::cluster::{ClusterLab, ClusterOptions, OnTimeout, OutputCommit};
 use weir_lab::failover::{
     EVENTS, Event, Leftovers, Memory, Observation, Observer, Pace, Promise, render, summary,
 };
@@ -36,6 +36,10 @@ struct Args {
     /// Nodes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9))]
     nodes: u8,
+    /// Output commit (`commit = "replicated"`): a new flow leaves when its copies have it. At the end of the time-out of
+    /// 0.1 s it leaves without them, or is dropped.
+    #[arg(long, value_name = "ON_TIMEOUT", num_args = 0..=1, require_equals = true, default_missing_value = "release")]
+    commit: Option<OnTimeout>,
     /// Where the timeline goes.
     #[arg(long, value_name = "FILE", default_value = "target/soak.svg")]
     timeline: PathBuf,
@@ -66,6 +70,7 @@ fn run(args: &Args) -> Result<bool> {
     let options = ClusterOptions {
         nodes: args.nodes,
         switches: if args.frr { SwitchKind::Frr } else { SwitchKind::Bird },
+        commit: args.commit.map(OutputCommit::ending_in),
         ..ClusterOptions::default()
     };
     let mut lab = ClusterLab::start(options, progress)?;

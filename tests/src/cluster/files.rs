@@ -31,11 +31,38 @@ pub(super) const ETCD: &str = "http://10.8.0.254:2379";
 /// Port of `/metrics` on the management address of a node.
 const METRICS_PORT: u16 = 9477;
 
+/// How packets wait for copies: `commit = "replicated"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputCommit {
+    /// Longest wait, milliseconds.
+    pub timeout_ms: u32,
+    /// What becomes of those that cannot be committed.
+    pub on_timeout: OnTimeout,
+}
+
+/// `commit_on_timeout`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnTimeout {
+    /// They leave.
+    Release,
+    /// They are dropped, and what they began ends.
+    Drop,
+}
+
+impl Default for OutputCommit {
+    /// As shipped.
+    fn default() -> Self {
+        Self { timeout_ms: 100, on_timeout: OnTimeout::Release }
+    }
+}
+
 /// What the files say.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterFiles {
     /// Copies of each shard beside the primary's.
     pub replicas: u8,
+    /// Whether new flows wait for them.
+    pub commit: Option<OutputCommit>,
     /// Shards of the pool, at least one.
     pub shards: u16,
     /// Flows that each node's tables have room for.
@@ -46,7 +73,32 @@ pub struct ClusterFiles {
 
 impl Default for ClusterFiles {
     fn default() -> Self {
-        Self { replicas: 1, shards: SHARDS, flows_max: FLOWS_MAX, has_huge_pages: false }
+        Self {
+            replicas: 1,
+            commit: None,
+            shards: SHARDS,
+            flows_max: FLOWS_MAX,
+            has_huge_pages: false,
+        }
+    }
+}
+
+impl OutputCommit {
+    /// With the time-out as shipped.
+    pub fn ending_in(on_timeout: OnTimeout) -> Self {
+        Self { on_timeout, ..Self::default() }
+    }
+
+    /// The keys, one a line.
+    fn keys(self) -> String {
+        let policy = match self.on_timeout {
+            OnTimeout::Release => "release",
+            OnTimeout::Drop => "drop",
+        };
+        format!(
+            "commit = \"replicated\"\ncommit_timeout_ms = {}\ncommit_on_timeout = \"{policy}\"\n",
+            self.timeout_ms
+        )
     }
 }
 
@@ -80,7 +132,7 @@ impl ClusterFiles {
             r#"[cluster]
 name = "{CLUSTER}"
 replicas = {replicas}
-
+{commit}
 {shared}
 [[pool]]
 first_id = 1
@@ -90,6 +142,7 @@ per_shard = {per_shard}
 subscribers_max = {SUBSCRIBERS_MAX}
 "#,
             replicas = self.replicas,
+            commit = self.commit.map_or_else(String::new, OutputCommit::keys),
             shared = self.shared(),
             public = self.public().prefixes().join("\", \""),
             per_shard = self.public().per_shard(),
@@ -177,7 +230,7 @@ flows_max = {}
 
 #[cfg(test)]
 mod tests {
-    use weir_config::{File, parse_cluster, parse_file};
+    use weir_config::{CommitOnTimeout, File, parse_cluster, parse_file};
 
     use super::*;
 
@@ -200,6 +253,19 @@ mod tests {
             let file = parse_file(&files.node(2, directory), "n");
             assert!(matches!(file, Ok((File::Member(_), _))), "{file:?}");
         }
+    }
+
+    #[test]
+    fn output_commit_is_asked_for_in_the_cluster_file_alone() {
+        let commit = Some(OutputCommit { timeout_ms: 250, on_timeout: OnTimeout::Drop });
+        let files = ClusterFiles { commit, ..ClusterFiles::default() };
+        let (desired, _) = parse_cluster(&files.cluster(), "c").unwrap();
+        assert!(desired.shards.iter().all(|shard| desired.is_committed(shard)));
+        assert_eq!(desired.cluster.commit_timeout_ms, 250);
+        assert_eq!(desired.cluster.commit_on_timeout, CommitOnTimeout::Drop);
+        let files = ClusterFiles { commit: None, ..files };
+        let (desired, _) = parse_cluster(&files.cluster(), "c").unwrap();
+        assert!(!desired.is_any_committed());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::files::{ClusterFiles, ENDPOINTS, FLOWS_MAX, HOMES, SHARDS};
+use super::files::{ClusterFiles, ENDPOINTS, FLOWS_MAX, HOMES, OutputCommit, SHARDS};
 use super::homes::ClusterHomes;
 use super::map::MapReader;
 use super::network::ClusterNetwork;
@@ -41,6 +41,8 @@ pub struct ClusterOptions {
     pub spare_nodes: u8,
     /// Copies of each shard beside the primary's.
     pub replicas: u8,
+    /// Whether new flows wait for them.
+    pub commit: Option<OutputCommit>,
     /// What the switches run.
     pub switches: SwitchKind,
     /// Interval of BFD; three of them are a silence.
@@ -58,6 +60,7 @@ impl ClusterOptions {
     pub fn files(&self) -> ClusterFiles {
         ClusterFiles {
             replicas: self.replicas,
+            commit: self.commit,
             shards: self.shards,
             flows_max: self.flows_max,
             has_huge_pages: self.has_huge_pages,
@@ -76,6 +79,7 @@ impl Default for ClusterOptions {
             nodes: 3,
             spare_nodes: 0,
             replicas: 1,
+            commit: None,
             switches: SwitchKind::Bird,
             bfd: Duration::from_millis(50),
             shards: SHARDS,

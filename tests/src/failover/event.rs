@@ -218,11 +218,12 @@ impl Event {
             let what = moment.what.replace("{}", &format!("node{victim}"));
             progress(&what);
             let watched = moment.what.contains("{}").then_some(victim);
-            let until_whole = moment.ends_whole && moment.promise != Promise::Broken;
+            let promise = moment.promise.with(lab.options.commit);
+            let until_whole = moment.ends_whole && promise != Promise::Broken;
             let observation = observer
                 .observe(&what, moment.settle, until_whole, watched, || (moment.act)(lab, victim))
                 .with_context(|| what.clone())?;
-            seen.push((moment.promise, Observation { kind: moment.what, ..observation }));
+            seen.push((promise, Observation { kind: moment.what, ..observation }));
         }
         Ok(seen)
     }

@@ -1,6 +1,7 @@
 //! What homes may see of an event, and whether they did. Pure.
 
 use super::observation::Observation;
+use crate::cluster::OutputCommit;
 use crate::load::Change;
 
 /// What is promised of an event.
@@ -10,11 +11,21 @@ pub enum Promise {
     NothingLost,
     /// No connection breaks that was established a tenth of a second before. Packets on their way are lost.
     NothingBroken,
+    /// The same with output commit: no connection that a home had breaks, however young.
+    NoneBrokenHoweverYoung,
     /// The opposite, of a cluster without copies: a measurement that cannot fail shows nothing.
     Broken,
 }
 
 impl Promise {
+    /// What becomes of it in a cluster with output commit.
+    pub fn with(self, commit: Option<OutputCommit>) -> Self {
+        match (self, commit) {
+            (Promise::NothingBroken, Some(_)) => Promise::NoneBrokenHoweverYoung,
+            _ => self,
+        }
+    }
+
     /// What was promised and not kept, one line each; empty if all was.
     pub fn missed(self, seen: &Observation) -> Vec<String> {
         let mut missed = Vec::new();
@@ -35,6 +46,9 @@ impl Promise {
         refuse(connections.broken as u64, "connections broken");
         refuse(connections.broken_before as u64, "connections broken before anything happened");
         refuse(seen.up.doubled + seen.down.doubled, "packets doubled");
+        if self == Promise::NoneBrokenHoweverYoung {
+            refuse(connections.youngest_broken as u64, "connections broken that had just opened");
+        }
         if self == Promise::NothingLost {
             refuse(seen.up.lost, "packets lost from the homes");
             refuse(seen.down.lost, "packets lost to the homes");
@@ -113,6 +127,21 @@ mod tests {
             assert!(missed.len() == 1 && missed[0].contains(words), "{missed:?}, {words}");
             assert_eq!(Promise::NothingBroken.missed(&seen).len(), usize::from(breaks_both));
         }
+    }
+
+    #[test]
+    fn with_output_commit_those_that_had_just_opened_are_among_the_promised() {
+        let promise = Promise::NothingBroken.with(Some(OutputCommit::default()));
+        let seen = with(|it| it.connections.youngest_broken = 1);
+        assert_eq!(promise.missed(&seen).len(), 1);
+        assert!(promise.missed(&good()).is_empty());
+        // What a home began later, and never had, is as it was.
+        let seen = with(|it| (it.connections.younger_broken, it.connections.unopened) = (1, 1));
+        assert!(promise.missed(&seen).is_empty());
+        for promise in [Promise::NothingLost, Promise::Broken] {
+            assert_eq!(promise.with(Some(OutputCommit::default())), promise);
+        }
+        assert_eq!(Promise::NothingBroken.with(None), Promise::NothingBroken);
     }
 
     #[test]

@@ -132,6 +132,7 @@ fn verdict(promise: Promise, is_kept: bool) -> &'static str {
     match (promise, is_kept) {
         (Promise::NothingLost, true) => "ok: nothing lost",
         (Promise::NothingBroken, true) => "ok: nothing broken",
+        (Promise::NoneBrokenHoweverYoung, true) => "ok: nothing broken, however young",
         (Promise::Broken, true) => "ok: broken, as without copies it must be",
         (_, false) => "MISSED",
     }

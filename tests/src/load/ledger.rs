@@ -60,6 +60,8 @@ pub struct ConnectionReport {
     pub younger: usize,
     /// Of these, those that broke.
     pub younger_broken: usize,
+    /// Of the broken ones, those that were established at the fault.
+    pub youngest_broken: usize,
     /// Attempts after the fault that gave no connection.
     pub unopened: usize,
     /// Connections that broke within the window but before the fault.
@@ -150,6 +152,8 @@ impl Ledger {
             } else {
                 report.younger += 1;
                 report.younger_broken += usize::from(broken.is_some());
+                let was_there = connection.established <= fault;
+                report.youngest_broken += usize::from(was_there && broken.is_some());
             }
         }
         let after = Window { start: fault, end: window.end };
@@ -202,7 +206,12 @@ mod tests {
         let report = ledger.report(WINDOW, FAULT);
         assert_eq!((report.established, report.broken, report.broken_before), (4, 2, 1));
         assert_eq!((report.younger, report.younger_broken), (1, 1));
-        let causes = [("no answer".to_owned(), 1), ("reset".to_owned(), 3)];
+        assert_eq!(report.youngest_broken, 1);
+        ledger.established(7, Pattern::Short, FAULT + 1);
+        ledger.broke(7, FAULT + 2, "reset");
+        let report = ledger.report(WINDOW, FAULT);
+        assert_eq!((report.younger_broken, report.youngest_broken), (2, 1));
+        let causes = [("no answer".to_owned(), 1), ("reset".to_owned(), 4)];
         assert_eq!(report.causes, causes.into());
     }
 

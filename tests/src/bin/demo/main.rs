@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use weir_lab::cluster::{ClusterLab, ClusterOptions};
+use weir_lab::cluster::{ClusterLab, ClusterOptions, OnTimeout, OutputCommit};
 use weir_lab::failover::{
     CONTROL, EVENTS, Event, Observation, Observer, Pace, Promise, render, summary,
 };
@@ -33,6 +33,10 @@ struct Args {
     /// Interval of BFD in milliseconds; three of them are a silence.
     #[arg(long, default_value_t = 50)]
     bfd: u64,
+    /// Output commit (`commit = "replicated"`): a new flow leaves when its copies have it. At the end of the time-out of
+    /// 0.1 s it leaves without them, or is dropped.
+    #[arg(long, value_name = "ON_TIMEOUT", num_args = 0..=1, require_equals = true, default_missing_value = "release")]
+    commit: Option<OnTimeout>,
     /// Leave out the negative control: the same kill in a cluster without copies, which must break connections.
     #[arg(long)]
     no_control: bool,
@@ -116,6 +120,7 @@ fn options(args: &Args) -> ClusterOptions {
         shards: args.shards.map_or(default.shards, |shards| shards * u16::from(args.nodes)),
         flows_max: args.tables.unwrap_or(default.flows_max),
         has_huge_pages: args.huge_pages,
+        commit: args.commit.map(OutputCommit::ending_in),
         ..default
     }
 }
@@ -177,7 +182,8 @@ fn cluster(args: &Args, events: &[Event], progress: &impl Fn(&str)) -> Result<Ro
 }
 
 fn control(args: &Args, progress: &impl Fn(&str)) -> Result<Rows> {
-    let mut lab = ClusterLab::start(ClusterOptions { replicas: 0, ..options(args) }, progress)?;
+    let mut lab =
+        ClusterLab::start(ClusterOptions { replicas: 0, commit: None, ..options(args) }, progress)?;
     let mut observer = Observer::start(&lab, Pace::short())?;
     CONTROL.run(&mut lab, &mut observer, progress)
 }
