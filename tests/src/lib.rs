@@ -29,6 +29,7 @@ mod interrupt;
 pub mod lab;
 pub mod load;
 pub mod malformed;
+pub mod metrics;
 pub mod namespace;
 pub mod one_node;
 mod patch;

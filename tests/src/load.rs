@@ -4,6 +4,7 @@
 //!   probes        a numbered datagram each way and millisecond, on a flow of each of several homes
 //!   connections   TCP between two kernels' stacks: downloads, dialogues, idle ones that speak when called,
 //!                 and short ones that come and go
+//!   new flows     first datagrams of flows, and whether what follows comes from the same endpoint
 //! ```
 //!
 //! All times are microseconds of one [`Clock`]. Nothing here knows what fails; windows of time are cut out of what was
@@ -14,6 +15,7 @@ mod clock;
 mod connections;
 mod content;
 mod ledger;
+mod new_flows;
 mod probes;
 mod server;
 mod stream_log;
@@ -21,5 +23,6 @@ mod stream_log;
 pub use clock::{Clock, Micros, Window};
 pub use connections::{Connections, Mixture};
 pub use ledger::{ConnectionReport, Ledger, Pattern};
+pub use new_flows::{NewFlowPlan, NewFlowReport, NewFlows};
 pub use probes::{Change, FlowReport, ProbePlan, Probes};
 pub use stream_log::{Bin, StreamLog, StreamReport};

@@ -17,7 +17,7 @@ use super::public::PUBLIC;
 use super::store::ControlPlane;
 use crate::condition::wait_for;
 use crate::lab::Lab;
-use crate::load::{Clock, Connections, Mixture, ProbePlan, Probes};
+use crate::load::{Clock, Connections, Mixture, NewFlowPlan, NewFlows, ProbePlan, Probes};
 use crate::services::SERVER;
 use crate::steering::{Network, Switch, SwitchKind};
 
@@ -28,6 +28,7 @@ const SHARD_DEADLINE: Duration = Duration::from_millis(50);
 const LOOKING_PART: u32 = 10;
 const TCP: SocketAddrV4 = SocketAddrV4::new(SERVER, 7100);
 const UDP: SocketAddrV4 = SocketAddrV4::new(SERVER, 7200);
+const NEW_UDP: SocketAddrV4 = SocketAddrV4::new(SERVER, 7300);
 
 /// One at a time in a process: its times mean something only alone.
 static EXCLUSIVE: Mutex<()> = Mutex::new(());
@@ -253,6 +254,12 @@ impl ClusterLab {
             self.homes.inside.iter().take(usize::from(self.options.shards)).copied().collect();
         let plan = ProbePlan { homes, server: UDP, interval };
         Probes::start(clock, &plan, &self.network.homes, &self.network.server)
+    }
+
+    /// Begins flows from all homes.
+    pub fn begin_flows(&self, clock: Clock, per_sec: u32) -> Result<NewFlows> {
+        let plan = NewFlowPlan { homes: self.homes.inside.clone(), server: NEW_UDP, per_sec };
+        NewFlows::start(clock, plan, &self.network.homes, &self.network.server)
     }
 }
 

@@ -45,6 +45,9 @@ fn ports(side: Network) -> [&'static str; 2] {
     }
 }
 
+/// As shipped (`cluster.replication_port`).
+const REPLICATION_PORT: u16 = 7473;
+
 const SIDES: [Network; 2] = [Network::Access, Network::Internet];
 
 impl ClusterNetwork {
@@ -135,11 +138,28 @@ impl ClusterNetwork {
 
     /// Drops every frame from node `number`'s worker to one switch, while all go the other way; or no longer.
     pub fn lose_from_worker(&self, number: u8, side: Network, is_lossy: bool) -> Result<()> {
+        self.drop_from_worker(number, side, is_lossy, "drop;")
+    }
+
+    /// Drops the datagrams with which node `number`'s worker replicates, and nothing else: its copies stand still while
+    /// it serves on; or no longer.
+    pub fn lose_copies(&self, number: u8, is_lossy: bool) -> Result<()> {
+        let rule = format!("udp dport {REPLICATION_PORT} drop;");
+        self.drop_from_worker(number, Network::Access, is_lossy, &rule)
+    }
+
+    fn drop_from_worker(
+        &self,
+        number: u8,
+        side: Network,
+        is_lossy: bool,
+        rule: &str,
+    ) -> Result<()> {
         let (switch, link) = (self.switch(side).name(), worker_link(number));
         // Before the bridge sees them.
-        let hook = format!("type filter hook ingress device \"{link}\" priority 0; policy drop;");
+        let hook = format!("type filter hook ingress device \"{link}\" priority 0;");
         let order = match is_lossy {
-            true => format!("add table netdev {link} {{ chain lost {{ {hook} }}; }}"),
+            true => format!("add table netdev {link} {{ chain lost {{ {hook} {rule} }}; }}"),
             false => format!("delete table netdev {link}"),
         };
         setup("ip", &["netns", "exec", switch, "nft", &order])

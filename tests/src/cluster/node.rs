@@ -103,6 +103,11 @@ impl ClusterNode {
         self.namespace.run(COMMAND_DEADLINE, &weir::binary()?.to_string_lossy(), &args)
     }
 
+    /// What its `/metrics` says.
+    pub fn metrics(&self) -> Result<String> {
+        Ok(self.cli(&["metrics"])?.success()?.stdout)
+    }
+
     /// A command line an operator can paste.
     pub fn command_line(&self, words: &str) -> Result<String> {
         Ok(format!("{} {words} --socket {}", weir::binary()?.display(), self.socket.display()))

@@ -2,6 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -25,6 +26,7 @@ const PEERS: &str = "http://127.0.0.1:2380";
 #[derive(Debug)]
 pub struct ControlPlane {
     namespace: Namespace,
+    directory: PathBuf,
     /// The store.
     pub etcd: Supervised,
     /// One leads, the other waits.
@@ -45,15 +47,13 @@ impl ControlPlane {
             command.args(["--initial-cluster", &format!("one={PEERS}")]);
             command
         })?;
-        let mut control = Self { namespace, etcd, controllers: Vec::new() };
-        control.wait_store()?;
-        let directory = lab.directory();
+        let directory = lab.directory().to_owned();
         let key = directory.join("cluster.key");
         fs::write(&key, format!("{}\n", "5a".repeat(32)))?;
         fs::set_permissions(&key, Permissions::from_mode(0o600))?;
-        let file = directory.join("cluster.toml");
-        fs::write(&file, files.cluster())?;
-        control.weir(&["apply", &file.to_string_lossy()])?.success()?;
+        let mut control = Self { namespace, directory, etcd, controllers: Vec::new() };
+        control.wait_store()?;
+        control.apply(files)?;
         for number in 1..=2 {
             let inside = control.namespace.clone();
             let binary = weir::binary()?;
@@ -67,6 +67,14 @@ impl ControlPlane {
             control.controllers.push(controller);
         }
         Ok(control)
+    }
+
+    /// What the cluster shall be from now on.
+    pub fn apply(&self, files: ClusterFiles) -> Result<()> {
+        let file = self.directory.join("cluster.toml");
+        fs::write(&file, files.cluster())?;
+        self.weir(&["apply", &file.to_string_lossy()])?.success()?;
+        Ok(())
     }
 
     /// Runs `weir <args>` as an operator at the management network.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use crate::cluster::{ClusterLab, ClusterNode};
+use crate::metrics::metric_sum;
 
 /// Metrics that are 0 on a node without load, each summed over its labels.
 const EMPTY: [&str; 4] = ["weir_flows", "weir_quarantined", "weir_ports_used", "weir_subscribers"];
@@ -39,15 +40,14 @@ impl Leftovers {
     }
 
     fn of(lab: &ClusterLab) -> Result<Self> {
-        let metrics = |node: &ClusterNode| -> Result<(String, String)> {
-            Ok((node.name(), node.cli(&["metrics"])?.success()?.stdout))
-        };
+        let metrics =
+            |node: &ClusterNode| -> Result<(String, String)> { Ok((node.name(), node.metrics()?)) };
         let texts: Vec<(String, String)> = lab.nodes.iter().map(metrics).collect::<Result<_>>()?;
         let mut left = Vec::new();
         for name in EMPTY {
             // A node without a shard has no line of it.
             let sums: Vec<(&String, Option<u64>)> =
-                texts.iter().map(|(node, text)| (node, sum(text, name))).collect();
+                texts.iter().map(|(node, text)| (node, metric_sum(text, name, ""))).collect();
             ensure!(sums.iter().any(|(_, sum)| sum.is_some()), "no {name} in the metrics");
             let held =
                 sums.iter().filter_map(|&(node, sum)| Some((node, sum.filter(|&it| it > 0)?)));
@@ -61,16 +61,6 @@ impl fmt::Display for Leftovers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|(node, name, sum)| writeln!(f, "{node}: {name} {sum}"))
     }
-}
-
-/// Sum of a metric over its labels; none: there is no such metric.
-fn sum(text: &str, name: &str) -> Option<u64> {
-    let values = text.lines().filter_map(|line| {
-        let rest = line.strip_prefix(name)?;
-        let value = rest.rsplit(' ').next().filter(|_| rest.starts_with(['{', ' ']))?;
-        value.parse::<f64>().ok()
-    });
-    values.reduce(|sum, value| sum + value).map(|sum| sum as u64)
 }
 
 /// Memory of the nodes' processes, looked at from time to time.
@@ -140,15 +130,6 @@ fn resident_kib(process: i32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_metric_is_summed_over_its_labels_and_told_from_longer_names() {
-        let text = "# HELP weir_flows Flows.\nweir_flows{worker=\"0\"} 3\nweir_flows{worker=\"1\"} 4\n\
-                    weir_flows_max{worker=\"0\"} 100\nweir_subscribers 2\n";
-        assert_eq!(sum(text, "weir_flows"), Some(7));
-        assert_eq!(sum(text, "weir_subscribers"), Some(2));
-        assert_eq!(sum(text, "weir_blocks"), None);
-    }
 
     #[test]
     fn a_process_of_ours_has_memory() {
