@@ -187,6 +187,57 @@ fn a_file_that_is_wrong_or_of_another_cluster_is_refused() {
 }
 
 #[test]
+fn output_commit_of_a_cluster_and_of_its_shards_is_shown_before_it_is_applied() {
+    let bench = Bench::new();
+    let keys = |cluster: &str, shard: &str| {
+        let file = bench.file(2, "");
+        let text = fs::read_to_string(&file).unwrap();
+        let text = text.replacen("replicas = 0", cluster, 1);
+        fs::write(&file, text.replacen("id = 2\n", &format!("id = 2\n{shard}\n"), 1)).unwrap();
+        file
+    };
+    let (code, _, err) = bench.apply(&keys("replicas = 1", ""), &[]);
+    assert_eq!(code, Some(0), "{err}");
+    let dry = |file: &PathBuf| bench.apply(file, &["--dry-run"]);
+    let one = keys("replicas = 1", "commit = \"replicated\"");
+    let (code, out, _) = dry(&one);
+    assert_eq!(code, Some(3));
+    let change = "  shard 2: commit as the cluster -> replicated (for new flows)\n";
+    assert!(out.ends_with(change), "{out}");
+    assert_eq!(bench.apply(&one, &[]).0, Some(0), "no live flow ends");
+
+    let all = "replicas = 1\ncommit = \"replicated\"\ncommit_replicas = 1\ncommit_timeout_ms = 20\n\
+               commit_on_timeout = \"drop\"";
+    let (code, out, _) = dry(&keys(all, "commit = \"async\""));
+    assert_eq!(code, Some(3));
+    for line in [
+        "  cluster.commit: \"async\" -> \"replicated\" (for new flows)\n",
+        "  cluster.commit_replicas: not set -> 1 (for new flows)\n",
+        "  cluster.commit_timeout_ms: 100 -> 20 (flows go on)\n",
+        "  cluster.commit_on_timeout: \"release\" -> \"drop\" (flows go on)\n",
+        "  shard 2: commit replicated -> async (for new flows)\n",
+    ] {
+        assert!(out.contains(line), "{line}{out}");
+    }
+
+    for (cluster, shard, place) in [
+        (
+            "replicas = 0",
+            "commit = \"replicated\"",
+            "shard[1].commit: \"replicated\" with replicas = 0",
+        ),
+        ("replicas = 1\ncommit_replicas = 2", "", "cluster.commit_replicas: 2 is more than"),
+        ("replicas = 1\ncommit = \"always\"", "", "cluster.commit: \"always\" is not valid"),
+    ] {
+        let (code, _, err) = dry(&keys(cluster, shard));
+        assert_eq!(code, Some(1), "{place}: {err}");
+        assert!(err.contains(place) && err.contains("nothing was written"), "{place}\n{err}");
+    }
+    let one = keys("replicas = 1", "commit = \"replicated\"");
+    assert_eq!(dry(&one).0, Some(0), "what was refused or only asked about changed nothing");
+}
+
+#[test]
 fn a_member_of_etcd_that_is_down_does_not_stop_a_command() {
     let bench = Bench::new();
     bench.apply(&bench.file(1, ""), &[]);

@@ -3,15 +3,28 @@
 use crate::cluster_types::{ClusterFile, Commit};
 use crate::findings::Findings;
 
+const REPLICAS: &str = "cluster.commit_replicas";
+/// How it is done, for those who ask for it.
+const HOW: [&str; 3] = [REPLICAS, "cluster.commit_timeout_ms", "cluster.commit_on_timeout"];
+
 pub(super) fn check(file: &ClusterFile, findings: &mut Findings<'_>) {
-    const REPLICAS: &str = "cluster.commit_replicas";
     let replicas = file.cluster.replicas;
+    let awaiting = awaiting(file);
+    if awaiting.is_empty() {
+        let message = "means nothing: no commit is \"replicated\"";
+        let fix = "write commit = \"replicated\", or remove it";
+        for key in HOW {
+            if findings.is_given(key) {
+                findings.warning(key, message, fix);
+            }
+        }
+    }
     if !findings.is_good("cluster.replicas") {
         return;
     }
     if replicas == 0 {
         let fix = "write replicas = 1 or more, or commit = \"async\"";
-        for key in awaiting(file) {
+        for key in awaiting {
             findings.error(&key, "\"replicated\" with replicas = 0: no copy to wait for", fix);
         }
     }

@@ -47,9 +47,24 @@ fn keys() {
             "shard 1000: commit as the cluster -> replicated (for new flows)",
         ),
         (
+            "id = 1000",
+            "id = 1000\ncommit = \"async\"",
+            "shard 1000: commit as the cluster -> async (for new flows)",
+        ),
+        (
+            "replicas = 1",
+            "commit_replicas = 1",
+            "cluster.commit_replicas: not set -> 1 (for new flows)",
+        ),
+        (
             "replicas = 1",
             "commit_timeout_ms = 20",
             "cluster.commit_timeout_ms: 100 -> 20 (flows go on)",
+        ),
+        (
+            "replicas = 1",
+            "commit_on_timeout = \"drop\"",
+            "cluster.commit_on_timeout: \"release\" -> \"drop\" (flows go on)",
         ),
         (
             "replicas = 1",
@@ -70,6 +85,22 @@ fn keys() {
         change("port_block = 256", "enabled = false")[0],
         "nat.enabled: true -> false (ends all flows)"
     );
+}
+
+#[test]
+fn commit_of_a_pool_is_that_of_each_of_its_shards() {
+    let changes = change(
+        "public = \"203.0.113.0/25\"",
+        "public = \"203.0.113.0/25\"\ncommit = \"replicated\"",
+    );
+    let expected = (1..=8)
+        .map(|shard| format!("shard {shard}: commit as the cluster -> replicated (for new flows)"));
+    assert!(changes.iter().cloned().eq(expected), "{changes:?}");
+    let back = lines(
+        &changed(CLUSTER, "id = 1000", "id = 1000\ncommit = \"replicated\""),
+        &changed(CLUSTER, "id = 1000", "id = 1000\ncommit = \"async\""),
+    );
+    assert_eq!(back, ["shard 1000: commit replicated -> async (for new flows)"]);
 }
 
 #[test]
