@@ -96,6 +96,7 @@ impl Traffic {
             inside,
             protocol,
             public: None,
+            known: None,
             protected: None,
         });
         let remote = Endpoint::new(SERVERS + self.dice.below(4) as u32, 443);
@@ -258,14 +259,16 @@ impl Traffic {
         flow.is_lasting && flow.stage == Stage::Established && is_long_ago
     }
 
-    /// Sockets that must keep their public endpoints from now on: those that `holds` says all copies have.
+    /// The cluster is whole. Sockets that must keep their public endpoints from now on: those that `holds` says all copies
+    /// have.
     pub(crate) fn protect(&mut self, now_us: u64, holds: impl Fn(&Socket) -> bool) {
         for number in 0..self.flows.len() {
             let flow = &self.flows[number];
             if self.is_established(flow, now_us) {
                 let socket = &mut self.sockets[flow.socket];
-                if socket.protected.is_none() && holds(socket) {
-                    socket.protected = socket.public;
+                if (socket.protected.is_none() || socket.known != socket.public) && holds(socket) {
+                    socket.known = socket.public;
+                    socket.protected = socket.protected.or(socket.public);
                 }
             }
         }

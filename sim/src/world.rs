@@ -11,6 +11,7 @@
 //! process that has ended is lost with it.
 
 mod checks;
+mod claims;
 mod control;
 mod faults;
 mod frames;

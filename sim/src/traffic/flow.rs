@@ -23,6 +23,8 @@ pub(crate) struct Socket {
     pub(crate) protocol: Protocol,
     /// As it was seen last.
     pub(crate) public: Option<Endpoint>,
+    /// As all copies had it when the cluster was whole last.
+    pub(crate) known: Option<Endpoint>,
     /// As it must stay.
     pub(crate) protected: Option<Endpoint>,
 }

@@ -41,9 +41,11 @@ pub(super) struct Checks {
 }
 
 /// An inside endpoint: of a home, by outer address.
-type Inside = (u32, Endpoint, Protocol);
-/// By worker: the public endpoints of each inside endpoint.
-type Tables = BTreeMap<Place, BTreeMap<Inside, Vec<Endpoint>>>;
+pub(super) type Inside = (u32, Endpoint, Protocol);
+/// The public endpoints of each inside endpoint.
+pub(super) type Table = BTreeMap<Inside, Vec<Endpoint>>;
+/// By worker.
+type Tables = BTreeMap<Place, Table>;
 
 impl Checks {
     /// Something fails: more than one thing at a time is more than a flow must survive.
@@ -84,7 +86,7 @@ pub(super) fn show_entry(entry: &ShardEntry) -> String {
     text
 }
 
-fn dotted(endpoint: Endpoint) -> String {
+pub(super) fn dotted(endpoint: Endpoint) -> String {
     format!("{}:{}", Ipv4Addr::from_bits(endpoint.address), endpoint.port)
 }
 
@@ -149,6 +151,15 @@ impl World {
         let nat = self.worker(place).engine.nat();
         while nat.sessions(&mut cursor, usize::MAX, &SessionFilter::default(), &mut all) {}
         all
+    }
+
+    pub(super) fn table(&self, place: Place) -> Table {
+        let mut table = Table::new();
+        for session in self.sessions(place) {
+            let inside = (session.outer, session.inside, session.protocol);
+            table.entry(inside).or_default().push(session.public);
+        }
+        table
     }
 
     /// No two inside endpoints hold one public endpoint; then, whether the cluster is whole.

@@ -229,6 +229,7 @@ impl World {
         let changes = process.roles.take_changes(CHANGES_MAX);
         let orders = process.route_orders(now_us);
         for order in orders {
+            self.check_routes(node, &order);
             let delay_us = 100 + self.node_dice.below(2_000) * self.slowness(node);
             let order = Box::new(order);
             self.queue.push(now_us + delay_us, Event::Routes { node, life, order });
@@ -240,6 +241,7 @@ impl World {
                     change.shard, change.at, change.transition
                 )
             });
+            self.check_synced(node, &change);
             self.control.write(node, change);
         }
         self.wake_control();
