@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use weir_shard::ShardId;
 use weir_shard::role::Role;
+use weir_shard::{ShardId, Transition};
 
 use super::duties::{self, Others};
 use super::output::{Change, SetBack, WantedRoute};
@@ -80,6 +80,10 @@ impl Worker {
             let Some(part) = self.parts.get_mut(&shard) else { continue };
             let Some(at) = part.machine.entry().map(|entry| entry.epoch()) else { continue };
             let Some(wanted) = &part.machine.duties().write else { continue };
+            // It had all; what it has of a lane whose stream it has lost may be on its way out.
+            if matches!(wanted, Transition::Synced(_)) && part.lost_ms.is_some() {
+                continue;
+            }
             if part.offer.take(shared.now_ms, at, wanted, &shared.options) {
                 changes.push(Change { shard, at, transition: wanted.clone() });
                 shared.counters.changes_total += 1;

@@ -107,6 +107,23 @@ fn a_stream_that_is_lost_for_a_moment_is_not_lost() {
 }
 
 #[test]
+fn a_copy_is_not_called_full_while_a_stream_of_it_is_lost() {
+    let mut hand = Hand::new();
+    hand.registered(1, 2);
+    hand.entry(&copying());
+    hand.met(1, 2);
+    hand.news(News::CopyDone(SHARD));
+    hand.news(News::StreamLost(SHARD));
+    assert_eq!(hand.roles.take_changes(9), []);
+    hand.ticks(40);
+    assert_eq!(hand.roles.take_changes(9), []);
+    hand.news(News::CopyDone(SHARD));
+    let change =
+        Change { shard: SHARD, at: copying().epoch(), transition: Transition::Synced(us()) };
+    assert_eq!(hand.roles.take_changes(9), [change]);
+}
+
+#[test]
 fn another_life_at_the_same_place_is_the_end_of_the_one_before() {
     let mut hand = Hand::synced();
     assert_eq!(hand.duties().sources[0], Some(peer(1)));
