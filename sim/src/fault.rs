@@ -39,6 +39,8 @@ pub enum Fault {
     Deafen { from: usize, to: usize, ms: u64 },
     /// The node and all other nodes hear nothing of each other; the switches are reached.
     Isolate { node: usize, ms: u64 },
+    /// Nothing passes between the node and etcd, the controllers and all other nodes; homes and servers reach it.
+    CutOff { node: usize, ms: u64 },
     /// All links lose, double and overtake.
     Noise { loss_ppm: u64, duplicate_ppm: u64, reorder_us: u64, ms: u64 },
     /// A switch learns each change of routes so much later.
@@ -70,7 +72,7 @@ impl Fault {
         match *self {
             Crash { ms, .. } | Kill { ms, .. } | Stop { ms, .. } | Freeze { ms, .. } => ms,
             Stall { ms, .. } | Slow { ms, .. } | Unplug { ms, .. } | Deafen { ms, .. } => ms,
-            Isolate { ms, .. } | Noise { ms, .. } | SlowSwitch { ms, .. } => ms,
+            Isolate { ms, .. } | CutOff { ms, .. } | Noise { ms, .. } | SlowSwitch { ms, .. } => ms,
             Restart { ms, .. } | CutStore { ms, .. } | StallWatch { ms, .. } => ms,
             StoreDown { ms } | StoreLeaderless { ms } | NoController { ms } => ms,
             Drain { ms, .. } => ms,
@@ -103,6 +105,7 @@ impl fmt::Display for Fault {
             }
             Deafen { from, to, .. } => write!(f, "n{to} does not hear n{from} for {ms} ms"),
             Isolate { node, .. } => write!(f, "n{node} and the others are apart for {ms} ms"),
+            CutOff { node, .. } => write!(f, "n{node} is cut off from all but users for {ms} ms"),
             Noise { loss_ppm, duplicate_ppm, reorder_us, .. } => write!(
                 f,
                 "links lose {loss_ppm} and double {duplicate_ppm} in a million, late by up to {reorder_us} us, for {ms} ms"

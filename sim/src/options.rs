@@ -66,6 +66,7 @@ pub struct Weights {
     pub unplug: u64,
     pub deafen: u64,
     pub isolate: u64,
+    pub cut_off: u64,
     pub noise: u64,
     pub slow_switch: u64,
     pub restart: u64,
@@ -91,6 +92,7 @@ impl Default for Weights {
             unplug: 3,
             deafen: 3,
             isolate: 2,
+            cut_off: 1,
             noise: 3,
             slow_switch: 2,
             restart: 3,
@@ -101,7 +103,7 @@ impl Default for Weights {
             no_controller: 2,
             drain: 2,
             compact: 1,
-            restore: 0,
+            restore: 1,
         }
     }
 }

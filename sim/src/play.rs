@@ -9,6 +9,8 @@ use crate::world::{Counts, World};
 
 /// Between two looks whether the cluster is whole again.
 const LOOK_US: u64 = 100_000;
+/// Between two looks of an operator.
+const OPERATOR_US: u64 = 10_000_000;
 /// It must be whole for so long, under traffic that loses nothing.
 const CALM_US: u64 = 1_500_000;
 /// Then what is under way may arrive.
@@ -86,11 +88,16 @@ fn run(world: &mut World, options: &Options, faults: &[Timed]) {
 
 /// Until the cluster is whole.
 fn heal(world: &mut World, options: &Options, is_healed: fn(&World) -> bool) {
-    let until_us = world.now_us + options.heal_max_us;
+    let began_us = world.now_us;
+    let until_us = began_us + options.heal_max_us;
     while world.violation.is_none() {
         world.run_to(world.now_us + LOOK_US);
         if is_healed(world) {
             return;
+        }
+        let waited_us = world.now_us - began_us;
+        if waited_us.is_multiple_of(OPERATOR_US) {
+            world.operate(waited_us);
         }
         if world.now_us >= until_us {
             let why =

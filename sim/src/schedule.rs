@@ -9,6 +9,9 @@ use crate::options::Options;
 /// Faults that come one by one come at any moment of this time after the cluster has become whole.
 const ONE_BY_ONE_US: u64 = 900_000;
 
+/// Longer than a lease, and than it takes to give a node up for dead.
+const LEASE_MS: u64 = 13_000;
+
 /// The faults of a seed, in the order of their times.
 pub fn draw(seed: u64, options: &Options) -> Vec<Timed> {
     let dice = &mut Dice::stream(seed, 2);
@@ -61,6 +64,7 @@ fn one(dice: &mut Dice, options: &Options) -> Fault {
         (weights.unplug, Fault::Unplug { node, side, way, ms }),
         (weights.deafen, Fault::Deafen { from: node, to, ms }),
         (weights.isolate, Fault::Isolate { node, ms }),
+        (weights.cut_off, Fault::CutOff { node, ms: LEASE_MS + ms }),
         (weights.noise, noise),
         (weights.slow_switch, Fault::SlowSwitch { side, by_ms, ms }),
         (weights.restart, Fault::Restart { node, ms }),

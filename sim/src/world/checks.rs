@@ -34,6 +34,8 @@ pub(super) struct Checks {
     entries: BTreeMap<ShardId, ShardEntry>,
     /// Inside endpoints with two mappings, when the tables were looked at last.
     pub(super) doubled: u64,
+    /// etcd was set back, and the cluster has not been whole since.
+    is_set_back: bool,
     /// Failures since it was whole.
     failures: u32,
     /// The map when the calm began.
@@ -54,6 +56,7 @@ impl Checks {
             return;
         }
         self.failures += 1;
+        self.is_set_back |= matches!(fault, Fault::Restore { .. });
         if self.failures > 1 || !self.is_whole {
             traffic.unprotect();
         }
@@ -122,7 +125,7 @@ impl World {
         &process.workers[place.worker]
     }
 
-    /// No lane has two writers.
+    /// No lane has two writers, and none that the map does not name.
     fn check_writers(&mut self) {
         let mut writers: BTreeMap<(u32, usize), Place> = BTreeMap::new();
         let mut wrong = None;
@@ -132,6 +135,13 @@ impl World {
                 let Some(index) = worker.replication.place(shard) else { continue };
                 let owned = worker.engine.nat().owned_lanes(index);
                 for lane in (0..LANES).filter(|lane| owned >> lane & 1 == 1) {
+                    if !self.may_write(place, shard, lane) {
+                        let Place { node, worker } = place;
+                        let named = "though the map gives it to others";
+                        wrong = Some(format!(
+                            "n{node}/{worker} writes lane {lane} of shard {shard}, {named}"
+                        ));
+                    }
                     if let Some(other) = writers.insert((shard.0, lane), place) {
                         wrong = Some(format!(
                             "lane {lane} of shard {shard} is written by n{}/{} and n{}/{}",
@@ -144,6 +154,19 @@ impl World {
         if let Some(wrong) = wrong {
             self.fail(wrong);
         }
+    }
+
+    /// Whether the map names this life of a worker as the owner of a lane, or as who gives it. Of a map that was set back
+    /// nobody knows until the cluster is whole again.
+    fn may_write(&self, place: Place, shard: ShardId, lane: usize) -> bool {
+        let Some(entry) = self.checks.entries.get(&shard) else { return true };
+        let process = self.nodes[place.node].process.as_ref();
+        let boot = process.map(|process| process.boots[place.worker]);
+        let is_here = |seat| entry.at_seat(seat).map(|member| member.incarnation.boot_id) == boot;
+        let lane = entry.lanes()[lane];
+        self.checks.is_set_back
+            || is_here(lane.owner)
+            || lane.moving.is_some_and(|moving| is_here(moving.from))
     }
 
     fn sessions(&self, place: Place) -> Vec<SessionView> {
@@ -228,7 +251,7 @@ impl World {
             self.timeline.say(self.now_us, || "the cluster is whole".into());
         }
         self.checks.is_whole = true;
-        self.checks.failures = 0;
+        (self.checks.failures, self.checks.is_set_back) = (0, false);
         self.traffic.protect(self.now_us, |socket| {
             let inside = (socket.home.to_bits(), socket.inside, socket.protocol);
             socket.public.is_some_and(|public| holds(socket.shard, inside, public))

@@ -23,6 +23,8 @@ const CONTROLLERS: usize = 2;
 /// Between two backups, and how many are kept.
 const BACKUP_US: u64 = 500_000;
 const BACKUPS_MAX: usize = 8;
+/// After so long an operator no longer waits for who holds the newest entry of a shard in doubt.
+const REBASE_US: u64 = 40_000_000;
 /// Between two steps of the plane at least.
 const STEP_US: u64 = 200;
 
@@ -156,6 +158,10 @@ impl Control {
                 let (to, from) = (way.includes(Way::Out), way.includes(Way::In));
                 plane.etcd.cut(Plane::node_client(node), to, from);
             }
+            Fault::CutOff { node, .. } => {
+                plane.etcd.cut(Plane::node_client(node), true, true);
+                self.cut_management(node, true);
+            }
             Fault::StallWatch { node, .. } => plane.etcd.stall_watches(Plane::node_client(node)),
             Fault::StoreDown { .. } => plane.etcd.kill(now_us),
             Fault::StoreLeaderless { .. } => plane.etcd.lose_leader(now_us),
@@ -182,9 +188,15 @@ impl Control {
         fault: &Fault,
         mut left: impl Iterator<Item = &'a Fault>,
     ) {
+        if let Fault::CutOff { node, .. } = *fault {
+            self.cut_management(node, false);
+        }
         let plane = &mut self.plane;
         let is_still = left.any(|other| match (fault, other) {
-            (Fault::CutStore { node, .. }, Fault::CutStore { node: of, .. }) => node == of,
+            (
+                Fault::CutStore { node, .. } | Fault::CutOff { node, .. },
+                Fault::CutStore { node: of, .. } | Fault::CutOff { node: of, .. },
+            ) => node == of,
             (Fault::Drain { node, .. }, Fault::Drain { node: of, .. }) => node == of,
             (one, other) => std::mem::discriminant(one) == std::mem::discriminant(other),
         });
@@ -195,7 +207,9 @@ impl Control {
             Fault::NoController { .. } => {
                 (0..CONTROLLERS).for_each(|it| plane.start_controller(now_us, it, 0));
             }
-            Fault::CutStore { node, .. } => plane.etcd.mend(now_us, Plane::node_client(node)),
+            Fault::CutStore { node, .. } | Fault::CutOff { node, .. } => {
+                plane.etcd.mend(now_us, Plane::node_client(node));
+            }
             Fault::StoreDown { .. } => plane.etcd.start(now_us),
             Fault::StoreLeaderless { .. } => plane.etcd.elect(now_us),
             Fault::Drain { node, .. } => {
@@ -204,6 +218,24 @@ impl Control {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn cut_management(&mut self, node: usize, is_cut: bool) {
+        if let Some((name, _)) = self.records.get(&node) {
+            let name = NodeId::new(&name.to_string()).expect("a name of a node");
+            self.plane.management.cut(&name, is_cut);
+        }
+    }
+
+    /// What an operator does after etcd was set back: orders that it has again are taken back, and with them the freeze
+    /// that follows. `is_late`: shards whose newest entry no node holds any more go on.
+    pub(super) fn operate(&mut self, now_us: u64, is_late: bool) {
+        let Plane { operator, etcd, .. } = &mut self.plane;
+        operator.unfreeze(now_us, etcd);
+        self.records.values().for_each(|(name, _)| operator.undrain(now_us, etcd, name));
+        if is_late {
+            operator.rebase(now_us, etcd);
         }
     }
 
@@ -230,6 +262,14 @@ impl World {
         if due_us < self.control.due_us {
             self.control.due_us = due_us;
             self.queue.push(due_us, Event::Control);
+        }
+    }
+
+    /// An operator looks after a cluster that is not whole yet so long after the last fault, if etcd was set back.
+    pub(crate) fn operate(&mut self, waited_us: u64) {
+        if self.control.keeps_backups {
+            self.control.operate(self.now_us, waited_us >= REBASE_US);
+            self.wake_control();
         }
     }
 

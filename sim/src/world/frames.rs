@@ -32,7 +32,9 @@ impl World {
         from != to
             && self.active.values().any(|fault| match *fault {
                 Fault::Deafen { from: mute, to: deaf, .. } => mute == from && deaf == to,
-                Fault::Isolate { node, .. } => node == from || node == to,
+                Fault::Isolate { node, .. } | Fault::CutOff { node, .. } => {
+                    node == from || node == to
+                }
                 _ => false,
             })
     }
