@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use weir_planted::{self as planted, Bug};
 use weir_replica::PeerIndex;
 use weir_shard::role::{Event, Ports, Role, RoleMachine};
 use weir_shard::{Epoch, Incarnation, NodeId, ShardEntry, ShardId};
@@ -79,7 +80,7 @@ impl Worker {
     /// The entry of a shard as it is obeyed now, or that there is none any more.
     pub(super) fn entry_changed(&mut self, shared: &mut Shared, shard: ShardId) {
         let entry = shared.entries.get(&shard);
-        let names_us = entry.is_some_and(|entry| entry.member(&self.me).is_some());
+        let names_us = entry.is_some_and(|entry| self.is_named(entry));
         let Some(part) = self.parts.get_mut(&shard) else {
             if names_us {
                 self.begin(shared, shard);
@@ -100,6 +101,13 @@ impl Worker {
             // What has become of it is looked at when the worker has answered.
             (Tables::Missing { .. } | Tables::Asked | Tables::Going, _) => {}
         }
+    }
+
+    fn is_named(&self, entry: &ShardEntry) -> bool {
+        if planted::is(Bug::ObeysOldBoot) {
+            return entry.members().iter().any(|it| it.incarnation.worker == self.me.worker);
+        }
+        entry.member(&self.me).is_some()
     }
 
     fn begin(&mut self, shared: &Shared, shard: ShardId) {
