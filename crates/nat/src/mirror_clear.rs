@@ -1,15 +1,20 @@
 //! What a copy says is not there: runs of slots whose records have ended unheard.
+//!
+//! It is true when its owner says it, of all versions up to the latest of so many slots. A record of such a version may begin
+//! there afterwards, and be heard of from somebody else before this is: so it is forgotten, not ended, and comes again with
+//! what its owner says next.
 
 use weir_flow::{SlabId, is_later_version};
 
 use crate::change::{Applied, OFFSET_MASK, Table, lane_slot, table_slot};
+use crate::mirror::Exit;
 use crate::nat::Nat;
 
 /// Slots that a step of clearing looks at.
 const CLEAR_STEP: usize = 64;
 
 impl Nat {
-    /// Removes the copies of this version or an earlier one in a run of a lane's slots: as many as have ended unheard.
+    /// Forgets the copies of this version or an earlier one in a run of a lane's slots: as many as have ended unheard.
     pub(crate) fn clear(&mut self, slab: SlabId, first: u32, run: u32, version: u32) -> Applied {
         let end = first.saturating_add(run);
         for table in [Table::Mappings, Table::Sessions] {
@@ -17,12 +22,17 @@ impl Nat {
             while let Some(slot) = self.next_held(table, slab, from).filter(|&slot| slot < end) {
                 from = slot + 1;
                 let (_, own_slot) = table_slot(slot);
-                let (_, held) = match table {
+                let (id, held) = match table {
                     Table::Mappings => self.held_mapping(slab, own_slot),
                     Table::Sessions => self.held_session(slab, own_slot),
                 };
-                if version == held || is_later_version(version, held) {
-                    self.apply_end(table, slab, own_slot, held);
+                let Some(id) = id.filter(|_| version == held || is_later_version(version, held))
+                else {
+                    continue;
+                };
+                match table {
+                    Table::Mappings => self.remove_mapping(id, Exit::Forgotten),
+                    Table::Sessions => self.end_copy(id, Exit::Forgotten),
                 }
             }
         }

@@ -530,3 +530,40 @@ fn who_has_used_neither_of_two_mappings_takes_the_lower() {
         assert_eq!(endpoints_of(&mut third, 50), lower);
     }
 }
+
+/// What a copy says of free slots may be late: by then what begins in them may have come another way. As its owner tells of
+/// it after that, it comes again.
+#[test]
+fn what_is_cleared_by_an_earlier_word_comes_again() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    // One has ended: as far as others know, so may have what was in any slot.
+    for n in 1..=2 {
+        primary.udp_out(home(1), inside(n), server(1)).unwrap();
+    }
+    primary.wait(200);
+    primary.udp_out(home(1), inside(1), server(1)).unwrap();
+    primary.wait_and_collect(110);
+    primary.wait_and_collect(120);
+    assert_eq!(primary.flows(), 1);
+    tell(&mut primary, &mut replica);
+    let mut said = Vec::new();
+    for lane in 0..7 {
+        let slots = primary.nat.lane_slots(SHARD, lane);
+        primary.nat.copy_lane(SHARD, lane, 0..slots, u32::MAX, |change, body| {
+            said.push((*change, body.to_vec()));
+            true
+        });
+    }
+    assert!(said.iter().any(|(change, _)| change.kind == ChangeKind::Clear));
+    let given: Vec<_> =
+        (3..60).map(|n| primary.udp_out(home(1), inside(n), server(1)).unwrap()).collect();
+    let mut body = [0; BODY_MAX];
+    let next = || primary.nat.next_change(&mut body).map(|(it, len)| (it, body[..len].to_vec()));
+    let begun: Vec<_> = std::iter::from_fn(next).collect();
+    for (change, body) in begun.iter().chain(&said).chain(&begun) {
+        replica.nat.apply(change, body, replica.now);
+    }
+    for (n, public) in (3..).zip(given) {
+        assert_eq!(replica.udp_back(public, server(1)).unwrap().inside, inside(n));
+    }
+}
