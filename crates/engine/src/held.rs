@@ -31,12 +31,14 @@ impl List {
     const EMPTY: Self = Self { first: NONE, last: NONE, since_ms: 0 };
 }
 
-/// What the packet in hand has made so far, and the frames that wait.
+/// The frames that wait.
 #[derive(Debug)]
 pub(crate) struct Held<F> {
     limits: Option<CommitLimits>,
-    pub(crate) is_collecting: bool,
-    pub(crate) collected: Output<F>,
+    /// A packet is dealt with whose frames may have to wait.
+    pub(crate) is_in_packet: bool,
+    /// Its frames, while room is made for them.
+    pub(crate) aside: Output<F>,
     slots: Box<[Slot<F>]>,
     free: u32,
     held: usize,
@@ -51,8 +53,8 @@ impl<F> Held<F> {
     pub(crate) fn none() -> Self {
         Self {
             limits: None,
-            is_collecting: false,
-            collected: Output { access: Vec::new(), internet: Vec::new() },
+            is_in_packet: false,
+            aside: Output::empty(),
             slots: Box::default(),
             free: NONE,
             held: 0,
@@ -67,7 +69,7 @@ impl<F> Held<F> {
         let slot = |slot| Slot { frame: None, side: Side::Access, next: next(slot) };
         Self {
             limits: Some(limits),
-            collected: Output::new(),
+            aside: Output::new(),
             slots: (0..held_max).map(slot).collect(),
             free: if held_max == 0 { NONE } else { 0 },
             lists: vec![List::EMPTY; Batch::PLACES].into_boxed_slice(),
@@ -90,8 +92,9 @@ impl<F> Held<F> {
         self.limits.map_or(Uncommitted::Release, |limits| limits.policy)
     }
 
-    pub(crate) fn has_room(&self, frames: usize) -> bool {
-        self.slots.len() - self.held >= frames
+    #[inline]
+    pub(crate) fn has_room(&self, frames: u64) -> bool {
+        (self.slots.len() - self.held) as u64 >= frames
     }
 
     fn list(&mut self, batch: Batch) -> &mut List {

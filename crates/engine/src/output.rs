@@ -1,5 +1,7 @@
 //! What a burst produced, for the owner of the ports to send.
 
+use std::vec::Drain;
+
 /// One of the two sides of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
@@ -30,9 +32,22 @@ pub struct Output<F> {
     pub internet: Vec<F>,
 }
 
+/// How many frames each side held at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lengths([usize; 2]);
+
+impl Lengths {
+    pub(crate) const ZERO: Self = Self([0; 2]);
+}
+
 impl<F> Output<F> {
     pub fn new() -> Self {
         Self { access: Vec::with_capacity(OUTPUT_MAX), internet: Vec::with_capacity(OUTPUT_MAX) }
+    }
+
+    /// Without room for any.
+    pub(crate) fn empty() -> Self {
+        Self { access: Vec::new(), internet: Vec::new() }
     }
 
     #[inline]
@@ -43,22 +58,40 @@ impl<F> Output<F> {
         }
     }
 
-    pub(crate) fn has_room(&self, side: Side) -> bool {
-        let frames = match side {
+    #[inline]
+    fn side(&self, side: Side) -> &Vec<F> {
+        match side {
             Side::Access => &self.access,
             Side::Internet => &self.internet,
-        };
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has_room(&self, side: Side) -> bool {
+        let frames = self.side(side);
         frames.len() < frames.capacity()
     }
 
-    /// Frames on both sides.
-    pub(crate) fn len(&self) -> usize {
-        self.access.len() + self.internet.len()
+    #[inline]
+    pub(crate) fn lengths(&self) -> Lengths {
+        Lengths([self.access.len(), self.internet.len()])
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.access.clear();
-        self.internet.clear();
+    /// Frames on both sides that came after `before`.
+    #[inline]
+    pub(crate) fn count(&self, before: Lengths) -> u64 {
+        (self.access.len() + self.internet.len() - before.0.iter().sum::<usize>()) as u64
+    }
+
+    #[inline]
+    pub(crate) fn has_more(&self, side: Side, before: Lengths) -> bool {
+        self.side(side).len() > before.0[side as usize]
+    }
+
+    /// Takes out what came to a side after `before`.
+    #[inline]
+    pub(crate) fn drain(&mut self, side: Side, before: Lengths) -> Drain<'_, F> {
+        self.side_mut(side).drain(before.0[side as usize]..)
     }
 
     /// False, and the frame is freed, when the side is full.

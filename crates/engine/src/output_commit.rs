@@ -1,9 +1,10 @@
 //! Output commit: packets that depend on changes which are not on enough replicas yet wait here, as finished frames.
 //!
 //! ```text
-//!   general way, new flows --frames--> collected --nothing to wait for-----------------------> output
-//!                                          |  depends on a batch of changes                      ^
-//!                                          +--> list of that batch --committed, or given up------+--> dropped
+//!   general way, new flows --frames--> output: they stay there if they have nothing to wait for
+//!                                        |  depends on a batch of changes: taken out again
+//!                                        +--> list of that batch --committed--> output
+//!                                                                \--given up--> output, or dropped
 //! ```
 //!
 //! - What a packet depends on the NAT says, once the packet is dealt with (`weir_nat::Dependency`). The short way never
@@ -21,6 +22,7 @@ use weir_wire::frame::{Frame, Pool};
 use crate::counters::Early;
 use crate::engine::{Context, Engine, Now};
 use crate::held::Held;
+use crate::output::Lengths;
 use crate::{DropReason, Output, Side};
 
 /// What becomes of packets that cannot be committed.
@@ -120,59 +122,48 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
         step: impl FnOnce(&mut Self, &mut Context<'_, P>) -> R,
     ) -> R {
-        let is_outer = self.held.is_on() && self.begin_packet(cx);
+        let before = if self.held.is_on() { self.begin_packet(cx) } else { None };
         let done = step(self, cx);
-        if is_outer {
-            self.end_packet(cx);
+        if let Some(before) = before {
+            self.end_packet(before, cx);
         }
         done
     }
 
-    /// What is put out from here on is collected, unless that is done already.
+    /// Where the packet's frames will begin in the output. None: it is inside another.
     #[inline(never)]
-    fn begin_packet<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) -> bool {
-        if self.held.is_collecting {
-            return false;
+    fn begin_packet<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) -> Option<Lengths> {
+        if self.held.is_in_packet {
+            return None;
         }
         self.make_room_for_changes(cx);
-        self.held.is_collecting = true;
+        self.held.is_in_packet = true;
         self.nat.begin_packet();
-        std::mem::swap(cx.out, &mut self.held.collected);
-        true
+        Some(cx.out.lengths())
     }
 
+    /// The frames behind `before` stay in the output if they need not wait.
     #[inline(never)]
-    fn end_packet<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
-        self.held.is_collecting = false;
-        std::mem::swap(cx.out, &mut self.held.collected);
-        let none = Output { access: Vec::new(), internet: Vec::new() };
-        let mut collected = std::mem::replace(&mut self.held.collected, none);
-        self.place(&mut collected, cx);
-        self.held.collected = collected;
-    }
-
-    /// Where the frames of a packet go.
-    fn place<P: Pool<Frame = F>>(&mut self, frames: &mut Output<F>, cx: &mut Context<'_, P>) {
+    fn end_packet<P: Pool<Frame = F>>(&mut self, before: Lengths, cx: &mut Context<'_, P>) {
+        self.held.is_in_packet = false;
         match self.nat.dependency() {
-            Dependency::Nothing => self.pass_on(frames, cx.out),
-            Dependency::Batch(batch) => self.hold(batch, frames, cx),
-            Dependency::Unknowable if self.held.policy() == Uncommitted::Release => {
-                self.counters.count_early(Early::Limit, frames.len() as u64);
-                self.pass_on(frames, cx.out);
-            }
-            Dependency::Unknowable => {
-                self.counters.count_drops(DropReason::TooFewReplicas, frames.len() as u64);
-                frames.clear();
-            }
+            Dependency::Nothing => {}
+            Dependency::Batch(batch) => self.hold(batch, before, cx),
+            Dependency::Unknowable => self.place_unknowable(before, cx.out),
         }
     }
 
-    fn pass_on(&self, frames: &mut Output<F>, out: &mut Output<F>) {
-        for side in Side::ALL {
-            for frame in frames.side_mut(side).drain(..) {
-                self.put_out(side, frame, out);
-            }
+    #[cold]
+    fn place_unknowable(&mut self, before: Lengths, out: &mut Output<F>) {
+        match self.held.policy() {
+            Uncommitted::Release => self.counters.count_early(Early::Limit, out.count(before)),
+            Uncommitted::Drop => self.drop_frames(before, DropReason::TooFewReplicas, out),
         }
+    }
+
+    fn drop_frames(&self, before: Lengths, reason: DropReason, out: &mut Output<F>) {
+        self.counters.count_drops(reason, out.count(before));
+        Side::ALL.into_iter().for_each(|side| _ = out.drain(side, before));
     }
 
     fn put_out(&self, side: Side, frame: F, out: &mut Output<F>) {
@@ -181,45 +172,58 @@ impl<F: Frame> Engine<F> {
         }
     }
 
+    /// Takes the packet's frames out of the output again.
+    #[inline]
     fn hold<P: Pool<Frame = F>>(
         &mut self,
         batch: Batch,
-        frames: &mut Output<F>,
+        mut before: Lengths,
         cx: &mut Context<'_, P>,
     ) {
-        if !self.make_room(batch, frames.len(), cx) {
-            return match self.held.policy() {
-                Uncommitted::Release => self.pass_on(frames, cx.out),
-                Uncommitted::Drop => {
-                    self.counters.count_drops(DropReason::CommitLimit, frames.len() as u64);
-                    frames.clear();
-                }
-            };
+        let frames = cx.out.count(before);
+        if !self.held.has_room(frames) && !self.make_room(batch, &mut before, cx) {
+            return;
         }
-        self.counters.count_held(frames.len() as u64);
+        self.counters.count_held(frames);
         for side in Side::ALL {
-            for frame in frames.side_mut(side).drain(..) {
+            if !cx.out.has_more(side, before) {
+                continue;
+            }
+            for frame in cx.out.drain(side, before) {
                 self.held.push(batch, side, frame, cx.now.ms);
             }
         }
     }
 
-    /// Whether the frames are to wait, and have room to. Who releases ends the oldest batches for it, the packet's own at
-    /// last: then it has nothing to wait for.
+    /// Whether the frames behind `before` are to wait, and have room to. Who releases ends the oldest batches for it, whose
+    /// frames leave first; the packet's own at last: then it has nothing to wait for.
+    #[cold]
     fn make_room<P: Pool<Frame = F>>(
         &mut self,
         batch: Batch,
-        frames: usize,
+        before: &mut Lengths,
         cx: &mut Context<'_, P>,
     ) -> bool {
-        while !self.held.has_room(frames) {
-            let Some(oldest) = self.oldest_to_release() else { return false };
-            self.end_batch(oldest, Early::Limit, cx.now, cx.out);
-            if oldest >= batch {
-                return false;
-            }
+        let frames = cx.out.count(*before);
+        let mut is_over = false;
+        let mut aside = std::mem::replace(&mut self.held.aside, Output::empty());
+        for side in Side::ALL {
+            aside.side_mut(side).extend(cx.out.drain(side, *before));
         }
-        true
+        while !(is_over || self.held.has_room(frames)) {
+            let Some(oldest) = self.oldest_to_release() else { break };
+            self.end_batch(oldest, Early::Limit, cx.now, cx.out);
+            is_over = oldest >= batch;
+        }
+        *before = cx.out.lengths();
+        for side in Side::ALL {
+            aside.drain(side, Lengths::ZERO).for_each(|frame| self.put_out(side, frame, cx.out));
+        }
+        self.held.aside = aside;
+        if self.held.policy() == Uncommitted::Drop {
+            self.drop_frames(*before, DropReason::CommitLimit, cx.out);
+        }
+        !is_over && self.held.has_room(frames)
     }
 
     /// So that every change of the next packet can be followed.

@@ -342,15 +342,14 @@ impl Nat {
 
     /// The mapping is live again, unless a later batch has it.
     fn settle(&mut self, id: RecordId, number: u8) {
+        let mapping = self.mappings.get(id);
         // Its slot may be nobody's by now, or another's.
-        if self.mappings.get(id).kind != Kind::Uncommitted {
+        if mapping.kind != Kind::Uncommitted {
             return;
         }
-        let is_ours = self.is_mapping_ours(id);
-        let mapping = self.mappings.get_mut(id);
         // Who has given the lane away may have noted a touch where the number was.
-        if mapping.batch() == number || !is_ours {
-            mapping.kind = Kind::Live;
+        if mapping.batch() == number || !self.is_mapping_ours(id) {
+            self.mappings.get_mut(id).kind = Kind::Live;
         }
     }
 
