@@ -48,6 +48,8 @@ pub struct Endpoint {
     /// Some copy may have something to do.
     pub(crate) is_copying: bool,
     pub(crate) refused: Refusals,
+    /// Datagrams that may have acknowledged something.
+    pub(crate) acknowledgements: u64,
     incarnations: u64,
 }
 
@@ -93,6 +95,12 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// Of nothing yet.
+    pub const fn new(lane: Lane) -> Self {
+        let none = Place { peer: PeerIndex(0), epoch: 0, sequence: Sequence(0) };
+        Self { lane, count: 0, places: [none; REPLICAS_MAX] }
+    }
+
     pub(crate) fn places(&self) -> &[Place] {
         &self.places[..usize::from(self.count)]
     }
@@ -143,6 +151,7 @@ impl Endpoint {
             send_turn: 0,
             is_copying: false,
             refused: Refusals::default(),
+            acknowledgements: 0,
             incarnations: 0,
             setting: Setting { options, identity, fingerprint, keys },
         })
@@ -240,18 +249,35 @@ impl Endpoint {
         record: &Record<'_>,
         now_us: u64,
     ) -> Ticket {
-        assert!(peers.len() <= REPLICAS_MAX, "a shard has at most four replicas");
-        let none = Place { peer: PeerIndex(0), epoch: 0, sequence: Sequence(0) };
-        let mut ticket = Ticket { lane, count: 0, places: [none; REPLICAS_MAX] };
-        for &peer in peers {
-            let appended = self.append_item(peer, lane, &Item::Record(*record), now_us);
-            if let Some((epoch, sequence)) = appended {
-                let place = Place { peer, epoch, sequence: Sequence(sequence) };
-                ticket.places[usize::from(ticket.count)] = place;
-                ticket.count += 1;
-            }
-        }
+        let mut ticket = Ticket::new(lane);
+        self.append_next(peers, record, now_us, &mut ticket);
         ticket
+    }
+
+    /// The same for a further record of the ticket's lane. From then on the ticket says where this one went; returns whether
+    /// it is another place than before.
+    ///
+    /// # Panics
+    /// As [`append`](Self::append).
+    #[inline]
+    pub fn append_next(
+        &mut self,
+        peers: &[PeerIndex],
+        record: &Record<'_>,
+        now_us: u64,
+        ticket: &mut Ticket,
+    ) -> bool {
+        assert!(peers.len() <= REPLICAS_MAX, "a shard has at most four replicas");
+        let (mut count, mut is_elsewhere) = (0, false);
+        for &peer in peers {
+            let appended = self.append_item(peer, ticket.lane, &Item::Record(*record), now_us);
+            let Some((epoch, sequence)) = appended else { continue };
+            let place = Place { peer, epoch, sequence: Sequence(sequence) };
+            is_elsewhere |= std::mem::replace(&mut ticket.places[count], place) != place;
+            count += 1;
+        }
+        is_elsewhere |= usize::from(std::mem::replace(&mut ticket.count, count as u8)) != count;
+        is_elsewhere
     }
 
     /// The same, for who will not ask what became of the record.

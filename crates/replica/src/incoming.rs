@@ -116,6 +116,7 @@ impl Endpoint {
         now_us: u64,
         sink: &mut S,
     ) -> Result<(), Refusal> {
+        self.acknowledgements += 1;
         let mut result = Ok(());
         for field in fields(body) {
             let outcome = match field {

@@ -84,6 +84,12 @@ impl Endpoint {
             .all(|place| self.acknowledged(place.peer, ticket.lane).0 != place.epoch)
     }
 
+    /// Counts up whenever something may have been acknowledged.
+    #[inline]
+    pub fn acknowledgements(&self) -> u64 {
+        self.acknowledgements
+    }
+
     /// Epoch of a stream, and up to where its peer has applied it.
     pub fn acknowledged(&self, peer: PeerIndex, lane: Lane) -> (u32, Sequence) {
         match self.peers.get(peer.index()) {

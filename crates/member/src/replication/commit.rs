@@ -21,14 +21,15 @@ use weir_replica::{CopyId, CopyState, Endpoint, Lane, PeerIndex, Record, Ticket}
 use weir_shard::ShardId;
 
 use super::Replication;
-use super::part::Part;
+use super::part::{LanePart, Part};
 use super::state::State;
 
 /// A replica that was not heard for so long is not waited for: as long as a primary may be silent.
 const SILENCE_MS: u64 = 30;
 
-/// Newest entries that a further change is looked for in: of each lane of two shards.
-const JOIN_MAX: usize = 16;
+/// Without an acknowledgement it is looked again after this time whether what waits still has to: a peer may have fallen
+/// silent, a copy or a lane have ended.
+const LOOK_US: u64 = 1_000;
 
 /// How output commit is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,17 +63,38 @@ enum Verdict {
     Degraded,
 }
 
+/// The change that stands there in the journal was not committed when so many acknowledgements had come. It is looked at
+/// again when another comes, or at that time.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    position: u64,
+    acknowledgements: u64,
+    until_us: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Commits {
     options: Option<CommitOptions>,
     awaited: VecDeque<Awaited>,
+    /// The oldest, when it was last looked at.
+    waits: Waits,
     /// The shard that is looked at next for how many replicas it has.
     swept: usize,
 }
 
+impl Waits {
+    /// Whether nothing has happened since that could have ended it.
+    #[inline]
+    fn still(&self, position: u64, acknowledgements: u64, now_us: u64) -> bool {
+        (self.position, self.acknowledgements) == (position, acknowledgements)
+            && now_us < self.until_us
+    }
+}
+
 impl Commits {
     pub(super) fn none() -> Self {
-        Self { options: None, awaited: VecDeque::new(), swept: 0 }
+        let waits = Waits { position: 0, acknowledgements: 0, until_us: 0 };
+        Self { options: None, awaited: VecDeque::new(), waits, swept: 0 }
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -85,20 +107,10 @@ impl Commits {
         part.awaits_replicas && self.options.is_some()
     }
 
-    /// Notes a change that was appended to streams. Whether there was room.
-    fn push(&mut self, awaited: Awaited, changes_max: usize) -> bool {
-        let is_same = |entry: &Awaited| {
-            (entry.ticket, entry.shard, entry.number)
-                == (awaited.ticket, awaited.shard, awaited.number)
-        };
-        if self.awaited.iter().rev().take(JOIN_MAX).any(is_same) {
-            return true;
-        }
-        let has_room = self.awaited.len() < changes_max;
-        if has_room {
-            self.awaited.push_back(awaited);
-        }
-        has_room
+    /// Whether the change that stands there in the journal, which was kept, still waits.
+    #[inline]
+    fn is_waiting(&self, position: u64) -> bool {
+        self.awaited.front().is_some_and(|oldest| oldest.position <= position)
     }
 
     /// Tells a change that packets wait for. `position`: in the journal. Whether it can be followed.
@@ -106,19 +118,30 @@ impl Commits {
     pub(super) fn tell(
         &mut self,
         endpoint: &mut Endpoint,
-        (shard, part): (ShardIndex, &Part),
+        (shard, part): (ShardIndex, &mut Part),
         lane: Lane,
         record: &Record<'_>,
         (position, now_us): (u64, u64),
     ) -> bool {
         let Some(options) = self.options else { return false };
-        let readers = &part.lanes[usize::from(lane.number())].readers;
-        let ticket = endpoint.append(readers, lane, record, now_us);
-        for &peer in readers {
+        let number = part.number;
+        let LanePart { readers, awaited, .. } = &mut part.lanes[usize::from(lane.number())];
+        let (ticket, since) = awaited;
+        let is_elsewhere = endpoint.append_next(readers, record, now_us, ticket);
+        if !is_elsewhere && self.is_waiting(*since) {
+            // Who has the one that waits has this one.
+            return true;
+        }
+        for &peer in &*readers {
             endpoint.hasten(peer, now_us, options.pace_us);
         }
-        let awaited = Awaited { position, shard, number: part.number, ticket, lane };
-        self.push(awaited, options.changes_max)
+        let has_room = self.awaited.len() < options.changes_max;
+        *since = 0;
+        if has_room {
+            *since = position;
+            self.awaited.push_back(Awaited { position, shard, number, ticket: *ticket, lane });
+        }
+        has_room
     }
 }
 
@@ -135,9 +158,18 @@ impl Replication {
     pub fn committed(&mut self, now_us: u64, nat: &Nat) -> u64 {
         let Self { commits, endpoint, state, .. } = self;
         let Some(options) = &commits.options else { return nat.journal_taken() };
+        let acknowledgements = endpoint.acknowledgements();
         while let Some(oldest) = commits.awaited.front() {
+            let position = oldest.position;
+            if commits.waits.still(position, acknowledgements, now_us) {
+                return position - 1;
+            }
             match verdict(oldest, options, endpoint, state, now_us) {
-                Verdict::Waits => return oldest.position - 1,
+                Verdict::Waits => {
+                    let until_us = now_us + LOOK_US;
+                    commits.waits = Waits { position, acknowledgements, until_us };
+                    return position - 1;
+                }
                 Verdict::Committed => {}
                 Verdict::Degraded => state.counters.changes_degraded_total += 1,
             }

@@ -1,7 +1,7 @@
 //! A shard as this worker takes part in it, and each of its lanes: what goes out, what comes in, what was told.
 
 use weir_nat::{Nat, ShardIndex};
-use weir_replica::{BootId, CopyId, PeerIndex, Reign, Ticket, Word};
+use weir_replica::{BootId, CopyId, Lane, PeerIndex, Reign, Ticket, Word};
 use weir_shard::{Epoch, LANES, ShardId, Term};
 
 use crate::PeerId;
@@ -55,6 +55,9 @@ pub(super) struct LanePart {
     pub(super) is_given: bool,
     /// Records of a reign that the source's does not go on from are on their way out.
     pub(super) is_forgetting: bool,
+    /// Where the last change went that packets wait for, and where in the journal the first stands that went there with it;
+    /// 0: it is not followed.
+    pub(super) awaited: (Ticket, u64),
     /// The lane was followed when its source changed; until when it may pass for that without a feed.
     carried_until_us: Option<u64>,
     wants: u32,
@@ -62,7 +65,7 @@ pub(super) struct LanePart {
 }
 
 impl LanePart {
-    fn new() -> Self {
+    fn new(lane: Lane) -> Self {
         Self {
             outgoing: Vec::new(),
             readers: Vec::new(),
@@ -73,6 +76,7 @@ impl LanePart {
             is_own: false,
             is_given: false,
             is_forgetting: false,
+            awaited: (Ticket::new(lane), 0),
             carried_until_us: None,
             wants: 0,
             want_due_us: 0,
@@ -335,7 +339,7 @@ impl Part {
             awaits_replicas: false,
             is_short: true,
             is_settled: true,
-            lanes: std::array::from_fn(|_| LanePart::new()),
+            lanes: Lane::ALL.map(LanePart::new),
             grants: Vec::new(),
             announcements: Vec::new(),
             is_done: false,

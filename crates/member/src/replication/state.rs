@@ -126,6 +126,12 @@ impl State {
         self.shards += 1;
     }
 
+    /// To note where its changes went; nothing else depends on that.
+    #[inline]
+    pub(super) fn part_to_tell(&mut self, shard: ShardIndex) -> Option<&mut Part> {
+        self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()
+    }
+
     /// Whether fewer replicas than wanted have it; nothing else depends on that.
     pub(super) fn set_short(&mut self, shard: ShardIndex, is_short: bool) {
         if let Some(Some(part)) = self.parts.get_mut(usize::from(shard.0)) {

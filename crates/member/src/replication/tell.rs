@@ -31,12 +31,7 @@ impl Replication {
         let Self { commits, endpoint, state, body, .. } = self;
         for _ in 0..CHANGES_MAX {
             let Some((change, length)) = nat.next_change(body) else { return };
-            let Some(part) = state.part(change.shard) else { continue };
-            let own = &part.lanes[usize::from(change.lane)];
-            let peers = match change.kind {
-                ChangeKind::Touch => own.source.as_slice(),
-                _ => &own.readers[..],
-            };
+            let Some(part) = state.part_to_tell(change.shard) else { continue };
             let record = Record {
                 kind: kind_of(change.kind),
                 shard: ShardId(part.number.0),
@@ -50,9 +45,14 @@ impl Replication {
                 let at = (nat.journal_taken(), now_us);
                 let is_followed = commits.tell(endpoint, (change.shard, part), lane, &record, at);
                 state.counters.changes_untracked_total += u64::from(!is_followed);
-            } else {
-                endpoint.tell(peers, lane, &record, now_us);
+                continue;
             }
+            let own = &part.lanes[usize::from(change.lane)];
+            let peers = match change.kind {
+                ChangeKind::Touch => own.source.as_slice(),
+                _ => &own.readers[..],
+            };
+            endpoint.tell(peers, lane, &record, now_us);
         }
     }
 
