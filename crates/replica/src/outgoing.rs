@@ -75,7 +75,8 @@ impl Endpoint {
             return;
         }
         let Endpoint { setting, peers, buffers, scratch, due, send_turn, .. } = self;
-        let mut exit = Exit { scratch, transmit, now_us, budget: setting.options.burst };
+        let budget = setting.options.burst;
+        let mut exit = Exit { scratch, transmit, now_us, budget, gathered: 0 };
         let turn = *send_turn;
         for place in (turn..peers.len()).chain(0..turn) {
             let (word, bit) = (&mut due[place / 64], 1 << (place % 64));
@@ -137,6 +138,7 @@ impl Peer {
         for own in lanes {
             is_done &= own.send(link, setting, buffers, exit);
         }
+        link.send_gathered(setting, exit);
         is_done && self.acknowledgement_due_us == u64::MAX
     }
 
@@ -189,7 +191,7 @@ impl Peer {
 }
 
 impl OwnLane {
-    /// Sends what was lost, then what is new. Whether that was all the window has room for.
+    /// Gathers what was lost, then what is new. Whether that was all the window has room for.
     #[inline]
     fn send<T: Transmit>(
         &mut self,
@@ -200,21 +202,21 @@ impl OwnLane {
     ) -> bool {
         if exit.now_us >= self.stream.timer_us {
             let mut from = 0;
-            while exit.budget > 0 {
+            while exit.has_room() {
                 let stream = &mut self.stream;
                 let lost = stream.take_lost(buffers, from, exit.now_us, &link.round_trip);
                 let Some((sequence, body)) = lost else { break };
-                link.send(DatagramKind::Records, setting, body, exit);
+                link.gather(setting, body, exit);
                 link.counters.retransmissions += 1;
                 from = sequence + 1;
             }
             self.stream.looked(exit.now_us, &link.round_trip);
         }
         let timeout_us = link.round_trip.timeout_us(0);
-        while exit.budget > 0 {
+        while exit.has_room() {
             let new = self.stream.take_new(buffers, exit.now_us, timeout_us);
             let Some(body) = new else { break };
-            link.send(DatagramKind::Records, setting, body, exit);
+            link.gather(setting, body, exit);
         }
         !(self.stream.has_new(exit.now_us) || self.stream.lingers())
     }
