@@ -7,7 +7,7 @@
 //!             lasts as long as the slowest of them
 //! ```
 //!
-//! Rounds of the one and the other in turn, medians over many. A packet's wait is counted from the start of the turn that
+//! Rounds of the one and the other in turn, each as often first, medians over many. A packet's wait is counted from the start of the turn that
 //! took it to the end of the turn in which it left. Between workers there is no network: add a round trip. At `full load`
 //! each turn has a burst of 64 for every worker, 3 or 4 of them new; at `light load` one packet, new in one turn of 20.
 
@@ -218,7 +218,14 @@ pub(crate) fn run() {
         let (mut spent, mut ratios) = ([Vec::new(), Vec::new()], Vec::new());
         let mut waits = [Vec::new(), Vec::new()];
         for round in 0..ROUNDS {
-            let (base, now) = (without.full(), with.full());
+            // The second of two finds the caches full of the other's.
+            let (base, now) = match round % 2 {
+                0 => (without.full(), with.full()),
+                _ => {
+                    let now = with.full();
+                    (without.full(), now)
+                }
+            };
             if round >= FIRST_ROUNDS {
                 spent[0].push(base);
                 spent[1].push(now);
