@@ -38,7 +38,7 @@ struct Arguments {
     bug: Option<Bug>,
 }
 
-/// Histories within which every planted bug is found.
+/// Histories that are played for each planted bug.
 const PLANTED_SEEDS: u64 = 500;
 
 fn bug(name: &str) -> Result<Bug, String> {
