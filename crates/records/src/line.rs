@@ -247,8 +247,8 @@ mod tests {
             |case| {
                 let (time_ms, address, gre_key, port, more, node) = case.clone();
                 let mut line = allocated();
-                // The calendar of a log ends with the year 9999.
-                line.time_ms = time_ms % 253_402_300_000_000;
+                // Times end at 9999-12-30T22:00Z.
+                line.time_ms = time_ms % 253_402_207_200_000;
                 line.node = node;
                 if let Content::Block(block) = &mut line.content {
                     (block.public, block.gre_key) = (address.into(), gre_key);
