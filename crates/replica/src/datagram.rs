@@ -100,11 +100,10 @@ impl Header {
     }
 }
 
-/// In front of items: where they belong. A datagram of records has one such piece or more, each of another stream or
-/// sequence.
+/// In front of the records of a datagram: where they belong.
 ///
 /// ```text
-///  0 length of this header u8   1 lane u8   2 bytes of items u16   4 epoch u32   8 sequence u64
+///  0 length of this header u8   1 lane u8   2 items u16   4 epoch u32   8 sequence u64
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamHeader {
@@ -116,24 +115,23 @@ pub(crate) struct StreamHeader {
 pub(crate) const STREAM_HEADER_LEN: usize = 16;
 
 impl StreamHeader {
-    /// The header, its items, and the pieces behind them; a longer header's further fields are skipped.
+    /// The header and the items behind it; a longer header's further fields are skipped.
     #[inline]
-    pub(crate) fn parse(body: &[u8]) -> Option<(StreamHeader, &[u8], &[u8])> {
+    pub(crate) fn parse(body: &[u8]) -> Option<(StreamHeader, &[u8])> {
         let mut reader = Reader(body);
         let [length, lane] = reader.array()?;
-        let bytes = usize::from(reader.u16()?);
+        reader.u16()?;
         let header = StreamHeader { lane, epoch: reader.u32()?, sequence: reader.u64()? };
-        let (items, behind) = body.get(usize::from(length)..)?.split_at_checked(bytes)?;
-        (usize::from(length) >= STREAM_HEADER_LEN).then_some((header, items, behind))
+        let rest = body.get(usize::from(length)..)?;
+        (usize::from(length) >= STREAM_HEADER_LEN).then_some((header, rest))
     }
 
-    /// `bytes`: of the items.
     #[inline]
-    pub(crate) fn emit(&self, bytes: u16, buffer: &mut [u8]) {
+    pub(crate) fn emit(&self, items: u16, buffer: &mut [u8]) {
         Writer::new(buffer)
             .u8(STREAM_HEADER_LEN as u8)
             .u8(self.lane)
-            .u16(bytes)
+            .u16(items)
             .u32(self.epoch)
             .u64(self.sequence);
     }

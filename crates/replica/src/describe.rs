@@ -41,7 +41,7 @@ fn describe_hello(body: &[u8]) -> Option<String> {
 }
 
 fn describe_records(body: &[u8]) -> Option<String> {
-    let (StreamHeader { lane, epoch, sequence }, items, behind) = StreamHeader::parse(body)?;
+    let (StreamHeader { lane, epoch, sequence }, items) = StreamHeader::parse(body)?;
     let mut text = format!("lane {lane}, epoch {epoch}, sequence {sequence}");
     let mut items = Items::new(items);
     let (mut records, mut marks) = (0, 0);
@@ -53,9 +53,6 @@ fn describe_records(body: &[u8]) -> Option<String> {
     }
     let skipped = items.skipped;
     write!(text, ", {records} records, {marks} marks, {skipped} unknown").ok()?;
-    if !behind.is_empty() {
-        write!(text, "; {}", describe_records(behind)?).ok()?;
-    }
     Some(text)
 }
 

@@ -188,33 +188,14 @@ impl ReceiveStream {
 }
 
 impl Peer {
-    /// Each piece for itself: what is wrong with one is told, and the others are taken.
     fn receive_records<S: Sink>(
         &mut self,
         body: &[u8],
-        origin: Origin,
-        buffers: &mut Buffers,
-        sink: &mut S,
-    ) -> Result<(), Refusal> {
-        let (mut result, mut pieces) = (Ok(()), body);
-        loop {
-            let (header, items, behind) = StreamHeader::parse(pieces).ok_or(Refusal::Malformed)?;
-            result = result.and(self.receive_piece(&header, items, origin, buffers, sink));
-            if behind.is_empty() {
-                return result;
-            }
-            pieces = behind;
-        }
-    }
-
-    fn receive_piece<S: Sink>(
-        &mut self,
-        header: &StreamHeader,
-        items: &[u8],
         mut origin: Origin,
         buffers: &mut Buffers,
         sink: &mut S,
     ) -> Result<(), Refusal> {
+        let (header, items) = StreamHeader::parse(body).ok_or(Refusal::Malformed)?;
         origin.lane = Lane::new(header.lane).ok_or(Refusal::Malformed)?;
         let stream = &mut self.streams[origin.lane.index()];
         stream.enter(header.epoch, origin, buffers, sink)?;

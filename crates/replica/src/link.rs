@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::cluster_keys::ClusterKeys;
 use crate::counters::PeerCounters;
-use crate::datagram::{BODY_MAX, DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header, VERSION_MIN};
+use crate::datagram::{DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header, VERSION_MIN};
 use crate::fingerprint::{Fingerprint, FingerprintPart};
 use crate::hello::{HELLO_LEN, Hello};
 use crate::identity::WorkerId;
@@ -44,16 +44,6 @@ pub(crate) struct Exit<'a, T> {
     pub(crate) now_us: u64,
     /// Datagrams that may still be sent.
     pub(crate) budget: u32,
-    /// Bytes of the pieces of records that lie in `scratch` and are to be sent together.
-    pub(crate) gathered: usize,
-}
-
-impl<T> Exit<'_, T> {
-    /// Whether another datagram may be sent after what is gathered.
-    #[inline]
-    pub(crate) fn has_room(&self) -> bool {
-        self.budget > u32::from(self.gathered > 0)
-    }
 }
 
 #[derive(Debug)]
@@ -170,47 +160,6 @@ impl Link {
         body: &[u8],
         exit: &mut Exit<'_, T>,
     ) -> bool {
-        let Some(session) = &self.session else { return false };
-        let start = HEADER_LEN + mark(session.version).len();
-        exit.scratch[start..start + body.len()].copy_from_slice(body);
-        self.send_body(kind, setting, body.len(), exit)
-    }
-
-    /// Has a piece of records sent with those of other streams, as many as a datagram has room for. The last are sent by
-    /// [`Link::send_gathered`], before anything else.
-    #[inline]
-    pub(crate) fn gather<T: Transmit>(
-        &mut self,
-        setting: &Setting,
-        piece: &[u8],
-        exit: &mut Exit<'_, T>,
-    ) {
-        if exit.gathered + piece.len() > BODY_MAX {
-            self.send_gathered(setting, exit);
-        }
-        let Some(session) = &self.session else { return };
-        let start = HEADER_LEN + mark(session.version).len() + exit.gathered;
-        exit.scratch[start..start + piece.len()].copy_from_slice(piece);
-        exit.gathered += piece.len();
-    }
-
-    #[inline]
-    pub(crate) fn send_gathered<T: Transmit>(&mut self, setting: &Setting, exit: &mut Exit<'_, T>) {
-        let length = std::mem::take(&mut exit.gathered);
-        if length > 0 {
-            self.send_body(DatagramKind::Records, setting, length, exit);
-        }
-    }
-
-    /// Seals the body that lies in its place, so many bytes without the mark of its version, and sends it.
-    #[inline]
-    fn send_body<T: Transmit>(
-        &mut self,
-        kind: DatagramKind,
-        setting: &Setting,
-        length: usize,
-        exit: &mut Exit<'_, T>,
-    ) -> bool {
         let Some(session) = &mut self.session else { return false };
         let is_encrypted = setting.options.is_encrypted;
         let (version, id) = (session.version, session.send_id);
@@ -218,8 +167,10 @@ impl Link {
         let sender = setting.identity.worker;
         Header { version, kind, is_encrypted, session: id, sender, number }.emit(exit.scratch);
         let mark = mark(version);
-        exit.scratch[HEADER_LEN..HEADER_LEN + mark.len()].copy_from_slice(mark);
-        let length = key.seal(number, is_encrypted, mark.len() + length, exit.scratch);
+        let (start, body_len) = (HEADER_LEN + mark.len(), mark.len() + body.len());
+        exit.scratch[HEADER_LEN..start].copy_from_slice(mark);
+        exit.scratch[start..start + body.len()].copy_from_slice(body);
+        let length = key.seal(number, is_encrypted, body_len, exit.scratch);
         self.pass_on(length, exit)
     }
 
@@ -227,8 +178,7 @@ impl Link {
         self.counters.datagrams_sent += 1;
         self.counters.bytes_sent += length as u64;
         let is_taken = exit.transmit.send(self.address, &exit.scratch[..length]);
-        // What is gathered when there is no room left is tried all the same.
-        exit.budget = if is_taken { exit.budget.saturating_sub(1) } else { 0 };
+        exit.budget = if is_taken { exit.budget - 1 } else { 0 };
         is_taken
     }
 

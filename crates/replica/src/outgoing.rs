@@ -75,8 +75,7 @@ impl Endpoint {
             return;
         }
         let Endpoint { setting, peers, buffers, scratch, due, send_turn, .. } = self;
-        let budget = setting.options.burst;
-        let mut exit = Exit { scratch, transmit, now_us, budget, gathered: 0 };
+        let mut exit = Exit { scratch, transmit, now_us, budget: setting.options.burst };
         let turn = *send_turn;
         for place in (turn..peers.len()).chain(0..turn) {
             let (word, bit) = (&mut due[place / 64], 1 << (place % 64));
@@ -138,7 +137,6 @@ impl Peer {
         for own in lanes {
             is_done &= own.send(link, setting, buffers, exit);
         }
-        link.send_gathered(setting, exit);
         is_done && self.acknowledgement_due_us == u64::MAX
     }
 
@@ -191,7 +189,7 @@ impl Peer {
 }
 
 impl OwnLane {
-    /// Gathers what was lost, then what is new. Whether that was all the window has room for.
+    /// Sends what was lost, then what is new. Whether that was all the window has room for.
     #[inline]
     fn send<T: Transmit>(
         &mut self,
@@ -202,21 +200,21 @@ impl OwnLane {
     ) -> bool {
         if exit.now_us >= self.stream.timer_us {
             let mut from = 0;
-            while exit.has_room() {
+            while exit.budget > 0 {
                 let stream = &mut self.stream;
                 let lost = stream.take_lost(buffers, from, exit.now_us, &link.round_trip);
                 let Some((sequence, body)) = lost else { break };
-                link.gather(setting, body, exit);
+                link.send(DatagramKind::Records, setting, body, exit);
                 link.counters.retransmissions += 1;
                 from = sequence + 1;
             }
             self.stream.looked(exit.now_us, &link.round_trip);
         }
         let timeout_us = link.round_trip.timeout_us(0);
-        while exit.has_room() {
+        while exit.budget > 0 {
             let new = self.stream.take_new(buffers, exit.now_us, timeout_us);
             let Some(body) = new else { break };
-            link.gather(setting, body, exit);
+            link.send(DatagramKind::Records, setting, body, exit);
         }
         !(self.stream.has_new(exit.now_us) || self.stream.lingers())
     }

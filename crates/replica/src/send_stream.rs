@@ -245,9 +245,9 @@ impl SendStream {
         let header = StreamHeader { lane: self.lane.number(), epoch: self.epoch, sequence };
         let entry = self.entry(sequence);
         (entry.transmissions, entry.sent_us) = (1, now_us);
-        let length = usize::from(entry.length);
+        let (length, items) = (usize::from(entry.length), entry.items);
         let body = buffers.get_mut(entry.buffer.as_ref().expect("what was not sent is in the log"));
-        header.emit((length - STREAM_HEADER_LEN) as u16, body);
+        header.emit(items, body);
         self.bytes_on_the_way += length as u32;
         self.timer_us = self.timer_us.min(now_us + timeout_us);
         Some(&body[..length])

@@ -69,7 +69,7 @@ fn what_is_hastened_goes_at_its_pace_lanes_together() {
         while sent(cluster) == before {
             cluster.step();
         }
-        assert_eq!(sent(cluster), before + 1, "all lanes in the same datagram");
+        assert_eq!(sent(cluster), before + 3, "all lanes in the same poll");
         cluster.now_us - now_us
     };
     let first_us = say(&mut cluster, 0, Some(PACE_US));
