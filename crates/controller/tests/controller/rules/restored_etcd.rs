@@ -8,9 +8,8 @@ use weir_shard::ShardEntry;
 use super::{lose, whats, world};
 use crate::fleet::World;
 
-#[test]
-fn a_restored_etcd_freezes_everything_until_an_operator_has_looked() {
-    let mut world = world(4, 8);
+/// The leader's mirror finds a backup, and lists it.
+fn tell_restored(world: &mut World) {
     let place = world.etcd.place();
     let reason = RestoreReason::Revision { before: Revision(9), now: Revision(5) };
     world.tell(0, Event::Mirror(MirrorEvent::Restored { reason, place }));
@@ -19,6 +18,12 @@ fn a_restored_etcd_freezes_everything_until_an_operator_has_looked() {
         world.tell(0, Event::Mirror(put));
     }
     world.tell(0, Event::Mirror(MirrorEvent::SnapshotComplete { place }));
+}
+
+#[test]
+fn a_restored_etcd_freezes_everything_until_an_operator_has_looked() {
+    let mut world = world(4, 8);
+    tell_restored(&mut world);
     world.turns(2_000);
     let freeze = world.control().freeze.expect("frozen");
     assert!(freeze.is_total && freeze.why.contains("backup"));
@@ -39,14 +44,7 @@ fn set_back(world: &mut World) -> [Vec<(u32, ShardEntry)>; 2] {
     world.settle();
     let new = world.entries();
     world.set_back(&old);
-    let place = world.etcd.place();
-    let reason = RestoreReason::Revision { before: Revision(9), now: Revision(5) };
-    world.tell(0, Event::Mirror(MirrorEvent::Restored { reason, place }));
-    for (key, held) in world.etcd.keys.clone() {
-        let put = MirrorEvent::Put { key, value: held.value, mod_revision: held.mod_revision };
-        world.tell(0, Event::Mirror(put));
-    }
-    world.tell(0, Event::Mirror(MirrorEvent::SnapshotComplete { place }));
+    tell_restored(world);
     [old, new]
 }
 
