@@ -12,7 +12,7 @@
 //!   become whole, and lose nothing any more.
 //! - No thread and no clock: time is virtual, microseconds.
 //!
-//! Not simulated: the kernel, DPDK, BGP itself (routes arrive late), and time that computing takes beyond a fixed cost.
+//! Not simulated: output commit, expiry, ICMP, fragments, the kernel, DPDK, BGP itself (routes arrive late), and time that computing takes beyond a fixed cost.
 
 #![forbid(unsafe_code)]
 

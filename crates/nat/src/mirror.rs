@@ -28,7 +28,7 @@ use crate::touch::never;
 pub(crate) enum Exit {
     /// Its owner ended it.
     Ended,
-    /// It stands in the way of a newer one, or had no room: the same version may come again.
+    /// It stands in the way of a newer one, had no room, or its slot is said to be free: the same version may come again.
     Forgotten,
 }
 
