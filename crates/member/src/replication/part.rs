@@ -49,6 +49,8 @@ pub(super) struct LanePart {
     pub(super) reign: Reign,
     /// All of that reign was here once, or it is this worker's own.
     pub(super) is_whole: bool,
+    /// All of the reign before it was here when this one was first heard of.
+    had_before: bool,
     /// The reign is this worker's own: it knows of none later.
     pub(super) is_own: bool,
     /// It is on its way from here to its source, so nobody writes it.
@@ -73,6 +75,7 @@ impl LanePart {
             source: None,
             reign: Reign::default(),
             is_whole: false,
+            had_before: false,
             is_own: false,
             is_given: false,
             is_forgetting: false,
@@ -94,7 +97,7 @@ impl LanePart {
     /// Does what is here go on from that reign? Then what is told of it can only add something.
     #[inline]
     fn is_ahead_of(&self, reign: Reign) -> bool {
-        let may_add = self.is_whole || reign.is_passed_on();
+        let may_add = self.is_whole || self.had_before || reign.is_passed_on();
         reign.now != 0 && reign.now == self.reign.before && may_add
     }
 
@@ -136,6 +139,7 @@ impl LanePart {
         self.feeds.push(Feed { peer, reign, is_complete: false });
         if !is_ours && self.goes_on_in(reign) && self.reign.now != reign.now {
             self.reign = Reign { word: Word::Writer, ..reign };
+            self.had_before = self.is_whole;
             (self.is_whole, self.is_own) = (false, false);
             if was_followed && self.source != Some(peer) {
                 // The new writer is known before he is ordered to be the source.
@@ -231,8 +235,9 @@ impl LanePart {
 
     /// All records are gone.
     pub(super) fn forgotten(&mut self) {
-        (self.reign, self.is_whole, self.is_forgetting) = (Reign::default(), false, false);
-        self.is_own = false;
+        self.reign = Reign::default();
+        (self.is_whole, self.had_before, self.is_own) = (false, false, false);
+        self.is_forgetting = false;
         self.feeds.clear();
         self.carried_until_us = None;
         self.want_soon(0);
@@ -366,5 +371,55 @@ impl Part {
     /// Whether something is to be repeated until it is heard.
     pub(super) fn has_messages(&self) -> bool {
         !self.grants.is_empty() || self.announcements.iter().any(|to| !to.is_delivered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: PeerIndex = PeerIndex(0);
+    const NEW: PeerIndex = PeerIndex(1);
+    const FIRST: Reign = Reign { now: 1, before: 0, word: Word::Writer };
+    const SECOND: Reign = Reign { now: 2, before: 1, word: Word::Writer };
+
+    /// A lane that follows its first writer.
+    fn followed() -> LanePart {
+        let mut lane = LanePart::new(Lane::ALL[0]);
+        lane.set_source(Some(OLD), false, 0);
+        lane.begin_feed(OLD, FIRST, false, 0);
+        lane.complete_feed(OLD);
+        assert!(lane.is_followed());
+        lane
+    }
+
+    #[test]
+    fn who_hears_of_a_new_writer_early_still_follows_the_one_before() {
+        let mut lane = followed();
+        lane.begin_feed(NEW, SECOND, false, 1);
+        assert!(lane.is_fed_by(OLD) && lane.is_fed_by(NEW));
+        assert!(!lane.is_source_foreign() && lane.is_followed());
+        lane.set_source(Some(NEW), lane.is_followed(), 2);
+        lane.complete_feed(NEW);
+        assert!(!lane.is_source_foreign() && lane.is_followed());
+    }
+
+    #[test]
+    fn who_had_a_part_of_a_reign_does_not_take_it_for_known_under_the_next() {
+        let mut lane = LanePart::new(Lane::ALL[0]);
+        lane.set_source(Some(OLD), false, 0);
+        lane.begin_feed(OLD, FIRST, false, 0);
+        lane.begin_feed(NEW, SECOND, false, 1);
+        assert!(!lane.is_fed_by(OLD) && lane.is_fed_by(NEW));
+    }
+
+    #[test]
+    fn a_lane_that_was_forgotten_had_nothing_before() {
+        let mut lane = followed();
+        lane.begin_feed(NEW, SECOND, false, 1);
+        lane.forgotten();
+        lane.begin_feed(NEW, SECOND, false, 2);
+        lane.begin_feed(OLD, FIRST, false, 2);
+        assert!(!lane.is_fed_by(OLD) && lane.is_fed_by(NEW));
     }
 }

@@ -162,7 +162,8 @@ fn histories_end_well() {
     if let Some(seed) = std::env::var("WEIR_SEED").ok().and_then(|seed| seed.parse().ok()) {
         return run(seed);
     }
-    for seed in 100..120 {
+    // Those after the first twenty have failed once.
+    for seed in (100..120).chain([263, 370, 543, 552]) {
         let outcome = std::panic::catch_unwind(|| run(seed));
         assert!(outcome.is_ok(), "WEIR_SEED={seed}");
     }
