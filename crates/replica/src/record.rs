@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0 type u8   1 length u8 of what follows   2 fields
-//!  record      1..=9   shard u32 | slot u32 | version u32 | body, 0 to 200 bytes
+//!  record      1..=10  shard u32 | slot u32 | version u32 | body, 0 to 200 bytes
 //!  copy start  32      shard u32 | slots u32 | reign u64 | reign before u64, each 0 if it is not there
 //!  copy end    33      shard u32
 //!  copy stop   35      shard u32
@@ -49,11 +49,14 @@ pub enum Kind {
     Announced = 8,
     /// The sender lacks the lane's slab of the shard and asks for a copy. It is of no slot.
     Want = 9,
+    /// The sender writes the lane's slab of the shard from now on, in the reign that the body tells as a copy start does. It
+    /// goes on from all that he has copied. It is of no slot.
+    Reign = 10,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Create,
         Kind::Change,
         Kind::Delete,
@@ -63,6 +66,7 @@ impl Kind {
         Kind::Grant,
         Kind::Announced,
         Kind::Want,
+        Kind::Reign,
     ];
 
     #[inline(always)]

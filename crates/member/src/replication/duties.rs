@@ -4,12 +4,13 @@
 
 use weir_engine::Misses;
 use weir_nat::ShardIndex;
-use weir_replica::{BootId, Lane, PeerIndex, REPLICAS_MAX, Reign, Word};
+use weir_replica::{BootId, Kind, Lane, PeerIndex, REPLICAS_MAX, Reign, Word};
 use weir_shard::LANES;
 
 use super::Replication;
 use super::data_path::DataPath;
 use super::part::{Announcement, Grant, Outgoing, Part};
+use super::tell::message;
 use super::world::tick;
 use crate::order::{MissOrder, ShardDuties};
 
@@ -50,7 +51,8 @@ impl Replication {
         self.settle_service(shard, path);
     }
 
-    /// A lane that is taken goes on from the reign that is here, if all of it is.
+    /// A lane that is taken goes on from the reign that is here, if all of it is. Who has a copy from here already hears of
+    /// it; what it goes on from is in that copy, or the copy begins anew.
     fn settle_lanes(&mut self, shard: ShardIndex, path: &mut impl DataPath, now_us: u64) {
         let Some(part) = self.state.part_mut(shard) else { return };
         let lanes = part.duties.lanes;
@@ -63,6 +65,13 @@ impl Replication {
             let before = if lane.is_whole { lane.reign.now } else { 0 };
             lane.reign = Reign { now, before, word: Word::Writer };
             (lane.is_whole, lane.is_own, lane.is_forgetting) = (true, true, false);
+            if before == 0 {
+                lane.outgoing.iter().for_each(|out| self.endpoint.restart_copy(out.copy));
+            } else {
+                let body = [now.to_be_bytes(), before.to_be_bytes()].concat();
+                let reign = message(Kind::Reign, part.number, &body);
+                self.endpoint.tell(&lane.readers, Lane::ALL[number], &reign, now_us);
+            }
         }
         path.nat().set_owned_lanes(shard, lanes.0, tick(now_us));
     }

@@ -148,6 +148,19 @@ impl LanePart {
         }
     }
 
+    /// A peer whose copy is followed takes the lane over: its copy is of a reign of its own from here on. One that was not
+    /// taken may have more to tell now, so it ends, and is asked for again.
+    pub(super) fn begin_reign(&mut self, peer: PeerIndex, reign: Reign) {
+        let is_followed = self.is_fed_by(peer) && reign.before == self.reign.now;
+        let Some(feed) = self.feeds.iter_mut().find(|feed| feed.peer == peer) else { return };
+        if !is_followed || feed.reign.is_passed_on() {
+            return self.lose(peer);
+        }
+        feed.reign = reign;
+        self.reign = reign;
+        (self.had_before, self.is_own) = (self.is_whole, false);
+    }
+
     pub(super) fn complete_feed(&mut self, peer: PeerIndex) {
         let is_fed = self.is_fed_by(peer);
         let Some(feed) = self.feeds.iter_mut().find(|feed| feed.peer == peer) else { return };

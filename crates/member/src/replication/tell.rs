@@ -20,7 +20,7 @@ pub(super) const SHARDS_PER_SWEEP: usize = 64;
 const MESSAGES_PER_TURN: usize = 32;
 
 /// A message is of no slot.
-fn message<'a>(kind: Kind, number: weir_shard::ShardId, body: &'a [u8]) -> Record<'a> {
+pub(super) fn message<'a>(kind: Kind, number: weir_shard::ShardId, body: &'a [u8]) -> Record<'a> {
     Record { kind, shard: ShardId(number.0), slot: 0, version: 0, body }
 }
 

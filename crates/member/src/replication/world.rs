@@ -3,7 +3,8 @@
 //! What a peer says of a lane is taken from the start of its copy on, and only if its versions go on where those here
 //! end. Each time in which one worker writes a lane is a *reign*. Who takes a lane over with all of the reign before goes
 //! on from it, and so do his copies. Who begins with nothing, or with less, may give lower versions to newer records:
-//! whoever has more than he then empties the lane before he takes the copy.
+//! whoever has more than he then empties the lane before he takes the copy. Who takes over what he has passed on says so to
+//! those that he has copied to: his copies go on in his own reign.
 //!
 //! A lane whose writer has ended is given by those that heard him, who say that it is not their word. Of that the taker
 //! adds what is newer or not here, and gives nothing up for it; and late words of the writer are not taken by who has
@@ -74,6 +75,13 @@ impl World<'_> {
             (Kind::Announced, Some(term)) if u32::try_from(term).is_ok() => {
                 self.state.tell_announced(shard, Term(term as u32));
             }
+            (Kind::Reign, Some(now)) => match record.body[8..].first_chunk() {
+                Some(before) => {
+                    let before = u64::from_be_bytes(*before);
+                    self.begin_reign(origin, shard, Reign { now, before, word: Word::Writer });
+                }
+                None => self.state.counters.records_invalid_total += 1,
+            },
             (Kind::Want, _) => self.state.note_want(origin.peer, shard, lane_index(origin.lane)),
             _ => self.state.counters.records_invalid_total += 1,
         }
@@ -89,6 +97,18 @@ impl World<'_> {
             self.state.tell_granted(shard, lane, since);
         } else {
             self.state.counters.grants_early_total += 1;
+        }
+    }
+
+    /// The peer writes what it only passed on before.
+    fn begin_reign(&mut self, origin: Origin, shard: ShardIndex, reign: Reign) {
+        let is_ours = self.nat.owned_lanes(shard) >> origin.lane.number() & 1 != 0;
+        let lane = lane_index(origin.lane);
+        let Some(part) = self.state.part_mut(shard) else { return };
+        if !is_ours {
+            part.lanes[lane].begin_reign(origin.peer, reign);
+            self.state.forget_if_foreign(shard, lane);
+            self.state.review(shard, self.nat);
         }
     }
 
@@ -234,6 +254,6 @@ fn change_of(kind: Kind) -> Option<ChangeKind> {
         Kind::Delete => Some(ChangeKind::Delete),
         Kind::Touch => Some(ChangeKind::Touch),
         Kind::Clear => Some(ChangeKind::Clear),
-        Kind::Grant | Kind::Announced | Kind::Want | Kind::Block => None,
+        Kind::Grant | Kind::Announced | Kind::Want | Kind::Reign | Kind::Block => None,
     }
 }

@@ -260,3 +260,44 @@ fn who_gives_what_he_heard_has_a_copy() {
     cluster.check_equal();
     cluster.check_kept();
 }
+
+/// The writer is not heard, and what it wrote is passed on. It comes back, and its lane goes from hand to hand: to the one
+/// who has passed it on, and on to whom he has copied it. Nobody empties it meanwhile.
+#[test]
+fn who_takes_what_he_passed_on_tells_those_he_copied_it_to() {
+    const LANE: usize = 4;
+    for (seed, faults) in [(61, Faults::NONE), (62, Faults::MANY)] {
+        let mut cluster = Cluster::new(3, seed, faults);
+        let mut plan = Plan::new(&[0, 1]);
+        plan.order(&mut cluster);
+        all_done(&mut cluster, &plan);
+        open(&mut cluster, &plan, 5_000, 300);
+        cluster.network.parted.push(address(0));
+        plan.unheard = Some(0);
+        plan.members.push(2);
+        plan.order(&mut cluster);
+        cluster.run_until("the third has it all", |cluster| cluster.is_done(2));
+        // The giver is heard before all know that it is.
+        cluster.network.parted.clear();
+        plan.move_lane(LANE, 1);
+        plan.order(&mut cluster);
+        for to in [1, 2] {
+            cluster.run_until("the lane has moved", |cluster| {
+                plan.settle_moves(cluster);
+                plan.lanes[LANE].from.is_none()
+            });
+            open(&mut cluster, &Plan::new(&[to]), 5_500 + 500 * to as u16, 300);
+            if to == 1 {
+                plan.unheard = None;
+                plan.move_lane(LANE, 2);
+                plan.order(&mut cluster);
+            }
+        }
+        cluster.run(1_000_000);
+        all_done(&mut cluster, &plan);
+        cluster.check_equal();
+        for worker in 0..3 {
+            assert_eq!(cluster.worker(worker).status().counters.lanes_forgotten_total, 0);
+        }
+    }
+}
