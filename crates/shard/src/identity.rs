@@ -169,6 +169,11 @@ impl fmt::Debug for Incarnation {
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 
+impl Epoch {
+    /// A change a nanosecond takes centuries to get there. Below the end of the numbers, so that the next one has its place.
+    pub const MAX: Self = Self(1 << 63);
+}
+
 impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)

@@ -24,6 +24,8 @@ pub enum Violation {
         "term {term} at epoch {epoch}: terms begin at 1, end at 2^28 - 2, and each takes an epoch"
     )]
     Term { term: Term, epoch: Epoch },
+    #[error("epoch {0}: epochs end at 2^63")]
+    Epoch(Epoch),
     #[error("lane {lane} names seat {seat}, where nobody sits")]
     NobodyThere { lane: usize, seat: Seat },
     #[error("lane {0} moves from its owner to its owner")]
@@ -44,6 +46,9 @@ impl ShardEntry {
         self.check_members()?;
         if self.term.0 == 0 || self.term > Term::MAX || u64::from(self.term.0) > self.epoch.0 {
             return Err(Violation::Term { term: self.term, epoch: self.epoch });
+        }
+        if self.epoch > Epoch::MAX {
+            return Err(Violation::Epoch(self.epoch));
         }
         if self.rebased.is_some_and(|rebased| rebased > self.epoch) {
             return Err(Violation::RebasedInFuture);

@@ -274,6 +274,21 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(refused(&full, Transition::AddReplica(boot(6, 7))), Refused::Full);
 }
 
+/// Behind the last epoch there is none: an entry that stands there stays as it is.
+#[test]
+fn the_last_epoch_is_the_end() {
+    let json = pair().to_json();
+    let from = format!("\"epoch\":{}", pair().epoch());
+    let json = json.replacen(&from, &format!("\"epoch\":{}", Epoch::MAX), 1);
+    let last = ShardEntry::from_json(json.as_bytes()).expect("the last one");
+    let next = Refused::Breaks(Violation::Epoch(Epoch(Epoch::MAX.0 + 1)));
+    assert_eq!(refused(&last, Transition::Promote(b())), next);
+    for epoch in [Epoch::MAX, Epoch(u64::MAX)] {
+        let set_back = pair().after(pair().epoch(), &Transition::Rebase { epoch, term: Term(1) });
+        assert!(matches!(set_back, Err(Refused::Breaks(Violation::Epoch(_)))), "{set_back:?}");
+    }
+}
+
 /// Each invariant, broken alone in the JSON form, is refused by name.
 #[test]
 fn a_broken_entry_is_refused_by_name() {
@@ -295,6 +310,9 @@ fn a_broken_entry_is_refused_by_name() {
     assert_eq!(broken("\"state\":\"synced\"", leaving), Violation::Primary);
     assert!(matches!(broken("\"term\":1", "\"term\":0"), Violation::Term { .. }));
     assert!(matches!(broken("\"term\":1", "\"term\":9"), Violation::Term { .. }));
+    let epoch = format!("\"epoch\":{}", pair().epoch());
+    let last = format!("\"epoch\":{}", u64::MAX);
+    assert_eq!(broken(&epoch, &last), Violation::Epoch(Epoch(u64::MAX)));
     let wrong = Violation::WrongOwner { lane: 2, owner: Seat(1), rightful: Seat(0) };
     assert_eq!(broken("[0,1,0", "[0,1,1"), wrong);
     let wrong = Violation::WrongOwner { lane: 1, owner: Seat(0), rightful: Seat(1) };
