@@ -147,7 +147,7 @@ impl Search {
         let is_relevant = match &line.content {
             Content::Opened | Content::Closed => true,
             Content::Lost(count) => {
-                self.answer.records_lost += count;
+                self.answer.records_lost = self.answer.records_lost.saturating_add(*count);
                 false
             }
             Content::Block(block) => {

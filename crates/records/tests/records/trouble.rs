@@ -148,6 +148,32 @@ fn junk_is_counted_and_passed_over() {
     assert_eq!((answer.holders.len(), answer.lines_unreadable), (1, 6));
 }
 
+/// Times that are none, in lines that are passed over: `covered` is what the others say.
+#[test]
+fn a_time_that_is_none_takes_no_other_away() {
+    let elsewhere = |ms| line(ms, "block-allocated", 1).replace("203.0.113.1", "203.0.113.2");
+    let good = elsewhere(1000) + &elsewhere(2000);
+    let stamp = good.split('"').nth(3).expect("a time").to_owned();
+    for (at, text) in [(5, "13"), (8, "32"), (11, "24"), (14, "60"), (17, "61"), (0, "!"), (0, "~")]
+    {
+        let mut wrong = stamp.clone();
+        wrong.replace_range(at..at + text.len(), text);
+        let answer = ask(&(good.clone() + &elsewhere(1000).replace(&stamp, &wrong)), 1500);
+        assert_eq!(answer.covered, Some((time(1000), time(2000))), "{wrong}");
+        assert_eq!(answer.lines_unreadable, 1, "{wrong}");
+    }
+}
+
+#[test]
+fn more_records_are_lost_than_there_are_numbers() {
+    let lost = |count: u64| {
+        let record = opened(1000).replace("log-opened", "records-lost");
+        record.replacen("\"node\"", &format!("\"count\":{count},\"node\""), 1)
+    };
+    assert_eq!(ask(&(lost(3) + &lost(4)), 1500).records_lost, 7);
+    assert_eq!(ask(&(lost(u64::MAX) + &lost(4)), 1500).records_lost, u64::MAX);
+}
+
 #[test]
 fn no_log_makes_the_search_panic() {
     bolero::check!().with_type::<(Vec<(u8, u16, u8)>, Vec<u8>, u16)>().for_each(
