@@ -157,6 +157,10 @@ impl Controller {
         let mut swaps = Vec::new();
         let entry = match &step.change {
             ShardChange::Create(who) => {
+                // What has come since that was decided is not absent, even if it cannot be read.
+                if self.view.revision(&key).is_some() {
+                    return None;
+                }
                 swaps.push(self.keep(Key::Desired));
                 ShardEntry::create(who.clone())
             }

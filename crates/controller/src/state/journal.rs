@@ -17,6 +17,8 @@ use crate::records::{EVENTS_MAX, Event};
 const WAITING_MAX: usize = 64;
 /// Of these, so many go along with a write.
 pub(super) const ALONG_MAX: usize = 8;
+/// Highest number of an event.
+const NUMBER_MAX: u64 = 1 << 63;
 
 /// What is to be told, not numbered yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,24 +62,25 @@ impl Journal {
         now: Now,
     ) -> (Vec<Swap>, usize) {
         let readable = view.events.values().filter_map(|held| held.value.as_ref());
-        let last = readable.map(|event| event.number).max().unwrap_or(0);
+        // What has a higher number was written by none who counts, and would leave no numbers to go on with.
+        let numbers = readable.map(|event| event.number).filter(|number| *number <= NUMBER_MAX);
+        let last = numbers.max().unwrap_or(0);
         let along = self.waiting.iter().take(ALONG_MAX);
-        let swaps =
-            along.cloned().chain(decided).zip(last.saturating_add(1)..).map(|(telling, number)| {
-                let key = Key::Event((number % u64::from(EVENTS_MAX)) as u32);
-                let event = Event {
-                    number,
-                    at_ms: now.unix_ms,
-                    by: by.to_owned(),
-                    node: telling.node.map(|node| node.to_string()),
-                    shard: telling.shard.map(|shard| shard.0),
-                    what: telling.what,
-                    why: telling.why,
-                    is_move: telling.is_move,
-                };
-                let value = serde_json::to_vec(&event).expect("texts and numbers");
-                Swap { expected: view.revision(&key), key, change: Change::Put(value) }
-            });
+        let swaps = along.cloned().chain(decided).zip(last + 1..).map(|(telling, number)| {
+            let key = Key::Event((number % u64::from(EVENTS_MAX)) as u32);
+            let event = Event {
+                number,
+                at_ms: now.unix_ms,
+                by: by.to_owned(),
+                node: telling.node.map(|node| node.to_string()),
+                shard: telling.shard.map(|shard| shard.0),
+                what: telling.what,
+                why: telling.why,
+                is_move: telling.is_move,
+            };
+            let value = serde_json::to_vec(&event).expect("texts and numbers");
+            Swap { expected: view.revision(&key), key, change: Change::Put(value) }
+        });
         let swaps: Vec<Swap> = swaps.collect();
         (swaps, self.waiting.len().min(ALONG_MAX))
     }

@@ -36,7 +36,7 @@ impl Pace {
     pub(super) fn inherit<'e>(&mut self, events: impl Iterator<Item = &'e Event>, now: Now) {
         let mut moves = 0;
         let mut recent = 0;
-        for event in events.filter(|event| event.at_ms + MINUTE_MS > now.unix_ms) {
+        for event in events.filter(|event| event.at_ms.saturating_add(MINUTE_MS) > now.unix_ms) {
             recent += 1;
             moves += usize::from(event.is_move);
         }

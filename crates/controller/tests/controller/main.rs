@@ -8,6 +8,7 @@ mod etcd;
 mod fake_etcd;
 mod fleet;
 mod histories;
+mod hostile;
 mod many;
 mod processes;
 mod rules;
