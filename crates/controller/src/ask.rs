@@ -100,3 +100,56 @@ fn doubts_of(doubts: Vec<DoubtAnswer>, total: Option<usize>) -> Result<NodeDoubt
     let are_all = total.is_some_and(|total| total <= shards.len());
     Ok(NodeDoubts { shards, are_all })
 }
+
+#[cfg(test)]
+mod tests {
+    use bolero::check;
+
+    use super::*;
+
+    /// Pieces of an answer, each as often and in what order it likes.
+    const FIELDS: [&str; 14] = [
+        r#""node":"n1""#,
+        r#""node":"n2""#,
+        r#""hears":{"n2":true,"n3":false}"#,
+        r#""hears":{"../n2":true}"#,
+        r#""loads":{"7":18446744073709551615,"8":0}"#,
+        r#""loads":{"-1":1}"#,
+        r#""broken":[0,65535]"#,
+        r#""acting":[{"shard":7,"worker":"n1/0","boot_id":"00000000000000000000000000000001","term":4294967295}]"#,
+        r#""acting":[{"shard":7,"worker":"n2/0","boot_id":"00000000000000000000000000000001","term":1}]"#,
+        r#""doubts":[{"shard":7,"known":18446744073709551615}]"#,
+        r#""doubts":[{"shard":7,"known":9,"entry":{"term":1}}]"#,
+        r#""doubts_total":1"#,
+        r#""doubts_total":18446744073709551615"#,
+        r#""later":{"a":[]}"#,
+    ];
+
+    /// Whoever answers, what is taken comes from the node that was asked and is about its own workers.
+    #[test]
+    fn answer() {
+        let asked = NodeId::new("n1").unwrap();
+        check!().with_type::<(Vec<u8>, Vec<(u16, u8)>, Vec<u8>)>().for_each(
+            |(fields, edits, any)| {
+                let fields = fields.iter().map(|at| FIELDS[usize::from(*at) % FIELDS.len()]);
+                let fields: Vec<&str> = fields.take(8).collect();
+                let mut text = format!("{{{}}}", fields.join(",")).into_bytes();
+                for (at, value) in edits.iter().take(3) {
+                    let at = usize::from(*at) % text.len();
+                    text[at] = *value;
+                }
+                for body in [&text, any] {
+                    let Ok(report) = understand(&asked, body) else { continue };
+                    let answer: NodeAnswer = serde_json::from_slice(body).unwrap();
+                    assert_eq!((&report.node, answer.node.as_str()), (&asked, "n1"));
+                    assert!(report.acting.iter().all(|(_, who, _)| who.worker.node == asked));
+                    assert_eq!(report.loads.len(), answer.loads.len());
+                    // What it does not say whole it does not say.
+                    assert!(!report.doubts.are_all || answer.doubts_total.is_some());
+                    let again = serde_json::to_vec(&answer).unwrap();
+                    assert_eq!(serde_json::from_slice::<NodeAnswer>(&again).unwrap(), answer);
+                }
+            },
+        );
+    }
+}
