@@ -238,4 +238,49 @@ mod tests {
         other.wait(Some(SECOND)).unwrap();
         assert_eq!(other.next().unwrap_err().kind(), ErrorKind::InvalidData);
     }
+
+    /// However the bytes are cut, the frames are those that they say, up to a length that no frame has.
+    #[test]
+    fn stream() {
+        type Sent = (Vec<Vec<u8>>, Vec<u8>, Vec<u16>);
+        bolero::check!().with_type::<Sent>().for_each(|(sent, junk, cuts)| {
+            let (mut one, mut other) = pair();
+            let mut bytes = Vec::new();
+            for frame in sent.iter().take(8) {
+                bytes.extend((frame.len() as u32).to_le_bytes());
+                bytes.extend(frame);
+            }
+            bytes.extend(junk);
+            let mut expected = &bytes[..];
+            let mut rest = &bytes[..];
+            let mut cuts = cuts.iter().take(16).map(|cut| usize::from(*cut));
+            while !rest.is_empty() {
+                let (piece, after) =
+                    rest.split_at(cuts.next().unwrap_or(rest.len()).min(rest.len()));
+                one.stream.write_all(piece).unwrap();
+                rest = after;
+                other.wait(Some(Duration::ZERO)).unwrap();
+                loop {
+                    match other.next() {
+                        Ok(Some(frame)) => {
+                            let (length, after) = expected.split_first_chunk().unwrap();
+                            assert_eq!(u32::from_le_bytes(*length) as usize, frame.len());
+                            assert_eq!(frame, after[..frame.len()]);
+                            expected = &after[frame.len()..];
+                        }
+                        Ok(None) => break,
+                        Err(_) => {
+                            let length = expected.first_chunk().unwrap();
+                            assert!(u32::from_le_bytes(*length) as usize > FRAME_BYTES_MAX);
+                            return;
+                        }
+                    }
+                }
+            }
+            // Nothing that is whole is left.
+            if let Some((length, rest)) = expected.split_first_chunk() {
+                assert!(u32::from_le_bytes(*length) as usize > rest.len());
+            }
+        });
+    }
 }

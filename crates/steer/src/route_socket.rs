@@ -141,19 +141,26 @@ impl RouteSocket {
     /// Reads one datagram; `told` gets each message with its sequence number.
     fn receive(
         &mut self,
-        mut told: impl FnMut(u32, NetlinkPayload<RouteNetlinkMessage>) -> io::Result<()>,
+        told: impl FnMut(u32, NetlinkPayload<RouteNetlinkMessage>) -> io::Result<()>,
     ) -> io::Result<()> {
         let (datagram, _) = self.socket.recv_from_full()?;
-        let mut rest = &datagram[..];
-        while !rest.is_empty() {
-            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            let len = (message.header.length as usize).next_multiple_of(4).min(rest.len());
-            rest = &rest[len..];
-            told(message.header.sequence_number, message.payload)?;
-        }
-        Ok(())
+        messages(&datagram, told)
     }
+}
+
+/// Tells each message of a datagram with its sequence number.
+fn messages(
+    mut rest: &[u8],
+    mut told: impl FnMut(u32, NetlinkPayload<RouteNetlinkMessage>) -> io::Result<()>,
+) -> io::Result<()> {
+    while !rest.is_empty() {
+        let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let len = (message.header.length as usize).next_multiple_of(4).min(rest.len());
+        rest = &rest[len..];
+        told(message.header.sequence_number, message.payload)?;
+    }
+    Ok(())
 }
 
 fn change(step: Step, tables: Tables, interface: u32) -> (RouteNetlinkMessage, u16) {
@@ -223,5 +230,70 @@ mod tests {
         let local = dump(255).expect("anyone may read routes");
         assert!(local.iter().any(|route| route.prefix.to_string() == "127.0.0.1/32"), "{local:?}");
         assert_eq!(dump(987_654_321).unwrap(), []);
+    }
+
+    type Row = (u32, u8, Option<u32>, Option<u32>, Option<u32>);
+
+    fn kernel_route(&(address, len, metric, next_hop, interface): &Row) -> KernelRoute {
+        KernelRoute {
+            prefix: Ipv4Net::new(address.into(), len % 33).unwrap(),
+            metric: metric.unwrap_or(0),
+            next_hop: next_hop.map(Ipv4Addr::from),
+            interface,
+        }
+    }
+
+    /// As the kernel lists a route.
+    fn listed(route: &KernelRoute, sequence: u32) -> Vec<u8> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet;
+        message.header.destination_prefix_length = route.prefix.prefix_len();
+        message.attributes.extend([
+            RouteAttribute::Destination(RouteAddress::Inet(route.prefix.addr())),
+            RouteAttribute::Priority(route.metric),
+        ]);
+        let next_hop = route.next_hop.map(|it| RouteAttribute::Gateway(RouteAddress::Inet(it)));
+        message.attributes.extend(next_hop);
+        message.attributes.extend(route.interface.map(RouteAttribute::Oif));
+        let mut message = NetlinkMessage::from(RouteNetlinkMessage::NewRoute(message));
+        message.header.sequence_number = sequence;
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        bytes
+    }
+
+    /// What the kernel lists is read as it lists it; any other datagram is read to its end or refused.
+    #[test]
+    fn datagram() {
+        type Datagram = (Vec<Row>, Vec<(u16, u8)>, Vec<u8>);
+        bolero::check!().with_type::<Datagram>().for_each(|(rows, edits, junk)| {
+            let routes: Vec<KernelRoute> = rows.iter().take(6).map(kernel_route).collect();
+            let mut datagram: Vec<u8> = routes.iter().flat_map(|it| listed(it, 7)).collect();
+            let seen = |datagram: &[u8]| {
+                let (mut routes, mut count) = (Vec::new(), 0);
+                let end = messages(datagram, |_, payload| {
+                    count += 1;
+                    if let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(message)) =
+                        payload
+                    {
+                        let _ = table_of(&message);
+                        routes.extend(read(&message));
+                    }
+                    Ok(())
+                });
+                assert!(16 * count <= datagram.len());
+                end.map(|()| routes)
+            };
+            assert_eq!(seen(&datagram).unwrap(), routes);
+            datagram.extend(junk);
+            for (at, value) in edits {
+                let at = usize::from(*at) % datagram.len().max(1);
+                datagram.get_mut(at).into_iter().for_each(|byte| *byte = *value);
+            }
+            for datagram in [&datagram, junk] {
+                let _ = seen(datagram);
+            }
+        });
     }
 }
