@@ -122,6 +122,46 @@ fn malformed(devargs: &str, problem: &str) -> Error {
 mod tests {
     use super::*;
 
+    /// Any text is a device or refused by name; what DPDK is given means the same.
+    #[test]
+    fn text() {
+        const WORDS: [&str; 20] = [
+            "net_af_xdp0",
+            "net_memif1",
+            "net_",
+            "virtio_user0",
+            "eth_pcap0",
+            "vdev:",
+            "pci:",
+            "0000:",
+            "01:00.0",
+            "ffffffff:ff:1f.7",
+            "+1:0.0",
+            ",",
+            "=",
+            "iface=acc0",
+            "socket=/x",
+            " ",
+            "\0",
+            ".",
+            ":",
+            "é",
+        ];
+        bolero::check!().with_type::<(Vec<u8>, Vec<u8>)>().for_each(|(words, any)| {
+            let words = words.iter().take(12).map(|at| WORDS[usize::from(*at) % WORDS.len()]);
+            for text in [words.collect::<String>(), String::from_utf8_lossy(any).into_owned()] {
+                match Device::parse(&text) {
+                    Ok(device) => {
+                        assert_eq!(Device::parse(&device.devargs).expect("its own form"), device);
+                        assert!(device.devargs.starts_with(&device.name));
+                        assert!(!device.devargs.contains('\0'));
+                    }
+                    Err(error) => assert!(error.to_string().contains(&text), "{error}"),
+                }
+            }
+        });
+    }
+
     #[test]
     fn takes_virtual_devices_apart() {
         let device =
