@@ -13,7 +13,7 @@
 //! | `GET /metrics` | OpenMetrics text |
 //! | `GET /report` | what the controller of a cluster asks a node for |
 //!
-//! Anything else than 200 carries a [`Problem`].
+//! Anything else than 200 carries a [`Problem`]; but what is no HTTP at all gets a 400 without a body.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 

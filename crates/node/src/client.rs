@@ -10,6 +10,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, Response, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
 use crate::api::Problem;
@@ -135,27 +136,37 @@ impl Client {
                 _ => ClientError::Connect { socket, reason },
             }
         })?;
-        let broken = |error: hyper::Error| ClientError::Broken(error.to_string());
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        tokio::spawn(connection);
-        let uri: Uri = path.parse().map_err(|_| ClientError::Broken(format!("bad path {path}")))?;
-        let request = Request::builder()
-            .method(method)
-            .uri(uri)
-            .header(header::HOST, "weir")
-            .body(Empty::<Bytes>::new())
-            .map_err(|error| ClientError::Broken(error.to_string()))?;
-        let response = sender.send_request(request).await.map_err(broken)?;
-        let code = response.status();
-        if code == StatusCode::OK {
-            return Ok(response);
-        }
-        let body = read_whole(response).await?;
-        let error = serde_json::from_slice::<Problem>(&body)
-            .map_or_else(|_| String::from_utf8_lossy(&body).into_owned(), |problem| problem.error);
-        Err(ClientError::Refused { code: code.as_u16(), error })
+        exchange(stream, method, path).await
     }
+}
+
+/// The answer to one request, if it is 200.
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    method: Method,
+    path: &str,
+) -> Result<Response<Incoming>, ClientError> {
+    let broken = |error: hyper::Error| ClientError::Broken(error.to_string());
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    tokio::spawn(connection);
+    let uri: Uri = path.parse().map_err(|_| ClientError::Broken(format!("bad path {path}")))?;
+    let request = Request::builder()
+        .method(method)
+        .uri(uri)
+        .header(header::HOST, "weir")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| ClientError::Broken(error.to_string()))?;
+    let response = sender.send_request(request).await.map_err(broken)?;
+    let code = response.status();
+    if code == StatusCode::OK {
+        return Ok(response);
+    }
+    let body = read_whole(response).await?;
+    let error = serde_json::from_slice::<Problem>(&body)
+        .map_or_else(|_| String::from_utf8_lossy(&body).into_owned(), |problem| problem.error);
+    let error = if error.is_empty() { format!("the node answered {code}") } else { error };
+    Err(ClientError::Refused { code: code.as_u16(), error })
 }
 
 async fn read_whole(response: Response<Incoming>) -> Result<Vec<u8>, ClientError> {
@@ -190,6 +201,8 @@ pub fn query_value(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
 
@@ -229,6 +242,61 @@ mod tests {
         let error = Client::new("/nonexistent.sock".into()).get_text("/status").unwrap_err();
         assert!(error.to_string().contains("No such file"), "{error}");
         assert!(std::error::Error::source(&error).is_none());
+    }
+
+    /// What one who is no weir may answer: pieces of HTTP in any order.
+    const WORDS: [&str; 20] = [
+        "HTTP/1.1 200 OK\r\n",
+        "HTTP/1.1 404 Not Found\r\n",
+        "HTTP/1.0 500 \r\n",
+        "HTTP/1.1 100 Continue\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\n",
+        "HTTP/1.1 204 No Content\r\n",
+        "Content-Length: 2\r\n",
+        "Content-Length: 18446744073709551615\r\n",
+        "Content-Length: -1\r\n",
+        "Transfer-Encoding: chunked\r\n",
+        "Connection: close\r\n",
+        "\r\n",
+        "\n",
+        "{}",
+        "[]",
+        "{\"error\":\"\"}",
+        "{\"error\":\"no\"}",
+        "2\r\n{}\r\n",
+        "0\r\n\r\n",
+        "fffffffffffffffff\r\n",
+    ];
+
+    async fn ask(answer: Vec<u8>) -> Result<Vec<u8>, ClientError> {
+        let (ours, mut theirs) = duplex(64 << 10);
+        tokio::spawn(async move {
+            let mut asked = [0; 1024];
+            // Nobody answers before it was asked.
+            let _ = theirs.read(&mut asked).await;
+            let _ = theirs.write_all(&answer).await;
+            let _ = theirs.shutdown().await;
+        });
+        read_whole(exchange(ours, Method::GET, "/status").await?).await
+    }
+
+    /// Whatever answers, there is an answer or a sentence for people.
+    #[test]
+    fn answer() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        bolero::check!().with_type::<(Vec<u8>, Vec<u8>)>().for_each(|(words, any)| {
+            let words = words.iter().map(|word| WORDS[usize::from(*word) % WORDS.len()]);
+            let answer = words.take(12).collect::<String>().into_bytes();
+            for answer in [[&answer, &any[..]].concat(), [&any[..], &answer].concat()] {
+                let refused = runtime.block_on(async {
+                    let patience = std::time::Duration::from_secs(20);
+                    tokio::time::timeout(patience, ask(answer)).await.expect("an end").err()
+                });
+                let Some(error) = refused else { continue };
+                assert!(!error.to_string().is_empty(), "{error:?}");
+                assert!(!matches!(error, ClientError::Refused { code: 200, .. }));
+            }
+        });
     }
 
     #[test]

@@ -1,21 +1,24 @@
 //! `GET /capture`: a pcapng file as long as the reader stays.
 
+use std::fmt::Display;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Bytes;
 use serde::Deserialize;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use weir_engine::Side;
 
 use super::body::pieces;
 use super::problem::Refused;
-use crate::capture::{Options, Recorder, tap};
+use crate::capture::{Options, Recorder, TapReader, tap};
 use crate::node::{Node, WorkerHandle};
 use crate::request::Request;
 
@@ -35,8 +38,9 @@ pub(super) struct Wanted {
 
 pub(super) async fn capture(
     State(node): State<Arc<Node>>,
-    Query(wanted): Query<Wanted>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Refused> {
+    let Query(wanted) = wanted?;
     let options = options(wanted)?;
     let workers: Vec<&WorkerHandle> = node
         .workers
@@ -54,8 +58,7 @@ pub(super) async fn capture(
         })
         .unzip();
     // Before any worker copies anything, so that a wrong filter costs nothing.
-    let recorder = Recorder::new(&node.name, &options, readers, node.clock)
-        .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    let recorder = recorder(&node, &options, readers).await?;
     for (worker, tap) in workers.iter().zip(taps) {
         let make = |reply| Request::Capture { tap: Box::new(tap), reply };
         if !worker.requester.ask(make).await? {
@@ -68,6 +71,27 @@ pub(super) async fn capture(
     let (sender, body) = pieces();
     tokio::spawn(record(recorder, sender));
     Ok(([(CONTENT_TYPE, "application/x-pcapng")], Body::new(body)).into_response())
+}
+
+/// libpcap asks DNS for the names in a filter. It does that on a thread of its own: this one watches over the workers, and
+/// the end of the process waits for nobody.
+async fn recorder(
+    node: &Node,
+    options: &Options,
+    readers: Vec<(usize, TapReader)>,
+) -> Result<Recorder, Refused> {
+    let (name, options, clock) = (node.name.clone(), options.clone(), node.clock);
+    let (reply, made) = oneshot::channel();
+    let make = move || {
+        // Whoever asked may have gone meanwhile.
+        let _ = reply.send(Recorder::new(&name, &options, readers, clock));
+    };
+    let failed = |error: &dyn Display| {
+        Refused::new(StatusCode::SERVICE_UNAVAILABLE, format!("the filter cannot be read: {error}"))
+    };
+    thread::Builder::new().name("filter".into()).spawn(make).map_err(|error| failed(&error))?;
+    let made = made.await.map_err(|error| failed(&error))?;
+    made.map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error.to_string()))
 }
 
 fn options(wanted: Wanted) -> Result<Options, Refused> {

@@ -13,6 +13,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use weir_controller::records::NodeAnswer;
 
+use super::problem::Refused;
 use crate::metrics;
 use crate::node::Node;
 
@@ -44,8 +45,9 @@ pub(super) fn router() -> Router<Arc<Node>> {
     Router::new().route("/metrics", get(numbers)).route("/report", get(report))
 }
 
-async fn report(State(node): State<Arc<Node>>) -> Result<Json<NodeAnswer>, StatusCode> {
-    let member = node.member.get().ok_or(StatusCode::NOT_FOUND)?;
+async fn report(State(node): State<Arc<Node>>) -> Result<Json<NodeAnswer>, Refused> {
+    let alone = || Refused::new(StatusCode::NOT_FOUND, "this node is in no cluster");
+    let member = node.member.get().ok_or_else(alone)?;
     Ok(Json(NodeAnswer::clone(&member.answer())))
 }
 

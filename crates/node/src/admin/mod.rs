@@ -5,6 +5,8 @@
 
 mod body;
 mod capture_route;
+#[cfg(test)]
+mod hostile;
 mod metrics_server;
 mod peer;
 mod problem;

@@ -13,7 +13,7 @@ use super::problem::Refused;
 /// The peer's user, from SO_PEERCRED when it connected. `None`: the kernel did not say.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
-    uid: Option<u32>,
+    pub(super) uid: Option<u32>,
 }
 
 impl Connected<IncomingStream<'_, UnixListener>> for Peer {

@@ -1,6 +1,7 @@
 //! A refused request: a status code and one sentence as JSON.
 
 use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
@@ -23,6 +24,19 @@ impl Refused {
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         (self.code, Json(Problem { error: self.error })).into_response()
+    }
+}
+
+/// In axum's words, which name the parameter.
+impl From<QueryRejection> for Refused {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, rejection.body_text())
+    }
+}
+
+impl From<PathRejection> for Refused {
+    fn from(rejection: PathRejection) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, rejection.body_text())
     }
 }
 

@@ -5,7 +5,8 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{StatusCode, Uri};
+use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
+use axum::http::{Method, StatusCode, Uri};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 
@@ -21,8 +22,12 @@ use crate::node::Node;
 /// When the runtime cannot take the socket.
 pub(crate) async fn serve(listener: UnixListener, node: Arc<Node>) -> io::Result<()> {
     let listener = tokio::net::UnixListener::from_std(listener)?;
-    let service = router(node).into_make_service_with_connect_info::<Peer>();
-    axum::serve(listener, service).await
+    axum::serve(listener, service(node)).await
+}
+
+/// What answers a connection, whatever it runs over.
+pub(super) fn service(node: Arc<Node>) -> IntoMakeServiceWithConnectInfo<Router, Peer> {
+    router(node).into_make_service_with_connect_info()
 }
 
 fn router(node: Arc<Node>) -> Router {
@@ -37,6 +42,7 @@ fn router(node: Arc<Node>) -> Router {
         .route("/capture", get(capture_route::capture))
         .merge(metrics_server::router())
         .fallback(unknown)
+        .method_not_allowed_fallback(not_allowed)
         .layer(middleware::from_fn(guard))
         .with_state(node)
 }
@@ -57,6 +63,11 @@ async fn member(State(node): State<Arc<Node>>) -> Result<Json<MemberStatus>, Ref
 
 async fn drops(State(node): State<Arc<Node>>) -> Json<Vec<DropCount>> {
     Json(node.drops())
+}
+
+async fn not_allowed(method: Method, uri: Uri) -> Refused {
+    let error = format!("{method} is nothing that {} answers", uri.path());
+    Refused::new(StatusCode::METHOD_NOT_ALLOWED, error)
 }
 
 async fn unknown(uri: Uri) -> Refused {

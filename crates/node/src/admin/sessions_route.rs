@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
 use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -33,8 +34,9 @@ pub(super) struct Wanted {
 
 pub(super) async fn sessions(
     State(node): State<Arc<Node>>,
-    Query(wanted): Query<Wanted>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Refused> {
+    let Query(wanted) = wanted?;
     let filter = SessionFilter {
         subscriber: parse::<Ipv4Addr>(wanted.subscriber.as_deref(), "an IPv4 address")?
             .map(u32::from),

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use weir_nat::SubscriberView;
@@ -15,8 +16,9 @@ use crate::request::Request;
 
 pub(super) async fn show(
     State(node): State<Arc<Node>>,
-    Path(address): Path<String>,
+    address: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Vec<SubscriberStatus>>, Refused> {
+    let Path(address) = address?;
     let outer = u32::from(parse(&address)?);
     let mut found = Vec::new();
     for worker in &node.workers {
@@ -32,8 +34,9 @@ pub(super) async fn show(
 
 pub(super) async fn flush(
     State(node): State<Arc<Node>>,
-    Path(address): Path<String>,
+    address: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Flushed>, Refused> {
+    let Path(address) = address?;
     let outer = u32::from(parse(&address)?);
     let mut mappings = 0;
     for worker in &node.workers {

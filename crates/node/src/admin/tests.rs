@@ -10,7 +10,7 @@ use weir_engine::{Direction, Side};
 use weir_nat::{BlockView, Endpoint, Protocol, SessionView, ShardId, SubscriberView};
 
 use super::{AdminSocket, serve};
-use crate::api::{Flushed, Session, ShardStatus, Status, SubscriberStatus, Verdict};
+use crate::api::{Flushed, Problem, Session, ShardStatus, Status, SubscriberStatus, Verdict};
 use crate::capture::{Tally, Tap};
 use crate::client::{Client, ClientError};
 use crate::node::Node;
@@ -196,17 +196,24 @@ fn wrong_requests_are_refused_with_a_sentence() {
         ("/capture?filter=prot%2053", 400),
         ("/capture?side=left", 400),
         ("/capture?worker=9", 404),
+        ("/sessions?limit=many", 400),
+        ("/subscriber/%ff", 400),
+        ("/report", 404),
         ("/nothing", 404),
     ];
     for (path, expected) in cases {
         match serving.client.get_text(path) {
             Err(ClientError::Refused { code, error }) => {
                 assert_eq!(code, expected, "{path}: {error}");
-                assert!(!error.is_empty(), "{path}");
+                // What a client says of an answer without a sentence.
+                assert!(!error.starts_with("the node answered"), "{path}: {error}");
             }
             other => panic!("{path}: {other:?}"),
         }
     }
+    // 403 where the tests' user is not root.
+    let posted = serving.client.post::<Problem>("/status");
+    assert!(matches!(posted, Err(ClientError::Refused { code: 405 | 403, .. })), "{posted:?}");
     let gone = Client::new(serving.path("gone.sock")).get_text("/status");
     assert!(matches!(gone, Err(ClientError::Connect { .. })));
 }

@@ -16,4 +16,4 @@ mod tap;
 
 pub(crate) use recorder::{Options, Recorder};
 pub use tally::Tally;
-pub(crate) use tap::{Tap, tap};
+pub(crate) use tap::{Tap, TapReader, tap};

@@ -97,6 +97,28 @@ mod tests {
         assert_eq!(again.epochs().count(), 0, "another cluster counts anew");
     }
 
+    /// What is read is what was written: any other bytes are refused, not taken for nothing.
+    #[test]
+    fn text() {
+        type Case = (Vec<u8>, String, Vec<(u32, u64)>, Vec<(u16, u8)>);
+        bolero::check!().with_type::<Case>().for_each(|(any, cluster_id, epochs, edits)| {
+            let epochs = epochs.iter().copied().collect();
+            let kept = Kept { cluster_id: cluster_id.clone(), epochs };
+            let mut text = serde_json::to_vec(&kept).unwrap();
+            assert_eq!(serde_json::from_slice::<Kept>(&text).unwrap(), kept);
+            for (at, value) in edits {
+                let at = usize::from(*at) % text.len();
+                text[at] = *value;
+            }
+            for bytes in [&text, any] {
+                if let Ok(read) = serde_json::from_slice::<Kept>(bytes) {
+                    let again = serde_json::to_vec(&read).unwrap();
+                    assert_eq!(serde_json::from_slice::<Kept>(&again).unwrap(), read);
+                }
+            }
+        });
+    }
+
     #[test]
     fn a_file_of_something_else_is_not_taken_for_nothing() {
         let folder = tempfile::tempdir().unwrap();

@@ -35,11 +35,20 @@ pub(super) struct LifeFile {
     kept: Kept,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Kept {
     kernel: String,
     /// The newest last.
     boot_ids: Vec<String>,
+}
+
+impl Kept {
+    /// What a file says under this boot of the kernel.
+    fn read(text: &str, kernel: String) -> Self {
+        let kept = serde_json::from_str(text).ok();
+        let kept = kept.filter(|kept: &Self| kept.kernel == kernel && !kernel.is_empty());
+        kept.unwrap_or(Self { kernel, boot_ids: Vec::new() })
+    }
 }
 
 impl LifeFile {
@@ -82,10 +91,8 @@ impl LifeFile {
         };
         let kernel = fs::read_to_string(KERNEL).unwrap_or_default().trim().to_owned();
         let mut text = String::new();
-        let kept =
-            file.read_to_string(&mut text).ok().and_then(|_| serde_json::from_str(&text).ok());
-        let kept = kept.filter(|kept: &Kept| kept.kernel == kernel && !kernel.is_empty());
-        Ok(Self { file, kept: kept.unwrap_or(Kept { kernel, boot_ids: Vec::new() }) })
+        let _ = file.read_to_string(&mut text);
+        Ok(Self { file, kept: Kept::read(&text, kernel) })
     }
 
     /// Boot ids of processes that have ended.
@@ -139,6 +146,31 @@ mod tests {
         (3..100).for_each(|number| third.begin(&format!("b{number}")));
         drop(third);
         assert_eq!(LifeFile::take(&path).unwrap().ended(), ["b1", "b2", "b99"]);
+    }
+
+    /// Any file tells of nobody's end, unless it was written under this boot of the kernel.
+    #[test]
+    fn text() {
+        type Case = (Vec<u8>, String, Vec<String>, Vec<(u16, u8)>);
+        bolero::check!().with_type::<Case>().for_each(|(any, kernel, boot_ids, edits)| {
+            let kept = Kept { kernel: kernel.clone(), boot_ids: boot_ids.clone() };
+            let mut text = serde_json::to_vec(&kept).unwrap();
+            let whole = Kept::read(&String::from_utf8_lossy(&text), kernel.clone());
+            assert_eq!(whole.boot_ids, if kernel.is_empty() { &[][..] } else { boot_ids });
+            for (at, value) in edits {
+                let at = usize::from(*at) % text.len();
+                text[at] = *value;
+            }
+            for bytes in [&text, any] {
+                let text = String::from_utf8_lossy(bytes);
+                let read = Kept::read(&text, kernel.clone());
+                assert_eq!(&read.kernel, kernel);
+                assert!(Kept::read(&text, String::new()).boot_ids.is_empty());
+                let again = serde_json::to_string(&read).unwrap();
+                let other = Kept::read(&again, format!("{kernel}2"));
+                assert!(other.boot_ids.is_empty(), "of another machine");
+            }
+        });
     }
 
     #[test]

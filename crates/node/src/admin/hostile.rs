@@ -1,0 +1,175 @@
+//! The admin API under fire: any bytes on a connection, and requests made of pieces of good ones.
+
+mod pieces;
+mod wire;
+
+use std::time::Duration;
+
+use bolero::check;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request as HttpRequest, Response, header};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::yield_now;
+
+use crate::api::{DropCount, Flushed, Problem, Session, ShardStatus, Status, SubscriberStatus};
+use pieces::{Asked, Part, put};
+use wire::{HOME, Server};
+
+/// Turns of the server after which it has done what there was to do.
+const TURNS: usize = 24;
+/// An answer that takes longer is none.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Each request is answered: with what it asked for, or with a problem that names the fault.
+#[test]
+fn request() {
+    let server = Server::start();
+    check!().with_type::<Asked>().for_each(|asked| {
+        server.runtime.block_on(async {
+            let exchange = tokio::time::timeout(PATIENCE, exchange(&server, asked));
+            exchange.await.expect("an answer");
+        });
+    });
+}
+
+async fn exchange(server: &Server, asked: &Asked) {
+    let (path, (query, pairs)) = (asked.path(), asked.query());
+    let request = HttpRequest::builder()
+        .method(asked.method())
+        .uri(format!("{path}{query}"))
+        .header(header::HOST, "weir")
+        .body(Full::new(Bytes::copy_from_slice(&asked.body)));
+    // No client sends what is no URI; the bytes of `connection` may say it.
+    let Ok(request) = request else { return };
+    let stream = TokioIo::new(server.connect(asked.uid()));
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let response = sender.send_request(request).await.expect("an answer");
+    let (code, method) = (response.status().as_u16(), asked.method());
+    assert!([200, 400, 403, 404, 405].contains(&code), "{code} to {method} {path}{query}");
+    if code != 200 {
+        let problem = problem(response, method == "HEAD").await;
+        if let Some(error) = problem.filter(|_| code == 400) {
+            let is_of_path = path.starts_with("/subscriber/");
+            let names = |(key, value): &(&str, String)| {
+                error.contains(key) || !value.is_empty() && error.contains(value)
+            };
+            assert!(is_of_path || pairs.iter().any(names), "{error}: {path}{query}");
+        }
+    } else {
+        assert!(asked.is_root || method == "GET" || method == "HEAD", "{method} {path}");
+        if method != "HEAD" {
+            told(&path, response).await;
+        }
+    }
+    // The server notices it in its own time; a capture ends by it.
+    connection.abort();
+}
+
+/// The sentence of a refusal; none where the method forbids a body.
+async fn problem(response: Response<Incoming>, is_head: bool) -> Option<String> {
+    let kind = response.headers().get(header::CONTENT_TYPE).cloned();
+    assert_eq!(kind.expect("a kind"), "application/json");
+    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    if is_head {
+        assert!(body.is_empty());
+        return None;
+    }
+    let problem: Problem = serde_json::from_slice(&body).expect("a problem");
+    assert!(!problem.error.is_empty());
+    Some(problem.error)
+}
+
+/// What was asked for, as the commands read it.
+async fn told(path: &str, response: Response<Incoming>) {
+    if path == "/capture" {
+        return;
+    }
+    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    match path {
+        "/status" => drop(serde_json::from_slice::<Status>(&body).expect(path)),
+        "/shards" => drop(serde_json::from_slice::<Vec<ShardStatus>>(&body).expect(path)),
+        "/drops" => drop(serde_json::from_slice::<Vec<DropCount>>(&body).expect(path)),
+        "/metrics" => assert!(body.ends_with(b"# EOF\n")),
+        "/sessions" => {
+            for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                serde_json::from_slice::<Session>(line).expect(path);
+            }
+        }
+        _ if path.ends_with("/flush") => {
+            assert_eq!(serde_json::from_slice::<Flushed>(&body).expect(path).mappings, 1);
+        }
+        _ => {
+            assert!(path.starts_with("/subscriber/"), "{path}");
+            let found: Vec<SubscriberStatus> = serde_json::from_slice(&body).expect(path);
+            assert_eq!(u32::from(found[0].subscriber), HOME);
+        }
+    }
+}
+
+/// Whatever comes over a connection: what is answered is HTTP and no failure of the server, the connection ends when
+/// the other end goes, and the next one is served.
+#[test]
+fn connection() {
+    let server = Server::start();
+    check!().with_type::<(Vec<Part>, Vec<(u16, u8)>, bool)>().for_each(
+        |(parts, edits, is_root)| {
+            let mut bytes = Vec::new();
+            parts.iter().take(6).for_each(|part| put(&mut bytes, part));
+            for (at, value) in edits.iter().take(4) {
+                let at = usize::from(*at) % bytes.len().max(1);
+                bytes.get_mut(at).into_iter().for_each(|byte| *byte = *value);
+            }
+            server.runtime.block_on(async {
+                let uid = if *is_root { 0 } else { 1000 };
+                let answer = tokio::time::timeout(PATIENCE, speak(&server, uid, &bytes));
+                answers(&answer.await.expect("an end"));
+                if parts.len().is_multiple_of(4) {
+                    let next = b"GET /shards HTTP/1.1\r\nHost: x\r\n\r\n";
+                    let next = speak(&server, 0, next).await;
+                    assert!(next.starts_with(b"HTTP/1.1 200 OK\r\n"));
+                }
+            });
+        },
+    );
+}
+
+/// What is answered to the bytes until the server has nothing more to do.
+async fn speak(server: &Server, uid: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = server.connect(uid);
+    // It may refuse and close before it has read all.
+    let _ = stream.write_all(bytes).await;
+    for _ in 0..TURNS {
+        yield_now().await;
+    }
+    let _ = stream.shutdown().await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    answer
+}
+
+/// The first answer is HTTP, and so is each that follows one of known length; the last of several may be cut off, since
+/// the other end has gone.
+fn answers(mut bytes: &[u8]) {
+    let mut is_first = true;
+    while !bytes.is_empty() {
+        let Some(head) = bytes.windows(4).position(|end| end == b"\r\n\r\n") else {
+            assert!(!is_first, "{}", String::from_utf8_lossy(bytes));
+            return;
+        };
+        let text = std::str::from_utf8(&bytes[..head]).expect("a head of text");
+        let code = text.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
+        let code: u16 = code.and_then(|code| code.parse().ok()).expect(text);
+        assert!((100..500).contains(&code), "{text}");
+        let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let Some(length) = length.and_then(|length| length.parse::<usize>().ok()) else { return };
+        bytes = bytes.get(head + 4 + length..).unwrap_or_default();
+        // What answers HEAD has a length and no body.
+        if !bytes.starts_with(b"HTTP/1.") {
+            return;
+        }
+        is_first = false;
+    }
+}
