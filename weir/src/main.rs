@@ -15,6 +15,8 @@ mod etcd;
 mod events;
 mod fence;
 mod guard;
+#[cfg(test)]
+mod hostile;
 mod metrics;
 mod node_socket;
 #[cfg(target_arch = "x86_64")]
