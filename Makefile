@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SHELL := /bin/bash
 
-.PHONY: demo demo-single failover soak later test bench gate deps fmt lint build help
+.PHONY: demo demo-single failover soak later test fuzz bench gate deps fmt lint build help
 
 help:
 	@echo 'make demo    a cluster under load loses its nodes, and a table tells what homes saw (KEEP=1 leaves it running)'
@@ -12,6 +12,7 @@ help:
 	@echo '                   TABLES=22000000 flows a node, HUGE=1 on huge pages, COMMIT=release or drop (docs/failover.md)'
 	@echo 'make soak          faults drawn from a seed for half an hour: MINUTES=30 SEED=1 COMMIT=release FRR=1 LOGS=1'
 	@echo 'make test    every test: unit, property, differential, fuzz, end to end in namespaces'
+	@echo 'make fuzz    ten million random inputs for every fuzz target: INPUTS=10000000 ONLY=pattern (hours; fuzz/README.md)'
 	@echo 'make gate    instructions per packet, counted by valgrind, and their limits'
 	@echo 'make bench   packets per second beside raw DPDK forwarding and Linux NAT (SHORT=1: under five minutes; ONLY=name,...)'
 	@echo 'make deps    install the Debian packages that building and testing need'
@@ -53,6 +54,9 @@ test: deps
 	$(CARGO) test --locked --workspace --exclude weir-sim --no-fail-fast
 	$(CARGO) test --locked -p weir-sim
 	$(CARGO) test --locked -p weir-replica --features later-protocol
+
+fuzz: deps
+	@CARGO='$(CARGO)' INPUTS='$(INPUTS)' ONLY='$(ONLY)' fuzz/run.sh
 
 bench: build
 	@target/release/weir traffic bench $(if $(SHORT),--short) $(if $(ONLY),--only $(ONLY))

@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bolero::{TypeGenerator, check};
 use weir_nat::*;
 
@@ -38,6 +40,9 @@ enum Body {
         word: u32,
     },
 }
+
+/// Changes told: what counts as an input.
+static INPUTS: AtomicU64 = AtomicU64::new(0);
 
 const PUBLIC: [u8; 4] = [203, 0, 113, 1];
 
@@ -140,6 +145,7 @@ fn apply() {
         let (mut nat, mut now) = (nat(), Tick(1000));
         let ours = send(&mut nat, 1, 1, now).unwrap();
         let mut body = [0; BODY_MAX];
+        INPUTS.fetch_add(script.len() as u64, Ordering::Relaxed);
         for hostile in script {
             now = Tick(now.0 + u32::from(hostile.seconds / 64));
             nat.apply(&hostile.change(), &hostile.body.bytes(), now);
@@ -180,4 +186,5 @@ fn apply() {
         assert_eq!((shard.ports_used, shard.blocks_free), (0, shard.blocks_total));
         assert_eq!(shard.blocks_total == 0, is_removed);
     });
+    println!("inputs: {}", INPUTS.load(Ordering::Relaxed));
 }

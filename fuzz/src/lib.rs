@@ -8,6 +8,7 @@
 #![cfg(test)]
 
 mod arp;
+mod block_log;
 mod change;
 mod config;
 mod describe;
@@ -16,6 +17,7 @@ mod gre;
 mod icmp;
 mod ipv4;
 mod layers;
+mod map;
 mod replica;
 mod tcp;
 mod udp;

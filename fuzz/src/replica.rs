@@ -28,6 +28,46 @@ fn one_line(datagram: &[u8]) {
     assert!(text.len() < 200 + 4 * datagram.len(), "{} bytes of description", text.len());
 }
 
+/// Any text is a file of one or two keys or refused, and no refusal shows a digit of a key.
+#[test]
+fn key_file() {
+    type Case = (Vec<(u8, [u8; 32])>, Vec<(u16, u8)>, Vec<u8>, u32, u8);
+    check!().with_type::<Case>().for_each(|(lines, edits, any, mode, owner)| {
+        let mut text = Vec::new();
+        for (kind, secret) in lines.iter().take(4) {
+            let key: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+            let line = match kind % 8 {
+                0 => format!("# {key}\n"),
+                1 => "\r\n".to_owned(),
+                2 => format!("  {key}\t\n"),
+                _ => format!("{key}\n"),
+            };
+            text.extend(line.into_bytes());
+        }
+        for (at, value) in edits.iter().take(2) {
+            let at = usize::from(*at) % text.len().max(1);
+            text.get_mut(at).into_iter().for_each(|byte| *byte = *value);
+        }
+        for text in [text, any.clone()] {
+            let text = String::from_utf8_lossy(&text);
+            let (owner, user) = (u32::from(*owner % 3), 1);
+            let refused = match ClusterKeys::parse(&text, 0o600, owner, user) {
+                Ok(keys) => {
+                    let count = ["ClusterKeys(1)", "ClusterKeys(2)"];
+                    assert!(count.contains(&format!("{keys:?}").as_str()) && owner < 2);
+                    // The same file, but others may read it.
+                    let others = ClusterKeys::parse(&text, mode | 0o040, owner, user);
+                    others.expect_err("a mode that shows it")
+                }
+                Err(error) => error,
+            };
+            let words = refused.to_string();
+            let mut shown = words.split(|it: char| !it.is_ascii_hexdigit());
+            assert!(shown.all(|digits| digits.len() < 16), "{words}");
+        }
+    });
+}
+
 /// Who lacks the key reaches nothing: each datagram is refused and counted, none is answered with more than a HELLO.
 #[test]
 fn receive() {

@@ -6,6 +6,8 @@
 #[path = "../../crates/engine/tests/world/mod.rs"]
 mod world;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bolero::{check, produce};
 use weir_engine::{Misses, Side};
 use weir_nat::{ShardIndex, Timeouts};
@@ -17,6 +19,9 @@ use world::*;
 
 /// Bytes of a script: some hundred packets.
 const SCRIPT_MAX: usize = 2048;
+
+/// Packets, orders and pauses played: what counts as an input.
+static INPUTS: AtomicU64 = AtomicU64::new(0);
 
 /// Reads a script out of bytes; what is missing reads as zero.
 struct Script<'a>(&'a [u8]);
@@ -152,6 +157,7 @@ fn run(bytes: &[u8]) {
     world.is_input_sound = false;
     let mut public = ("203.0.113.1".to_owned(), 2000);
     while !script.0.is_empty() {
+        INPUTS.fetch_add(1, Ordering::Relaxed);
         let out = match script.byte() % 12 {
             0 => {
                 let side = Side::ALL[usize::from(script.byte() % 2)];
@@ -219,4 +225,5 @@ fn engine() {
     check!()
         .with_generator(produce::<Vec<u8>>().with().len(64..SCRIPT_MAX))
         .for_each(|bytes: &Vec<u8>| run(bytes));
+    println!("inputs: {}", INPUTS.load(Ordering::Relaxed));
 }
