@@ -244,14 +244,13 @@ impl<F: Frame> Engine<F> {
         self.next_batch()
     }
 
-    /// What has waited for too long ends, and with it all batches before.
+    /// What has waited for too long ends, and with it all batches before. A batch whose own packet left nothing may have
+    /// got its first frame after those of later ones.
     fn end_late(&mut self, now: Now, out: &mut Output<F>) {
         let (mut next, mut last_late) = (self.nat.oldest_batch(), None);
         while let Some(batch) = next {
-            match self.held.deadline_ms(batch) {
-                Some(deadline_ms) if deadline_ms > now.ms => break,
-                Some(_) => last_late = Some(batch),
-                None => {}
+            if self.held.deadline_ms(batch).is_some_and(|deadline_ms| deadline_ms <= now.ms) {
+                last_late = Some(batch);
             }
             next = self.nat.batch_behind(batch);
         }

@@ -172,6 +172,25 @@ fn late_packets_are_released_in_order() {
     assert_eq!(world.engine.held(), 1);
 }
 
+/// The first frame of an older batch may come after that of a newer one.
+#[test]
+fn no_packet_is_late_for_one_that_came_later() {
+    let mut world = releasing();
+    world.pass_sec(24);
+    assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
+    assert_eq!(world.dropped(DropReason::GatewayUnresolved), 1);
+    assert!(world.release(0).is_nothing());
+    world.gateway_answers(weir_engine::Side::Internet);
+    assert!(world.up(HOME_A, query(5001, "02")).is_nothing());
+    assert!(world.release(0).is_nothing());
+    world.now.ms += 30;
+    assert!(world.up(HOME_A, query(5000, "03")).is_nothing());
+    assert!(world.release(0).is_nothing());
+    world.now.ms += 20;
+    assert_eq!(says(&world.release(0).internet), ["03", "02"]);
+    assert_eq!((world.engine.held(), world.counters.early(Early::Timeout)), (0, 2));
+}
+
 #[test]
 fn late_packets_are_dropped_with_what_they_began() {
     let mut world = dropping();
