@@ -45,6 +45,8 @@ bugs! {
     ForgetsResync: "a peer that began a new life is not copied to anew",
     CopiesNothing: "a copy ends before it has begun",
     CopyHoldsNoPort: "the port of a copied mapping counts as free",
+    LeavesUnacknowledged: "packets that wait for copies leave before any has acknowledged",
+    CountsUnsynced: "a replica whose copy is not complete counts for packets that wait for copies",
     OldEnd: "the end of an earlier mapping ends a later one in its slot",
 }
 

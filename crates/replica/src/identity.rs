@@ -94,6 +94,8 @@ pub struct Origin {
     pub worker: WorkerId,
     /// The lane that the stream is about.
     pub lane: Lane,
+    /// The stream's epoch; 0: its former epoch is void.
+    pub epoch: u32,
 }
 
 impl fmt::Display for WorkerId {

@@ -74,7 +74,8 @@ impl Endpoint {
             }
             DatagramKind::Records => {
                 let body = peer.link.open(header, datagram, options, now_us)?;
-                let origin = Origin { peer: index, worker: peer.link.worker, lane: Lane::ALL[0] };
+                let (worker, lane) = (peer.link.worker, Lane::ALL[0]);
+                let origin = Origin { peer: index, worker, lane, epoch: 0 };
                 peer.receive_records(body, origin, &mut self.buffers, sink)
             }
             DatagramKind::Control => {
@@ -99,7 +100,7 @@ impl Endpoint {
         for (lane, stream) in Lane::ALL.into_iter().zip(&mut peer.streams) {
             if stream.epoch != 0 {
                 stream.reset(0, &mut self.buffers);
-                sink.stream_reset(Origin { peer: index, worker, lane });
+                sink.stream_reset(Origin { peer: index, worker, lane, epoch: 0 });
             }
         }
         for lane in Lane::ALL {
@@ -136,7 +137,8 @@ impl Endpoint {
     ) -> Result<(), Refusal> {
         let lane = Lane::new(position.lane).ok_or(Refusal::Malformed)?;
         let Some(peer) = self.peers[index.index()].as_mut() else { return Err(Refusal::NotAPeer) };
-        let origin = Origin { peer: index, worker: peer.link.worker, lane };
+        let (worker, epoch) = (peer.link.worker, position.epoch);
+        let origin = Origin { peer: index, worker, lane, epoch };
         let stream = &mut peer.streams[lane.index()];
         stream.enter(position.epoch, origin, &mut self.buffers, sink)?;
         stream.note_sent(position.last);
@@ -197,6 +199,7 @@ impl Peer {
     ) -> Result<(), Refusal> {
         let (header, items) = StreamHeader::parse(body).ok_or(Refusal::Malformed)?;
         origin.lane = Lane::new(header.lane).ok_or(Refusal::Malformed)?;
+        origin.epoch = header.epoch;
         let stream = &mut self.streams[origin.lane.index()];
         stream.enter(header.epoch, origin, buffers, sink)?;
         let counters = &mut self.link.counters;

@@ -58,7 +58,8 @@ impl Endpoint {
             let index = PeerIndex(place as u16);
             let worker = peer.link.worker;
             for lane in Lane::ALL {
-                let origin = Origin { peer: index, worker, lane };
+                let epoch = peer.streams[lane.index()].epoch;
+                let origin = Origin { peer: index, worker, lane, epoch };
                 peer.deliver_held(origin, &mut self.buffers, sink);
             }
             peer.link.plan_hello(&self.setting.options, now_us);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0 type u8   1 length u8 of what follows   2 fields
-//!  record      1..=10  shard u32 | slot u32 | version u32 | body, 0 to 200 bytes
+//!  record      1..=11  shard u32 | slot u32 | version u32 | body, 0 to 200 bytes
 //!  copy start  32      shard u32 | slots u32 | reign u64 | reign before u64, each 0 if it is not there
 //!  copy end    33      shard u32
 //!  copy stop   35      shard u32
@@ -52,11 +52,14 @@ pub enum Kind {
     /// The sender writes the lane's slab of the shard from now on, in the reign that the body tells as a copy start does. It
     /// goes on from all that he has copied. It is of no slot.
     Reign = 10,
+    /// The copy of the lane's slab of the shard that came in this epoch of the receiver's stream is complete and followed.
+    /// It is of no slot.
+    Followed = 11,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 11] = [
         Kind::Create,
         Kind::Change,
         Kind::Delete,
@@ -67,6 +70,7 @@ impl Kind {
         Kind::Announced,
         Kind::Want,
         Kind::Reign,
+        Kind::Followed,
     ];
 
     #[inline(always)]
@@ -299,7 +303,7 @@ mod tests {
             Item::CopyStop { shard },
             Item::Sum { shard, slots: 1024..2048, number: 9, sum: u64::MAX - 5 },
         ];
-        for (length, kind) in [0, 1, 50, 199, 200, 64, 3, 8, 0].into_iter().zip(Kind::ALL) {
+        for (length, kind) in [0, 1, 50, 199, 200, 64, 3, 8, 0, 16, 8].into_iter().zip(Kind::ALL) {
             let body = &[0xA5; RECORD_BODY_MAX][..length];
             items.push(Item::Record(Record { kind, shard, slot: 12, version: 1 << 31, body }));
         }
