@@ -20,6 +20,7 @@ mod commit;
 mod data_path;
 mod duties;
 mod numbers;
+mod outgoing;
 mod part;
 mod peers;
 mod state;
@@ -183,6 +184,7 @@ impl Replication {
                 lane.outgoing.retain(|out| out.peer != gone.place);
                 lane.lose(gone.place);
             }
+            part.confirmations.retain(|it| it.peer != gone.place);
             for to in part.announcements.iter_mut().filter(|to| to.peer == id) {
                 to.ticket = None;
             }
@@ -262,6 +264,7 @@ impl Replication {
         if !self.state.wanted.is_empty() {
             self.answer_wants();
         }
+        self.busy.extend(self.state.confirming.drain(..));
         if !self.busy.is_empty() {
             self.send_messages(now_us, nat);
         }

@@ -52,8 +52,8 @@ pub enum Kind {
     /// The sender writes the lane's slab of the shard from now on, in the reign that the body tells as a copy start does. It
     /// goes on from all that he has copied. It is of no slot.
     Reign = 10,
-    /// The copy of the lane's slab of the shard that came in this epoch of the receiver's stream is complete and followed.
-    /// It is of no slot.
+    /// The copy of the lane's slab of the shard that came in this epoch of the receiver's stream, and is of this reign now,
+    /// is complete and followed. It is of no slot.
     Followed = 11,
 }
 

@@ -8,8 +8,8 @@
 //!
 //! - Only changes of shards that await replicas are kept, and of those only what begins or changes in lanes of ours. One
 //!   entry is for all changes of a shard that go with the same datagrams: whoever has the first has the last.
-//! - A replica has a change when its copy of the lane is complete and what went through the stream is acknowledged. What
-//!   it got before its copy was complete, or in a stream that has begun anew since, came with the copy.
+//! - A replica has a change when it follows its copy of the lane, as it says itself, and what went through the stream is
+//!   acknowledged. What it got before its copy was complete, or in a stream that has begun anew since, came with the copy.
 //! - Fewer replicas than wanted: who is not strict waits for those that are there and heard, and counts.
 //! - A lane that is not ours any more, or a shard that is gone, is waited for no longer: its new owner has all of it, or
 //!   nobody will.
@@ -17,10 +17,12 @@
 use std::collections::VecDeque;
 
 use weir_nat::{Nat, ShardIndex};
-use weir_replica::{CopyId, CopyState, Endpoint, Lane, PeerIndex, Record, Ticket};
+use weir_planted::{self as planted, Bug};
+use weir_replica::{Endpoint, Lane, PeerIndex, Record, Ticket};
 use weir_shard::ShardId;
 
 use super::Replication;
+use super::outgoing::Outgoing;
 use super::part::{LanePart, Part};
 use super::state::State;
 
@@ -202,16 +204,13 @@ impl Replication {
 fn replicas_of(part: &Part, endpoint: &Endpoint, now_us: u64) -> usize {
     let own = part.duties.lanes.iter().map(|lane| {
         let outgoing = part.lanes[lane].outgoing.iter();
-        let is_there = |out: &&super::part::Outgoing| {
-            is_synced(endpoint, out.copy) && is_heard(endpoint, out.peer, now_us)
+        let is_there = |out: &&Outgoing| {
+            out.is_followed(endpoint, Lane::ALL[lane], part.lanes[lane].reign)
+                && is_heard(endpoint, out.peer, now_us)
         };
         outgoing.filter(is_there).count()
     });
     own.min().unwrap_or(usize::MAX)
-}
-
-fn is_synced(endpoint: &Endpoint, copy: CopyId) -> bool {
-    endpoint.copy_status(copy).is_some_and(|status| status.state == CopyState::Synced)
 }
 
 fn is_heard(endpoint: &Endpoint, peer: PeerIndex, now_us: u64) -> bool {
@@ -232,10 +231,11 @@ fn verdict(
     };
     let (mut have_it, mut will_have_it) = (0, 0);
     for out in &part.lanes[lane].outgoing {
-        if !is_synced(endpoint, out.copy) {
+        if !out.is_followed(endpoint, awaited.lane, part.lanes[lane].reign) {
             continue;
         }
-        if !endpoint.is_on_its_way(&awaited.ticket, out.peer) {
+        let is_there = !endpoint.is_on_its_way(&awaited.ticket, out.peer);
+        if is_there || planted::is(Bug::LeavesUnacknowledged) {
             have_it += 1;
         } else if is_heard(endpoint, out.peer, now_us) {
             will_have_it += 1;

@@ -9,7 +9,8 @@ use weir_shard::LANES;
 
 use super::Replication;
 use super::data_path::DataPath;
-use super::part::{Announcement, Grant, Outgoing, Part};
+use super::outgoing::Outgoing;
+use super::part::{Announcement, Grant, Part};
 use super::tell::message;
 use super::world::tick;
 use crate::order::{MissOrder, ShardDuties};
@@ -66,7 +67,7 @@ impl Replication {
             lane.reign = Reign { now, before, word: Word::Writer };
             (lane.is_whole, lane.is_own, lane.is_forgetting) = (true, true, false);
             if before == 0 {
-                lane.outgoing.iter().for_each(|out| self.endpoint.restart_copy(out.copy));
+                lane.outgoing.iter_mut().for_each(|out| out.restart(&mut self.endpoint));
             } else {
                 let body = [now.to_be_bytes(), before.to_be_bytes()].concat();
                 let reign = message(Kind::Reign, part.number, &body);
@@ -103,7 +104,9 @@ impl Replication {
                     continue;
                 }
                 match self.endpoint.start_copy(peer, boot, number, lane) {
-                    Some(copy) => own.outgoing.push(Outgoing { peer, boot, copy }),
+                    Some(copy) => {
+                        own.outgoing.push(Outgoing { peer, boot, copy, followed_in: None });
+                    }
                     None => has_all = false,
                 }
             }
@@ -130,7 +133,7 @@ impl Replication {
             let is_given = part.duties.grants.iter().any(|grant| grant.lane == number);
             if is_given && !lane.is_given && !lane.is_own {
                 // Others have what was here when they were copied to: more may have come since.
-                lane.outgoing.iter().for_each(|out| self.endpoint.restart_copy(out.copy));
+                lane.outgoing.iter_mut().for_each(|out| out.restart(&mut self.endpoint));
             }
             lane.set_given(is_given, now_us);
             if !lane.readers.is_empty() || source.is_some() {

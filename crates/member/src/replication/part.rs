@@ -1,9 +1,10 @@
 //! A shard as this worker takes part in it, and each of its lanes: what goes out, what comes in, what was told.
 
 use weir_nat::{Nat, ShardIndex};
-use weir_replica::{BootId, CopyId, Lane, PeerIndex, Reign, Ticket, Word};
+use weir_replica::{BootId, Lane, PeerIndex, Reign, Ticket, Word};
 use weir_shard::{Epoch, LANES, ShardId, Term};
 
+use super::outgoing::{Confirmation, Outgoing};
 use crate::PeerId;
 use crate::order::{GrantOrder, ShardDuties};
 
@@ -19,14 +20,6 @@ const WANT_DOUBLINGS: u32 = 6;
 
 /// A copy that found no room is asked for again after this time.
 const WANT_FULL_US: u64 = 60_000_000;
-
-/// A copy at a peer, kept in sync from here.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Outgoing {
-    pub(super) peer: PeerIndex,
-    pub(super) boot: BootId,
-    pub(super) copy: CopyId,
-}
 
 /// A copy that comes from a peer, from its start until it is stopped or its stream begins anew.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +109,11 @@ impl LanePart {
     #[inline]
     fn feed(&self, peer: PeerIndex) -> Option<&Feed> {
         self.feeds.iter().find(|feed| feed.peer == peer)
+    }
+
+    /// Under whose reign the peer's copy is.
+    pub(super) fn reign_of(&self, peer: PeerIndex) -> Option<Reign> {
+        self.feed(peer).map(|feed| feed.reign)
     }
 
     /// Do versions of that reign go on from those here? They do if there are none.
@@ -338,6 +336,7 @@ pub(super) struct Part {
     pub(super) lanes: [LanePart; LANES],
     pub(super) grants: Vec<Grant>,
     pub(super) announcements: Vec<Announcement>,
+    pub(super) confirmations: Vec<Confirmation>,
     /// Whether all lanes that have a source were followed when that was last looked at.
     pub(super) is_done: bool,
     /// The last term whose primary said that its routes are out.
@@ -360,6 +359,7 @@ impl Part {
             lanes: Lane::ALL.map(LanePart::new),
             grants: Vec::new(),
             announcements: Vec::new(),
+            confirmations: Vec::new(),
             is_done: false,
             announced: None,
             untold: Untold::default(),
@@ -383,7 +383,8 @@ impl Part {
 
     /// Whether something is to be repeated until it is heard.
     pub(super) fn has_messages(&self) -> bool {
-        !self.grants.is_empty() || self.announcements.iter().any(|to| !to.is_delivered)
+        let is_any = !(self.grants.is_empty() && self.confirmations.is_empty());
+        is_any || self.announcements.iter().any(|to| !to.is_delivered)
     }
 }
 

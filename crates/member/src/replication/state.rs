@@ -6,10 +6,11 @@
 use std::collections::VecDeque;
 
 use weir_nat::{Nat, ShardIndex};
-use weir_replica::PeerIndex;
+use weir_replica::{Origin, PeerIndex};
 use weir_shard::{Epoch, ShardId, Term};
 
 use super::numbers::Numbers;
+use super::outgoing::Confirmation;
 use super::part::Part;
 use crate::News;
 
@@ -61,6 +62,8 @@ pub(super) struct State {
     pub(super) wanted: Vec<(PeerIndex, ShardIndex, usize)>,
     /// Lanes whose records are on their way out.
     pub(super) forgetting: Vec<(ShardIndex, usize)>,
+    /// Shards whose writers are to hear that their copies are followed, until they are busy with that.
+    pub(super) confirming: Vec<ShardIndex>,
     /// Streams that have begun anew, by peer, a bit for each lane, and the next shard that is to hear of it.
     lost: Vec<(PeerIndex, u8)>,
     lost_next: usize,
@@ -78,6 +81,7 @@ impl State {
             answers: VecDeque::with_capacity(64),
             wanted: Vec::with_capacity(WANTS_MAX),
             forgetting: Vec::with_capacity(shards_max),
+            confirming: Vec::with_capacity(shards_max),
             lost: Vec::with_capacity(LOST_MAX),
             lost_next: 0,
             counters: ReplicationCounters::default(),
@@ -144,6 +148,7 @@ impl State {
         if let Some(part) = gone {
             self.numbers.remove(part.number.0);
             self.forgetting.retain(|&(other, _)| other != shard);
+            self.confirming.retain(|&other| other != shard);
             self.shards -= 1;
         }
     }
@@ -232,6 +237,37 @@ impl State {
             if let Some(part) = self.part_mut(shard) {
                 part.untold.is_queued = false;
             }
+        }
+    }
+
+    /// A copy has come to its end: if it is followed, its writer is to hear that, where packets wait for it.
+    pub(super) fn confirm(&mut self, origin: Origin, shard: ShardIndex) {
+        let Some(part) = self.part_to_tell(shard).filter(|part| part.awaits_replicas) else {
+            return;
+        };
+        let Origin { peer, lane, epoch, .. } = origin;
+        let own = &part.lanes[usize::from(lane.number())];
+        let Some(reign) = own.reign_of(peer).filter(|_| own.has_all_of(peer)) else { return };
+        let copy = (epoch.into(), reign.now);
+        part.confirmations.retain(|other| (other.peer, other.lane) != (peer, lane));
+        part.confirmations.push(Confirmation { peer, lane, copy, ticket: None });
+        if !std::mem::replace(&mut part.is_busy, true) {
+            self.confirming.push(shard);
+        }
+    }
+
+    /// A peer says that it follows the copy that went to it in this epoch of our stream, and of this reign.
+    pub(super) fn note_followed(
+        &mut self,
+        origin: Origin,
+        shard: ShardIndex,
+        followed: (u64, u64),
+    ) {
+        let Some(part) = self.part_to_tell(shard) else { return };
+        let own = &mut part.lanes[usize::from(origin.lane.number())];
+        let copy = own.outgoing.iter_mut().find(|out| out.peer == origin.peer);
+        if let Some(copy) = copy {
+            copy.followed_in = Some(followed);
         }
     }
 

@@ -60,9 +60,9 @@ impl Replication {
     #[inline]
     pub(super) fn restart_lost(&mut self, nat: &mut Nat) {
         while let Some((shard, lane)) = nat.take_lost() {
-            let Some(part) = self.state.part(shard) else { continue };
-            for out in &part.lanes[usize::from(lane)].outgoing {
-                self.endpoint.restart_copy(out.copy);
+            let Some(part) = self.state.part_mut(shard) else { continue };
+            for out in &mut part.lanes[usize::from(lane)].outgoing {
+                out.restart(&mut self.endpoint);
             }
             self.state.counters.lanes_lost_total += 1;
         }
@@ -72,14 +72,14 @@ impl Replication {
     pub(super) fn answer_wants(&mut self) {
         let mut wanted = std::mem::take(&mut self.state.wanted);
         for (peer, shard, lane) in wanted.drain(..) {
-            let Some(part) = self.state.part(shard) else { continue };
+            let Some(part) = self.state.part_to_tell(shard) else { continue };
             let boot = self.endpoint.boot(peer);
-            let mut copies = part.lanes[lane].outgoing.iter();
+            let mut copies = part.lanes[lane].outgoing.iter_mut();
             let copy = copies.find(|out| out.peer == peer && Some(out.boot) == boot);
-            let Some(copy) = copy.map(|out| out.copy) else { continue };
-            let status = self.endpoint.copy_status(copy);
+            let Some(copy) = copy else { continue };
+            let status = self.endpoint.copy_status(copy.copy);
             if status.is_some_and(|status| status.state == CopyState::Synced) {
-                self.endpoint.restart_copy(copy);
+                copy.restart(&mut self.endpoint);
                 self.state.counters.copies_restarted_total += 1;
             }
         }
@@ -94,6 +94,7 @@ impl Replication {
             let Some(part) = self.state.part_mut(shard) else { continue };
             Self::send_grants(&mut self.endpoint, part, now_us, nat);
             Self::send_announcements(&mut self.endpoint, part, now_us);
+            Self::send_confirmations(&mut self.endpoint, part, now_us);
             part.is_busy = part.has_messages();
             if part.is_busy {
                 self.busy.push_back(shard);
@@ -140,6 +141,28 @@ impl Replication {
                 to.ticket = Some(endpoint.append(&[peer], lane, &record, now_us));
             }
         }
+    }
+
+    /// Packets wait until it is known that a copy is followed: it goes at once.
+    fn send_confirmations(endpoint: &mut weir_replica::Endpoint, part: &mut Part, now_us: u64) {
+        let Part { lanes, confirmations, number, .. } = part;
+        confirmations.retain_mut(|it| {
+            let ticket = it.ticket.filter(|ticket| !endpoint.is_void(ticket));
+            let is_told = ticket.is_some_and(|ticket| endpoint.replicated_on(&ticket) > 0);
+            if is_told || !lanes[usize::from(it.lane.number())].has_all_of(it.peer) {
+                return false;
+            }
+            it.ticket = ticket;
+            if ticket.is_none() && endpoint.is_open(it.peer, it.lane) {
+                let mut body = [0; 16];
+                body[..8].copy_from_slice(&it.copy.0.to_be_bytes());
+                body[8..].copy_from_slice(&it.copy.1.to_be_bytes());
+                let record = message(Kind::Followed, *number, &body);
+                it.ticket = Some(endpoint.append(&[it.peer], it.lane, &record, now_us));
+                endpoint.hasten(it.peer, now_us, 0);
+            }
+            true
+        });
     }
 
     /// Looks at some shards for copies that nobody has begun, and counts those of some others.

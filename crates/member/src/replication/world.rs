@@ -82,6 +82,13 @@ impl World<'_> {
                 }
                 None => self.state.counters.records_invalid_total += 1,
             },
+            (Kind::Followed, Some(epoch)) => match record.body[8..].first_chunk() {
+                Some(reign) => {
+                    let copy = (epoch, u64::from_be_bytes(*reign));
+                    self.state.note_followed(origin, shard, copy);
+                }
+                None => self.state.counters.records_invalid_total += 1,
+            },
             (Kind::Want, _) => self.state.note_want(origin.peer, shard, lane_index(origin.lane)),
             _ => self.state.counters.records_invalid_total += 1,
         }
@@ -107,6 +114,7 @@ impl World<'_> {
         let Some(part) = self.state.part_mut(shard) else { return };
         if !is_ours {
             part.lanes[lane].begin_reign(origin.peer, reign);
+            self.state.confirm(origin, shard);
             self.state.forget_if_foreign(shard, lane);
             self.state.review(shard, self.nat);
         }
@@ -177,6 +185,7 @@ impl Sink for World<'_> {
         let Some(shard) = self.index(shard) else { return };
         if let Some(part) = self.state.part_mut(shard) {
             part.lanes[lane_index(origin.lane)].complete_feed(origin.peer);
+            self.state.confirm(origin, shard);
         }
         self.state.review(shard, self.nat);
     }
@@ -254,6 +263,7 @@ fn change_of(kind: Kind) -> Option<ChangeKind> {
         Kind::Delete => Some(ChangeKind::Delete),
         Kind::Touch => Some(ChangeKind::Touch),
         Kind::Clear => Some(ChangeKind::Clear),
-        Kind::Grant | Kind::Announced | Kind::Want | Kind::Reign | Kind::Block => None,
+        Kind::Grant | Kind::Announced | Kind::Want | Kind::Reign => None,
+        Kind::Followed | Kind::Block => None,
     }
 }

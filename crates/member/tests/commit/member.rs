@@ -110,7 +110,7 @@ fn lanes_of(member: usize, members: usize) -> LaneSet {
 }
 
 impl Member {
-    /// One of so many, all of which have the shard.
+    /// One of so many, which knows the others and no shard yet.
     pub(crate) fn new(
         number: usize,
         members: usize,
@@ -134,12 +134,18 @@ impl Member {
         let (pool, out) = (VecPool::new(), Output::new());
         let mut member = Self { engine, replication, number, pool, out };
         member.start(now_us);
-        let others = (0..members).filter(|&other| other != number);
-        for other in others.clone() {
+        for other in (0..members).filter(|&other| other != number) {
             let (peer, address) = (peer_id(other), address(other));
             member.order(Order::AddPeer { peer, address }, now_us);
         }
-        member.order(Order::AddShard(Box::new(setup())), now_us);
+        member
+    }
+
+    /// It gets the shard, as one of so many that have it.
+    pub(crate) fn join(&mut self, members: usize, now_us: u64) {
+        let number = self.number;
+        let others = (0..members).filter(|&other| other != number);
+        self.order(Order::AddShard(Box::new(setup())), now_us);
         let lanes = lanes_of(number, members);
         let copies =
             others.map(|other| CopyOrder { peer: peer_id(other), boot: boot(other), lanes });
@@ -152,8 +158,7 @@ impl Member {
             sources: std::array::from_fn(|lane| source(lane).map(peer_id)),
             ..ShardDuties::none(weir_shard::ShardId(SHARD))
         };
-        member.order(Order::Duties(Box::new(duties)), now_us);
-        member
+        self.order(Order::Duties(Box::new(duties)), now_us);
     }
 
     fn start(&mut self, now_us: u64) {

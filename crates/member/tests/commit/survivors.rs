@@ -44,20 +44,35 @@ struct History {
 
 impl History {
     fn new(members: usize, commit: Commit, seed: u64) -> Self {
+        let mut history = Self::without_shards(members, commit, seed);
+        (0..members).for_each(|member| history.join(member));
+        history.make_whole();
+        history
+    }
+
+    /// Workers that know each other.
+    fn without_shards(members: usize, commit: Commit, seed: u64) -> Self {
         let mut network = Network::new(seed, Faults::NONE);
         let now_us = 1_000_000_000;
         let member = |number| Some(Member::new(number, members, commit, &mut network, now_us));
         let members: Vec<_> = (0..members).map(member).collect();
         let (asked, left, order) = (Vec::new(), Left::new(), BTreeMap::new());
-        let mut history = Self { members, network, now_us, asked, left, order, packets: 0 };
-        let count = history.members.len();
-        while !history.members.iter().flatten().all(|member| member.is_whole(count)) {
-            assert!(history.now_us < 1_010_000_000, "the copies are made");
-            history.turn();
+        Self { members, network, now_us, asked, left, order, packets: 0 }
+    }
+
+    fn join(&mut self, member: usize) {
+        let (count, now_us) = (self.members.len(), self.now_us);
+        self.members[member].as_mut().expect("it lives").join(count, now_us);
+    }
+
+    fn make_whole(&mut self) {
+        let (count, began_us) = (self.members.len(), self.now_us);
+        while !self.members.iter().flatten().all(|member| member.is_whole(count)) {
+            assert!(self.now_us < began_us + 10_000_000, "the copies are made");
+            self.turn();
         }
         // What is seldom looked at has been.
-        (0..1000).for_each(|_| history.turn());
-        history
+        (0..1000).for_each(|_| self.turn());
     }
 
     fn below(&mut self, bound: u64) -> u64 {
@@ -306,6 +321,29 @@ fn too_few_replicas_are_dealt_with_as_configured() {
             Uncommitted::Drop => assert_eq!(history.left.len(), before),
         }
     }
+}
+
+/// Who does not know the shard yet acknowledges a copy of it that he does not take: he has nothing.
+#[test]
+fn who_acknowledges_what_he_does_not_take_is_no_replica() {
+    let mut history = History::without_shards(2, commit(1, Uncommitted::Drop, 100), 1);
+    (0..1_000).for_each(|_| history.turn());
+    history.join(0);
+    (0..1_000).for_each(|_| history.turn());
+    let now_us = history.now_us;
+    let status = history.primary().replication.status(now_us);
+    assert!(status.outgoing.synced > 0, "all of it is acknowledged");
+    assert_eq!(status.shards_short.len(), 1);
+    history.ask();
+    (0..1_000).for_each(|_| history.turn());
+    assert!(history.left.is_empty(), "nobody has it");
+    history.join(1);
+    history.make_whole();
+    history.ask();
+    (0..1_000).for_each(|_| history.turn());
+    assert!(!history.left.is_empty());
+    history.members[0] = None;
+    assert!(history.lost().is_empty());
 }
 
 /// A replica that falls silent holds nobody up for longer than a primary may be silent.
