@@ -121,6 +121,9 @@ impl Replication {
         if self.state.is_losing() {
             self.state.lose_some(usize::MAX, path.nat());
         }
+        if self.commits.is_on() {
+            self.tell_all_changes(now_us, path.nat());
+        }
         match order {
             Order::AddPeer { peer, address } => self.add_peer(peer, address, path, now_us),
             Order::RemovePeer(peer) => self.remove_peer(peer, path, now_us),

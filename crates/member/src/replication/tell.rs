@@ -56,6 +56,15 @@ impl Replication {
         }
     }
 
+    /// All that the journal has, before an order changes whom it is told: what a lane has changed that loses its last copy
+    /// would be told to nobody then, and so not be waited for.
+    pub(super) fn tell_all_changes(&mut self, now_us: u64, nat: &mut Nat) {
+        let journal_end = nat.journal_end();
+        while !nat.is_told(journal_end) {
+            self.tell_changes(now_us, nat);
+        }
+    }
+
     /// Copies whose changes were lost here begin anew.
     #[inline]
     pub(super) fn restart_lost(&mut self, nat: &mut Nat) {

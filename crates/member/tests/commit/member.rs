@@ -161,6 +161,17 @@ impl Member {
         self.order(Order::Duties(Box::new(duties)), now_us);
     }
 
+    /// It keeps its lanes, and nobody has copies any more.
+    pub(crate) fn be_alone(&mut self, members: usize, now_us: u64) {
+        let duties = ShardDuties {
+            serves_hits: true,
+            lanes: lanes_of(self.number, members),
+            misses: MissOrder::Create,
+            ..ShardDuties::none(weir_shard::ShardId(SHARD))
+        };
+        self.order(Order::Duties(Box::new(duties)), now_us);
+    }
+
     fn start(&mut self, now_us: u64) {
         self.engine.start(Now { ms: now_us / 1000 }, &mut self.pool, &mut self.out);
         for side in Side::ALL {

@@ -346,6 +346,17 @@ fn who_acknowledges_what_he_does_not_take_is_no_replica() {
     assert!(history.lost().is_empty());
 }
 
+/// What was changed while there were copies is waited for, though there are none when it is told.
+#[test]
+fn what_was_changed_before_the_last_copy_went_does_not_leave() {
+    let mut history = History::new(2, commit(1, Uncommitted::Drop, 100), 1);
+    history.ask();
+    let now_us = history.now_us;
+    history.primary().be_alone(2, now_us);
+    (0..3_000).for_each(|_| history.turn());
+    assert!(history.left.is_empty(), "nobody else has it");
+}
+
 /// A replica that falls silent holds nobody up for longer than a primary may be silent.
 #[test]
 fn a_silent_replica_is_not_waited_for_for_long() {
