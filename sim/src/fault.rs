@@ -23,6 +23,8 @@ impl Way {
 pub enum Fault {
     /// The machine loses power; after `ms` it is up again, with its disk or without.
     Crash { node: usize, ms: u64, keeps_disk: bool },
+    /// Machines lose power at one instant; after `ms` they are up again, with nothing on their disks.
+    PowerLoss { nodes: Vec<usize>, ms: u64 },
     /// SIGKILL of the process, which is started again.
     Kill { node: usize, ms: u64 },
     /// SIGSTOP of the process: its guard and its machine go on.
@@ -75,9 +77,23 @@ impl Fault {
             Isolate { ms, .. } | CutOff { ms, .. } | Noise { ms, .. } | SlowSwitch { ms, .. } => ms,
             Restart { ms, .. } | CutStore { ms, .. } | StallWatch { ms, .. } => ms,
             StoreDown { ms } | StoreLeaderless { ms } | NoController { ms } => ms,
-            Drain { ms, .. } => ms,
+            Drain { ms, .. } | PowerLoss { ms, .. } => ms,
             Compact | Restore { .. } => 0,
         }
+    }
+
+    /// Nodes that it powers off.
+    pub(crate) fn dark_nodes(&self) -> &[usize] {
+        match self {
+            Self::Crash { node, .. } => std::slice::from_ref(node),
+            Self::PowerLoss { nodes, .. } => nodes,
+            _ => &[],
+        }
+    }
+
+    /// Processes end, and nothing else happens.
+    pub(crate) fn is_death(&self) -> bool {
+        matches!(self, Self::Crash { .. } | Self::PowerLoss { .. } | Self::Kill { .. })
     }
 
     /// Weather alone: nothing has failed that a flow could be lost with.
@@ -93,6 +109,9 @@ impl fmt::Display for Fault {
         match self {
             Crash { node, keeps_disk: true, .. } => write!(f, "n{node} loses power for {ms} ms"),
             Crash { node, .. } => write!(f, "n{node} loses power and its disk for {ms} ms"),
+            PowerLoss { nodes, .. } => {
+                write!(f, "{nodes:?} lose power and their disks at once for {ms} ms")
+            }
             Kill { node, .. } => write!(f, "n{node} is killed, and started after {ms} ms"),
             Stop { node, .. } => write!(f, "the process of n{node} is stopped for {ms} ms"),
             Freeze { node, .. } => write!(f, "n{node} stands still for {ms} ms"),

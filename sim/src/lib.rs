@@ -8,11 +8,12 @@
 //! ```
 //!
 //! - A history is its seed and its list of faults: two runs are equal event by event.
-//! - What must always hold is checked while it runs (`world/checks.rs`, `traffic.rs`); after the last fault the cluster must
+//! - What must always hold is checked while it runs (`world/checks.rs`, `traffic.rs`; where packets wait for copies
+//!   `world/commit.rs`); after the last fault the cluster must
 //!   become whole, and lose nothing any more.
 //! - No thread and no clock: time is virtual, microseconds.
 //!
-//! Not simulated: output commit, expiry, ICMP, fragments, the kernel, DPDK, BGP itself (routes arrive late), and time that computing takes beyond a fixed cost.
+//! Not simulated: expiry, ICMP, fragments, the kernel, DPDK, BGP itself (routes arrive late), and time that computing takes beyond a fixed cost.
 
 #![forbid(unsafe_code)]
 

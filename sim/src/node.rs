@@ -15,7 +15,7 @@ use crate::clock::Clock;
 pub(crate) use guard::{Guard, GuardNews};
 pub(crate) use process::{Inbox, Process, ProcessConfig, Stopping};
 pub(crate) use roles::RouteOrder;
-pub(crate) use worker::Worker;
+pub(crate) use worker::{Turn, Worker};
 
 /// What outlives a process.
 #[derive(Debug)]

@@ -2,6 +2,18 @@
 
 use crate::dice::Dice;
 
+/// How packets wait for copies, as the cluster file says it, and how much may wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Commit {
+    /// Copies that are waited for.
+    pub replicas: u8,
+    /// What cannot be committed is dropped; otherwise it leaves.
+    pub is_strict: bool,
+    pub timeout_ms: u32,
+    pub held_max: usize,
+    pub changes_max: usize,
+}
+
 /// What a history is drawn from. A seed draws one; any field may be replaced before the history begins.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -10,6 +22,8 @@ pub struct Options {
     pub shards: u32,
     /// Copies of each shard beside its primary.
     pub replicas: u8,
+    /// Packets wait for copies.
+    pub commit: Option<Commit>,
     pub homes_per_shard: u32,
     /// Flows of each home that last, and the time between two packets of one.
     pub lasting_flows: u32,
@@ -78,6 +92,7 @@ pub struct Weights {
     pub drain: u64,
     pub compact: u64,
     pub restore: u64,
+    pub power_loss: u64,
 }
 
 impl Default for Weights {
@@ -104,12 +119,14 @@ impl Default for Weights {
             drain: 2,
             compact: 1,
             restore: 1,
+            power_loss: 0,
         }
     }
 }
 
 impl Options {
-    /// What a seed draws: one history in ten is calm, four have their failures one by one, the rest have them anyhow.
+    /// What a seed draws: one history in ten is calm, four have their failures one by one, the rest have them anyhow. In one
+    /// of three packets wait for copies, of which as many then end at once.
     pub fn of_seed(seed: u64) -> Self {
         let dice = &mut Dice::stream(seed, 1);
         let kind = seed % 10;
@@ -123,11 +140,12 @@ impl Options {
         };
         let is_noisy = !is_calm && dice.below(3) == 0;
         let noise = |ppm: u64| if is_noisy { ppm } else { 0 };
-        Self {
+        let options = Self {
             nodes,
             workers_per_node: 1 + dice.below(4) as usize / 3,
             shards: dice.between((1, 3)) as u32,
             replicas: if nodes > 2 { dice.between((1, 2)) as u8 } else { 1 },
+            commit: None,
             homes_per_shard: 3,
             lasting_flows: 3,
             packet_interval_us: 30_000,
@@ -152,6 +170,25 @@ impl Options {
             trust_us: 1_000_000,
             skew_ppm: if is_calm { 0 } else { dice.below(2_000) },
             weights: Weights::default(),
+        };
+        options.with_commit(&mut Dice::stream(seed, 8))
+    }
+
+    fn with_commit(mut self, dice: &mut Dice) -> Self {
+        if !dice.one_in(3) {
+            return self;
         }
+        self.commit = Some(Commit {
+            replicas: dice.between((1, self.replicas.into())) as u8,
+            is_strict: dice.one_in(2),
+            timeout_ms: *dice.pick(&[20, 100, 500]),
+            // Few are exceeded when a copy is silent.
+            held_max: *dice.pick(&[16, 4096]),
+            changes_max: *dice.pick(&[160, 16_384]),
+        });
+        self.weights.power_loss = 3;
+        // One of them at least.
+        self.faults += usize::from(self.faults > 0);
+        self
     }
 }

@@ -4,7 +4,7 @@ use weir_engine::Side;
 
 use crate::dice::Dice;
 use crate::fault::{Fault, Timed, Way};
-use crate::options::Options;
+use crate::options::{Options, Weights};
 
 /// Faults that come one by one come at any moment of this time after the cluster has become whole.
 const ONE_BY_ONE_US: u64 = 900_000;
@@ -19,6 +19,10 @@ pub fn draw(seed: u64, options: &Options) -> Vec<Timed> {
     let mut faults: Vec<Timed> = (0..options.faults)
         .map(|_| Timed { after_us: dice.below(longest_us), fault: one(dice, options) })
         .collect();
+    if let (Some(last), true) = (faults.last_mut(), options.commit.is_some()) {
+        let only = Weights { power_loss: 1_000_000, ..options.weights };
+        last.fault = one(dice, &Options { weights: only, ..options.clone() });
+    }
     if !options.is_one_by_one {
         faults.sort_by_key(|timed| timed.after_us);
     }
@@ -53,6 +57,9 @@ fn one(dice: &mut Dice, options: &Options) -> Fault {
         ms,
     };
     let back_ms = dice.between((10, 3_000));
+    // As many as copies are waited for, of which there are two at most.
+    let dark = options.commit.map_or(1, |commit| usize::from(commit.replicas));
+    let nodes = [node, to][..dark].to_vec();
     let weights = &options.weights;
     let kinds = [
         (weights.crash, Fault::Crash { node, ms: ms + 500, keeps_disk }),
@@ -76,6 +83,7 @@ fn one(dice: &mut Dice, options: &Options) -> Fault {
         (weights.drain, Fault::Drain { node, ms: ms + 1_000 }),
         (weights.compact, Fault::Compact),
         (weights.restore, Fault::Restore { back_ms }),
+        (weights.power_loss, Fault::PowerLoss { nodes, ms: ms + 500 }),
     ];
     let mut share = dice.below(kinds.iter().map(|(weight, _)| weight).sum());
     for (weight, fault) in kinds {
@@ -99,6 +107,9 @@ mod tests {
             assert_eq!(faults, draw(seed, &options));
             assert_eq!(faults.len(), options.faults);
             assert!(options.is_one_by_one || faults.is_sorted_by_key(|timed| timed.after_us));
+            let is_dark = |timed: &Timed| matches!(timed.fault, Fault::PowerLoss { .. });
+            let is_due = options.commit.is_some() && options.faults > 0;
+            assert_eq!(faults.iter().any(is_dark), is_due);
         }
     }
 }

@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use ipnet::Ipv4Net;
 use weir_engine::{AccessMode, EngineConfig, FragmentLimits, MssClamp, Side, SideConfig};
 use weir_nat::{NatConfig, ShardRoom};
+use weir_shard::LANES;
 use weir_wire::ethernet::Mac;
 
 use crate::options::Options;
@@ -21,6 +22,8 @@ const ADDRESSES: u32 = 8;
 const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 0);
 /// Stands for the node in the address and the MAC of a switch.
 const SWITCH: u8 = 255;
+/// Ports that a home gets at once.
+const PORT_BLOCK: u16 = 64;
 /// Subscribers that a shard may have.
 pub(crate) const SUBSCRIBERS_MAX: u32 = 32;
 
@@ -89,6 +92,11 @@ pub(crate) fn public_prefix_of(address: Ipv4Addr) -> Ipv4Net {
     Ipv4Net::new_assert(address, 32 - ADDRESSES.ilog2() as u8).trunc()
 }
 
+/// The lane that a public port belongs to: blocks are dealt in turn.
+pub(crate) fn lane(port: u16) -> usize {
+    usize::from(port / PORT_BLOCK) % LANES
+}
+
 pub(crate) fn home(shard: u32, home: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, 200, shard as u8, 1 + home as u8)
 }
@@ -115,7 +123,7 @@ pub(crate) fn engine_config(options: &Options, place: Place, seed: [u64; 4]) -> 
         shards: Vec::new(),
         nat: NatConfig {
             flows_max: 16_384,
-            port_block: 64,
+            port_block: PORT_BLOCK,
             subscribers: vec![Ipv4Net::new_assert(Ipv4Addr::new(10, 200, 0, 0), 16)],
             room: ShardRoom {
                 shards: shards as u16,

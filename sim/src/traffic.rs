@@ -23,7 +23,7 @@ use weir_wire::{build, tcp, verify};
 use crate::dice::Dice;
 use crate::options::Options;
 use crate::site;
-pub(crate) use flow::{Flow, Socket, Stage};
+pub(crate) use flow::{Flow, Left, Progress, Socket, Stage};
 use packet::{Mark, Seen};
 
 /// Between the first sign of a server and the moment from which its flow counts as established.
@@ -46,6 +46,9 @@ pub struct Counts {
     pub flows: u64,
     /// Mappings that had to survive a failure, once for each.
     pub protected: u64,
+    /// Changes whose copies were counted when the first packet left that shows them, and those that need not be copied then.
+    pub committed: u64,
+    pub uncommitted: u64,
 }
 
 #[derive(Debug)]
@@ -98,6 +101,7 @@ impl Traffic {
             public: None,
             known: None,
             protected: None,
+            left: None,
         });
         let remote = Endpoint::new(SERVERS + self.dice.below(4) as u32, 443);
         self.flows.push(Flow::new(self.sockets.len() - 1, remote, is_lasting));
@@ -127,6 +131,10 @@ impl Traffic {
         let flow = &mut self.flows[number];
         let socket = &self.sockets[flow.socket];
         let flags = flow.next_flags(now_us, socket.protocol)?;
+        if flow.sent_up == 0 {
+            flow.began_us = now_us;
+        }
+        flow.sent_us = now_us;
         flow.sent_up += 1;
         self.counts.up_sent += 1;
         let mark = Mark { flow: number as u32, number: flow.sent_up as u32 };
@@ -281,10 +289,31 @@ impl Traffic {
         protected
     }
 
+    /// What a packet shows that leaves a worker to the internet, or to a home: its flow, its public endpoint on the way up,
+    /// and how far its session is. None: it is of no flow.
+    pub(crate) fn shown(&self, bytes: &[u8], is_up: bool) -> Option<Shown> {
+        let inner = if is_up { bytes } else { packet::decapsulate(bytes)?.2 };
+        let seen = packet::read(inner)?;
+        let flow = seen.mark.flow as usize;
+        let socket = &self.sockets[self.flows.get(flow)?.socket];
+        let left = socket.left.map(|left| left.public);
+        let public = if is_up { seen.from } else { left? };
+        let progress = Progress::shown_by(seen.protocol, seen.flags, is_up);
+        Some(Shown { flow, public, progress })
+    }
+
     /// More has failed than a flow must survive.
     pub(crate) fn unprotect(&mut self) {
         self.sockets.iter_mut().for_each(|socket| socket.protected = None);
     }
+}
+
+/// What a packet shows of its session to whoever gets it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown {
+    pub(crate) flow: usize,
+    pub(crate) public: Endpoint,
+    pub(crate) progress: Progress,
 }
 
 /// What a packet at a server led to.

@@ -12,6 +12,7 @@
 
 mod checks;
 mod claims;
+mod commit;
 mod control;
 mod faults;
 mod frames;
@@ -37,6 +38,7 @@ use crate::timeline::Timeline;
 pub use crate::traffic::Counts;
 use crate::traffic::Traffic;
 use checks::Checks;
+use commit::Commits;
 use control::Control;
 
 /// Something that is due.
@@ -143,6 +145,7 @@ pub(crate) struct World {
     /// Faults that last, by their position in the list.
     active: BTreeMap<usize, Fault>,
     checks: Checks,
+    commits: Commits,
     pub(crate) timeline: Timeline,
     /// Why the history has failed.
     pub(crate) violation: Option<String>,
@@ -189,6 +192,7 @@ impl World {
             faults: faults.to_vec(),
             active: BTreeMap::new(),
             checks: Checks::default(),
+            commits: Commits::default(),
             timeline: Timeline::new(is_told),
             violation: None,
             is_traffic_on: true,

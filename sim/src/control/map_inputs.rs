@@ -78,7 +78,8 @@ fn workers_of(record: &NodeRecord) -> Vec<NodeWorker> {
 pub fn desired_input(desired: &Desired) -> Input {
     let shards = desired.shards.iter().filter_map(|shard| {
         let access = shard.endpoint.or(shard.steer)?;
-        let setup = setup_of(shard, desired.nat.enabled);
+        let awaits_replicas = desired.is_committed(shard);
+        let setup = ShardSetup { awaits_replicas, ..setup_of(shard, desired.nat.enabled) };
         Some(DesiredShard { id: ShardId(shard.id), access, setup })
     });
     let digests = desired.fingerprint();

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weir_engine::Engine;
+use weir_engine::{CommitLimits, Engine, Uncommitted};
+use weir_member::replication::CommitOptions;
 use weir_member::roles::{
     LocalWorker, NodeWorker, Roles, RolesConfig, RolesOptions, SidesUp, peer_at,
 };
@@ -12,7 +13,7 @@ use weir_shard::{BootId, Epoch, LANES, NodeId, ShardId};
 
 use super::{Guard, GuardNews, Worker};
 use crate::dice::Dice;
-use crate::options::Options;
+use crate::options::{Commit, Options};
 use crate::site::{self, Place};
 
 /// What the roles are told, and when it comes.
@@ -71,14 +72,34 @@ pub(crate) struct ProcessConfig<'a> {
     pub(crate) options: &'a Options,
 }
 
+/// Between two datagrams with what packets wait for, as `crates/node` has it.
+const COMMIT_PACE_US: u64 = 120;
+
 fn replication_options(options: &Options) -> weir_replica::Options {
+    let defaults = weir_replica::Options::default();
+    // Where packets wait for copies, others' copies are acknowledged at once.
+    let acknowledge_us = if options.commit.is_some() { 0 } else { defaults.acknowledge_us };
     weir_replica::Options {
+        acknowledge_us,
         peers_max: super::worker::PEERS_MAX,
         copies_max: options.shards as usize * LANES * weir_replica::REPLICAS_MAX,
         buffers: 512,
         log_datagrams: 128,
-        ..weir_replica::Options::default()
+        ..defaults
     }
+}
+
+/// How packets wait for copies: what the engine keeps, and what is awaited.
+fn commit_options(commit: &Commit) -> (CommitLimits, CommitOptions) {
+    let Commit { replicas, is_strict, timeout_ms, held_max, changes_max } = *commit;
+    let limits = CommitLimits {
+        held_max,
+        changes_max,
+        timeout_ms: timeout_ms.into(),
+        policy: if is_strict { Uncommitted::Drop } else { Uncommitted::Release },
+    };
+    let replicas = replicas.into();
+    (limits, CommitOptions { replicas, is_strict, changes_max, pace_us: COMMIT_PACE_US })
 }
 
 impl Process {
@@ -139,7 +160,7 @@ impl Process {
 
 fn new_worker(options: &Options, place: Place, boot: BootId, dice: &mut Dice) -> Worker {
     let seed = std::array::from_fn(|_| dice.draw());
-    let engine =
+    let mut engine =
         Engine::new(site::engine_config(options, place, seed)).expect("a good configuration");
     let mut secret = [0; 32];
     secret.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&dice.draw().to_be_bytes()));
@@ -156,5 +177,10 @@ fn new_worker(options: &Options, place: Place, boot: BootId, dice: &mut Dice) ->
         keys,
         options.shards as usize,
     );
-    Worker::new(engine, replication.expect("good options"))
+    let mut replication = replication.expect("good options");
+    if let Some((limits, options)) = options.commit.as_ref().map(commit_options) {
+        engine.hold_uncommitted(limits);
+        replication.await_replicas(options);
+    }
+    Worker::new(engine, replication)
 }

@@ -56,6 +56,8 @@ pub(crate) struct Turn {
     pub(crate) packets: usize,
     /// Something is left to be done at once.
     pub(crate) is_busy: bool,
+    /// Packets wait for copies.
+    pub(crate) is_holding: bool,
 }
 
 /// The way out during one poll.
@@ -132,16 +134,17 @@ impl Worker {
         pool: &mut VecPool,
     ) -> Turn {
         let mut turn = Turn::default();
+        let now = Now { ms: clock_us / 1_000 };
         let has_stood_still = self.standstill.is_after(clock_us);
         if has_stood_still || fence != self.fence {
-            // What waits in its rings is late, and others serve its shards by now.
+            // What waits in its rings is late, and others serve its shards by now. So is what waited for copies.
             self.rings.iter_mut().for_each(VecDeque::clear);
+            self.engine.discard_held(now);
         }
         if fence != self.fence {
             self.fence = fence;
             turn.rejoined = Some(fence);
         }
-        let now = Now { ms: clock_us / 1_000 };
         for side in [Side::Internet, Side::Access] {
             let ring = &mut self.rings[side as usize];
             let frames = ring.len().min(BURST_MAX);
@@ -158,6 +161,12 @@ impl Worker {
         turn
     }
 
+    /// The end in order: nothing waits for copies any more.
+    pub(crate) fn let_go(&mut self, clock_us: u64) {
+        let is_more = self.engine.release_all(Now { ms: clock_us / 1_000 }, &mut self.out);
+        assert!(!is_more, "an output takes more than is held");
+    }
+
     /// As the real worker does it: orders, datagrams, replication, news, the end of a slot.
     fn take_part(&mut self, now_us: u64, clock_us: u64, pool: &mut VecPool, turn: &mut Turn) {
         self.beat += 1;
@@ -170,6 +179,9 @@ impl Worker {
         let (nat, post) = self.engine.nat_and_post();
         let transmit = &mut Posting { post, pool, out: &mut self.out };
         self.replication.poll(clock_us, nat, transmit);
+        let committed = self.replication.committed(clock_us, self.engine.nat());
+        self.engine.release_committed(committed, Now { ms: clock_us / 1_000 }, &mut self.out);
+        turn.is_holding = self.engine.held() > 0;
         for _ in 0..NEWS_PER_TURN {
             let Some(news) = self.replication.next_news() else { break };
             self.note_place(&news);

@@ -27,6 +27,61 @@ pub(crate) struct Socket {
     pub(crate) known: Option<Endpoint>,
     /// As it must stay.
     pub(crate) protected: Option<Endpoint>,
+    /// What packets have told of it, where they wait for copies.
+    pub(crate) left: Option<Left>,
+}
+
+/// What a packet that left made visible.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    pub(crate) public: Endpoint,
+    /// How far the session was.
+    pub(crate) progress: Progress,
+    /// When the first packet left that shows it.
+    pub(crate) at_us: u64,
+    /// When as many as are waited for, or all copies, were last seen to have the mapping.
+    pub(crate) known_us: Option<u64>,
+}
+
+/// How far a session must have come for a packet to leave: what copies must know of it before. It only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Progress {
+    /// The home has sent.
+    Begun,
+    /// The server has.
+    Answered,
+    /// Both sides of a TCP connection have acknowledged.
+    Established,
+    /// One side has closed it.
+    HalfClosed,
+    Closed,
+}
+
+impl Progress {
+    /// What a packet shows that leaves to the internet, or to a home.
+    pub(crate) fn shown_by(protocol: Protocol, flags: u8, is_up: bool) -> Self {
+        match (protocol, is_up) {
+            // Who has spoken the next packet shows again: copies need not know it.
+            (Protocol::Udp | Protocol::Icmp, _) => Self::Begun,
+            (_, true) if flags & tcp::SYN != 0 => Self::Begun,
+            (_, false) if flags & tcp::SYN != 0 => Self::Answered,
+            // The server closes only after the home.
+            (_, true) if flags & tcp::FIN != 0 => Self::HalfClosed,
+            (_, false) if flags & tcp::FIN != 0 => Self::Closed,
+            _ => Self::Established,
+        }
+    }
+
+    /// As a table shows a session.
+    pub(crate) fn of_state(state: &str) -> Self {
+        match state {
+            "syn-received" => Self::Answered,
+            "established" => Self::Established,
+            "fin-wait" | "close-wait" => Self::HalfClosed,
+            "last-ack" | "time-wait" | "closed" => Self::Closed,
+            _ => Self::Begun,
+        }
+    }
 }
 
 impl fmt::Display for Socket {
@@ -54,6 +109,9 @@ pub(crate) struct Flow {
     pub(crate) got_up: u64,
     pub(crate) sent_down: u64,
     pub(crate) got_down: u64,
+    /// When its home sent its first packet, and its last.
+    pub(crate) began_us: u64,
+    pub(crate) sent_us: u64,
     /// When the server heard of it.
     pub(crate) first_us: Option<u64>,
     pub(crate) heard_us: u64,
@@ -72,6 +130,8 @@ impl Flow {
             got_up: 0,
             sent_down: 0,
             got_down: 0,
+            began_us: 0,
+            sent_us: 0,
             first_us: None,
             heard_us: 0,
             calm: None,

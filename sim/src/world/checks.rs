@@ -35,7 +35,7 @@ pub(super) struct Checks {
     /// Inside endpoints with two mappings, when the tables were looked at last.
     pub(super) doubled: u64,
     /// etcd was set back, and the cluster has not been whole since.
-    is_set_back: bool,
+    pub(super) is_set_back: bool,
     /// Failures since it was whole.
     failures: u32,
     /// The map when the calm began.
@@ -50,17 +50,19 @@ pub(super) type Table = BTreeMap<Inside, Vec<Endpoint>>;
 type Tables = BTreeMap<Place, Table>;
 
 impl Checks {
-    /// Something fails: more than one thing at a time is more than a flow must survive.
-    pub(super) fn strike(&mut self, fault: &Fault, traffic: &mut Traffic) {
+    /// Something fails: more than one thing at a time is more than a flow must survive. Whether it is the only one.
+    pub(super) fn strike(&mut self, fault: &Fault, traffic: &mut Traffic) -> bool {
         if fault.is_weather() {
-            return;
+            return false;
         }
         self.failures += 1;
         self.is_set_back |= matches!(fault, Fault::Restore { .. });
-        if self.failures > 1 || !self.is_whole {
+        let is_only = self.failures == 1 && self.is_whole;
+        if !is_only {
             traffic.unprotect();
         }
         self.is_whole = false;
+        is_only
     }
 }
 
@@ -114,13 +116,13 @@ impl World {
     }
 
     /// All workers whose processes have not ended.
-    fn places(&self) -> Vec<Place> {
+    pub(super) fn places(&self) -> Vec<Place> {
         let nodes = self.nodes.iter().enumerate().filter(|(_, node)| node.process.is_some());
         let workers = self.options.workers_per_node;
         nodes.flat_map(|(node, _)| (0..workers).map(move |worker| Place { node, worker })).collect()
     }
 
-    fn worker(&self, place: Place) -> &crate::node::Worker {
+    pub(super) fn worker(&self, place: Place) -> &crate::node::Worker {
         let process = self.nodes[place.node].process.as_ref().expect("its process runs");
         &process.workers[place.worker]
     }
@@ -221,6 +223,7 @@ impl World {
                 .say(self.now_us, || format!("{doubled} inside endpoints have two mappings"));
         }
         self.checks.doubled = doubled;
+        self.check_left();
         self.look_at_wholeness(&tables);
     }
 
@@ -256,6 +259,14 @@ impl World {
             let inside = (socket.home.to_bits(), socket.inside, socket.protocol);
             socket.public.is_some_and(|public| holds(socket.shard, inside, public))
         });
+        for socket in &mut self.traffic.sockets {
+            let inside = (socket.home.to_bits(), socket.inside, socket.protocol);
+            if let Some(left) =
+                socket.left.as_mut().filter(|it| holds(socket.shard, inside, it.public))
+            {
+                left.known_us = Some(self.now_us);
+            }
+        }
     }
 
     /// The workers that the map names, by shard.

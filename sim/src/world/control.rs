@@ -15,7 +15,7 @@ use crate::control::{NodeFacts, Plane, PlaneOptions, report_of};
 use crate::dice::Dice;
 use crate::etcd::{Backup, EtcdOptions};
 use crate::fault::{Fault, Way};
-use crate::options::Options;
+use crate::options::{Commit, Options};
 use crate::site;
 
 /// Controllers that stand for election.
@@ -42,10 +42,19 @@ pub(super) struct Control {
 
 /// What an operator would have applied.
 fn desired(options: &Options) -> Desired {
-    let mut text = format!(
-        "[cluster]\nname = \"sim\"\nreplicas = {}\n[access]\nmode = \"gre\"\nsubscribers = [\"10.200.0.0/16\"]\n\
+    let mut text = format!("[cluster]\nname = \"sim\"\nreplicas = {}\n", options.replicas);
+    if let Some(commit) = &options.commit {
+        let Commit { replicas, timeout_ms, .. } = commit;
+        let on_timeout = if commit.is_strict { "drop" } else { "release" };
+        let _ = write!(
+            text,
+            "commit = \"replicated\"\ncommit_replicas = {replicas}\n\
+             commit_timeout_ms = {timeout_ms}\ncommit_on_timeout = \"{on_timeout}\"\n"
+        );
+    }
+    text.push_str(
+        "[access]\nmode = \"gre\"\nsubscribers = [\"10.200.0.0/16\"]\n\
          [nat]\nport_block = 64\nflows_max = 16_384\n",
-        options.replicas
     );
     for shard in 1..=options.shards {
         let (endpoint, public) = (site::endpoint(shard), site::public(shard));
@@ -133,6 +142,10 @@ impl Control {
 
     pub(super) fn end(&mut self, node: usize) {
         self.plane.end_node(node);
+    }
+
+    pub(super) fn forget_disk(&mut self, node: usize) {
+        self.plane.forget_lives(node);
     }
 
     pub(super) fn say_stopping(&mut self, now_us: u64, node: usize) {

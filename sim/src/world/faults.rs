@@ -24,7 +24,10 @@ impl World {
         self.struck_us[number] = self.now_us;
         self.timeline.say(self.now_us, || format!("--- {fault}"));
         self.note(2_000 + number as u64);
-        self.checks.strike(&fault, &mut self.traffic);
+        let is_only = self.checks.strike(&fault, &mut self.traffic);
+        if is_only && fault.is_death() {
+            self.protect_left();
+        }
         let protected = self.traffic.count_protected();
         self.timeline.say(self.now_us, || format!("{protected} sockets must keep their mappings"));
         let until_us = self.end_of(number);
@@ -38,6 +41,14 @@ impl World {
                 self.end(node);
                 if !keeps_disk {
                     self.nodes[node].known_epochs.clear();
+                }
+            }
+            Fault::PowerLoss { nodes, .. } => {
+                for node in nodes {
+                    self.nodes[node].is_up = false;
+                    self.end(node);
+                    self.nodes[node].known_epochs.clear();
+                    self.control.forget_disk(node);
                 }
             }
             Fault::Kill { node, .. } => self.end(node),
@@ -55,6 +66,7 @@ impl World {
             Fault::Restart { node, ms } => self.begin_to_stop(node, ms),
             _ => self.control.strike(self.now_us, &fault),
         }
+        self.check_left();
         (0..self.nodes.len()).for_each(|node| self.look_at_links(node));
         self.wake_control();
     }
@@ -66,13 +78,9 @@ impl World {
             self.timeline.say(self.now_us, || format!("+++ over: {fault}"));
         }
         match fault {
-            Fault::Crash { node, .. } => {
-                let crashes =
-                    |fault: &Fault| matches!(fault, Fault::Crash { node: of, .. } if *of == node);
-                if !self.active.values().any(crashes) {
-                    self.nodes[node].is_up = true;
-                    // It boots.
-                    self.queue.push(self.now_us + 200_000, Event::Start(node));
+            Fault::Crash { .. } | Fault::PowerLoss { .. } => {
+                for &node in fault.dark_nodes() {
+                    self.power_on(node);
                 }
             }
             Fault::Kill { node, .. } => self.queue.push(self.now_us, Event::Start(node)),
@@ -85,6 +93,15 @@ impl World {
             }
         }
         self.wake_control();
+    }
+
+    /// Unless it is without power for another reason.
+    fn power_on(&mut self, node: usize) {
+        if !self.active.values().any(|fault| fault.dark_nodes().contains(&node)) {
+            self.nodes[node].is_up = true;
+            // It boots.
+            self.queue.push(self.now_us + 200_000, Event::Start(node));
+        }
     }
 
     /// SIGTERM.

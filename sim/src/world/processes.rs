@@ -5,13 +5,15 @@ use weir_steer::watchdog::Alarm;
 
 use super::{Event, World};
 use crate::fault::Fault;
-use crate::node::{GuardNews, Inbox, Process, ProcessConfig};
+use crate::node::{GuardNews, Inbox, Process, ProcessConfig, Turn};
 use crate::site::Place;
 
 const SLOT_US: u64 = 10_000;
 /// What a turn costs, and each packet of it.
 const TURN_US: u64 = 5;
 const PACKET_US: u64 = 1;
+/// A worker that holds packets does not rest: so often it looks whether they may leave.
+const HOLD_US: u64 = 50;
 /// Changes of entries that are written together.
 const CHANGES_MAX: usize = 256;
 /// The longest time for a hand-over, and the quiet that ends it.
@@ -93,6 +95,7 @@ impl World {
             return;
         }
         it.life += 1;
+        self.commits.lose(self.now_us);
         self.timeline.say(self.now_us, || format!("n{node} has ended"));
         for worker in 0..self.options.workers_per_node {
             self.tell_switches(Place { node, worker }, Vec::new());
@@ -136,14 +139,14 @@ impl World {
         }
         let turn = it.turn(now_us, clock_us, fence, &mut self.pool);
         let cost_us = (TURN_US + PACKET_US * turn.packets as u64) * slowness;
-        let next_us = if turn.is_busy { cost_us } else { self.options.idle_turn_us * slowness };
+        let next_us = match &turn {
+            Turn { is_busy: true, .. } => cost_us,
+            Turn { is_holding: true, .. } => HOLD_US * slowness,
+            _ => self.options.idle_turn_us * slowness,
+        };
         it.turn_due_us = now_us + next_us.max(cost_us);
         self.queue.push(it.turn_due_us, Event::Turn { place, life });
-        let mut frames = Vec::new();
-        it.take_frames(|side, frame| frames.push((side, frame)));
-        for (side, frame) in frames {
-            self.send(place, side, frame, cost_us);
-        }
+        self.send_all(place, cost_us);
         for news in turn.news {
             self.timeline.say(now_us, || format!("n{node}/{worker}: {news:?}"));
             self.post(node, Inbox::Worker { worker, news });
@@ -151,6 +154,28 @@ impl World {
         if let Some(fence) = turn.rejoined {
             self.timeline.say(now_us, || format!("n{node}/{worker} goes on"));
             self.post(node, Inbox::Rejoined { worker, fence });
+        }
+    }
+
+    /// What the worker has made goes out.
+    fn send_all(&mut self, place: Place, after_us: u64) {
+        let Some(process) = &mut self.nodes[place.node].process else { return };
+        let mut frames = Vec::new();
+        process.workers[place.worker].take_frames(|side, frame| frames.push((side, frame)));
+        self.check_commit(place, &frames);
+        for (side, frame) in frames {
+            self.send(place, side, frame, after_us);
+        }
+    }
+
+    /// The workers of a process that ends in order hold nothing any more.
+    fn let_go(&mut self, node: usize) {
+        let clock_us = self.nodes[node].clock.at(self.now_us);
+        for worker in 0..self.options.workers_per_node {
+            if let Some(process) = &mut self.nodes[node].process {
+                process.workers[worker].let_go(clock_us);
+            }
+            self.send_all(Place { node, worker }, 0);
         }
     }
 
@@ -292,6 +317,7 @@ impl World {
         if is_quiet || is_late {
             let down_ms = stopping.down_ms;
             let boots = process.boots.clone();
+            self.let_go(node);
             self.stop_working(node);
             self.control.leave(node, boots);
             self.queue.push(now_us, Event::Leave { node, began_us: now_us, down_ms });
