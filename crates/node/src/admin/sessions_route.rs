@@ -38,10 +38,10 @@ pub(super) async fn sessions(
 ) -> Result<Response, Refused> {
     let Query(wanted) = wanted?;
     let filter = SessionFilter {
-        subscriber: parse::<Ipv4Addr>(wanted.subscriber.as_deref(), "an IPv4 address")?
+        subscriber: parse::<Ipv4Addr>("subscriber", &wanted.subscriber, "an IPv4 address")?
             .map(u32::from),
-        public: parse(wanted.public.as_deref(), "ADDRESS:PORT")?.map(endpoint),
-        remote: parse(wanted.remote.as_deref(), "ADDRESS:PORT")?.map(endpoint),
+        public: parse("public", &wanted.public, "ADDRESS:PORT")?.map(endpoint),
+        remote: parse("remote", &wanted.remote, "ADDRESS:PORT")?.map(endpoint),
     };
     let left = wanted.limit.unwrap_or(u64::MAX);
     let (sender, body) = pieces();
@@ -49,12 +49,17 @@ pub(super) async fn sessions(
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::new(body)).into_response())
 }
 
-fn parse<T: std::str::FromStr>(text: Option<&str>, what: &str) -> Result<Option<T>, Refused> {
-    text.map(|text| {
-        let error = || format!("'{text}' is not {what}");
-        text.parse().map_err(|_| Refused::new(StatusCode::BAD_REQUEST, error()))
-    })
-    .transpose()
+fn parse<T: std::str::FromStr>(
+    name: &str,
+    text: &Option<String>,
+    what: &str,
+) -> Result<Option<T>, Refused> {
+    text.as_deref()
+        .map(|text| {
+            let error = || format!("{name}: '{text}' is not {what}");
+            text.parse().map_err(|_| Refused::new(StatusCode::BAD_REQUEST, error()))
+        })
+        .transpose()
 }
 
 fn endpoint(address: SocketAddrV4) -> Endpoint {
