@@ -5,60 +5,61 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
 inputs=${INPUTS:-10000000}
-cargo=${CARGO:-cargo}
+only=${ONLY:-.}
 failed=0
 
-# test PACKAGE WHERE [ARGUMENTS]: cargo test of the tests that are there.
-run_tests() {
-  local package=$1 where=$2
-  shift 2
-  case $where in
-    lib) where=(--lib) ;;
-    bin) where=(--bins) ;;
-    *) where=(--test "$where") ;;
+# One build for all: each set of packages has dependencies of its own.
+list=$(sed '/^#/d' fuzz/targets)
+arguments=(--lib --bins)
+for package in $(cut -d' ' -f1 <<<"$list" | sort -u); do
+  arguments+=(-p "$package")
+done
+for test in $(cut -d' ' -f2 <<<"$list" | sort -u); do
+  [[ $test == lib || $test == bin ]] || arguments+=(--test "$test")
+done
+built=$("${CARGO:-cargo}" test --locked --profile fuzz --no-run "${arguments[@]}" 2>&1) || {
+  echo "$built"
+  exit 1
+}
+
+# executable PACKAGE WHERE: the program with these tests.
+executable() {
+  local name=$2
+  case $name in
+    lib | bin) name=${1//-/_} ;;
   esac
-  "$cargo" test --quiet --locked --profile fuzz -p "$package" "${where[@]}" -- "$@"
+  sed -n "s|.* Executable .*(\(.*/$name-[0-9a-f]*\))|\1|p" <<<"$built"
 }
 
 # fuzz PACKAGE WHERE TEST SCRIPT: one target.
 fuzz() {
-  local package=$1 where=$2 test=$3 script=${4:-1} name output status count before after
-  name=$package/$test
-  [[ $name =~ ${ONLY:-} ]] || return
-  before=${EPOCHREALTIME/[.,]/}
-  output=$(BOLERO_RANDOM_ITERATIONS=$(((inputs + script - 1) / script)) \
-    run_tests "$package" "$where" --exact "$test" --nocapture 2>&1)
+  local name=$1/$3 program output status count before seconds
+  [[ $name =~ $only ]] || return
+  program=$(executable "$1" "$2")
+  before=$EPOCHSECONDS
+  output=$(BOLERO_RANDOM_ITERATIONS=$(((inputs + $4 - 1) / $4)) \
+    "$program" --exact "$3" --nocapture 2>&1 </dev/null)
   status=$?
-  after=${EPOCHREALTIME/[.,]/}
+  seconds=$((EPOCHSECONDS - before))
   # What the target itself counts, else what bolero drew.
   count=$(sed -n 's/^inputs: //p' <<<"$output" | tail -1)
   count=${count:-$(sed -n 's/.* rng inputs: \([0-9]*\).*/\1/p' <<<"$output" | tail -1)}
-  count=${count:-0}
   if ((status != 0)); then
-    printf '%-70s failed\n%s\n' "$name" "$output"
-    failed=1
-  elif ! grep -q '^test result: ok. 1 passed' <<<"$output"; then
-    printf '%-70s there is no such test\n' "$name"
-    failed=1
-  elif ((count < inputs)); then
-    printf '%-70s only %d inputs\n' "$name" "$count"
-    failed=1
+    printf '%-75s failed\n%s\n' "$name" "$output"
+  elif ((${count:-0} < inputs)); then
+    printf '%-75s only %d inputs\n' "$name" "${count:-0}"
   else
-    printf '%-70s %11d inputs %6d s, none failed\n' "$name" "$count" \
-      $(((after - before) / 1000000))
+    printf '%-75s %10d inputs %6d s, none failed\n' "$name" "$count" "$seconds"
+    return
   fi
+  failed=1
 }
 
-# Builds first, so that the times are those of the targets.
-packages=$(sed '/^#/d; s/ .*//' fuzz/targets | sort -u | sed 's/^/-p /')
-# shellcheck disable=SC2086
-"$cargo" test --quiet --locked --profile fuzz --no-run --lib --bins --tests $packages || exit
-
 # All of this crate, but those that the list has with a number.
-while read -r test; do
-  grep -q "^weir-fuzz lib $test " fuzz/targets || fuzz weir-fuzz lib "$test"
-done < <(run_tests weir-fuzz lib --list 2>/dev/null | sed -n 's/: test$//p')
+for test in $("$(executable weir-fuzz lib)" --list 2>/dev/null | sed -n 's/: test$//p'); do
+  grep -q "^weir-fuzz lib $test " <<<"$list" || fuzz weir-fuzz lib "$test" 1
+done
 while read -r package where test script; do
-  fuzz "$package" "$where" "$test" "$script"
-done < <(sed '/^#/d' fuzz/targets)
+  fuzz "$package" "$where" "$test" "${script:-1}"
+done <<<"$list"
 exit $failed
