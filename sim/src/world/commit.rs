@@ -17,13 +17,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_engine::{DropReason, Early, Side};
-use weir_nat::{PageCursor, SessionFilter, SessionView};
+use weir_nat::{Endpoint, PageCursor, SessionFilter, SessionView};
 use weir_shard::{LANES, ShardId};
 use weir_wire::ethernet::{self, ETHERTYPE_IPV4};
 use weir_wire::frame::{Frame, VecFrame};
 
 use super::World;
-use super::checks::dotted;
+use super::checks::{Inside, Table, dotted};
 use crate::node::Worker;
 use crate::options::Commit;
 use crate::site::{self, Place, Station};
@@ -39,8 +39,15 @@ const LATE_US: u64 = 25_000;
 #[derive(Debug, Default)]
 pub(super) struct Commits {
     workers: BTreeMap<Place, Watched>,
-    /// When processes ended.
-    lost_us: Vec<u64>,
+    /// The processes that ended, in order.
+    ended: Vec<Ended>,
+}
+
+/// A process that ended, and the mappings that it knew.
+#[derive(Debug)]
+struct Ended {
+    at_us: u64,
+    known: BTreeSet<(Inside, Endpoint)>,
 }
 
 /// What is remembered of one life of a worker.
@@ -58,12 +65,27 @@ struct Watched {
 
 impl Commits {
     /// A process has ended, and all that its workers knew is gone.
-    pub(super) fn lose(&mut self, now_us: u64) {
-        self.lost_us.push(now_us);
+    pub(super) fn lose(&mut self, at_us: u64, tables: Vec<Table>) {
+        let mappings = tables.into_iter().flatten();
+        let known =
+            mappings.flat_map(|(inside, publics)| publics.into_iter().map(move |it| (inside, it)));
+        self.ended.push(Ended { at_us, known: known.collect() });
+    }
+
+    fn ended_since(&self, since_us: u64) -> impl Iterator<Item = &Ended> {
+        self.ended.iter().rev().take_while(move |ended| ended.at_us > since_us)
     }
 
     fn losses_since(&self, since_us: u64) -> usize {
-        self.lost_us.iter().rev().take_while(|lost_us| **lost_us > since_us).count()
+        self.ended_since(since_us).count()
+    }
+
+    /// Replicas that may have acknowledged a mapping that leaves now, and ended: just now, or while they had it and its
+    /// first packet was lost on its way.
+    fn ended_with(&self, mapping: (Inside, Endpoint), began_us: u64, now_us: u64) -> usize {
+        let late_us = now_us.saturating_sub(LATE_US);
+        let had_it = |ended: &&Ended| ended.at_us > late_us || ended.known.contains(&mapping);
+        self.ended_since(began_us.min(late_us)).filter(had_it).count()
     }
 }
 
@@ -164,8 +186,10 @@ impl World {
             if is_waited_for { self.nodes_that_know(socket, &left) } else { BTreeSet::new() };
         if nodes.contains(&place.node) {
             let (copies, wanted) = (nodes.len() - 1, usize::from(commit.replicas));
-            let just_ended = self.commits.losses_since(self.now_us.saturating_sub(LATE_US));
-            if copies + just_ended < wanted {
+            let inside = (socket.home.to_bits(), socket.inside, socket.protocol);
+            let began_us = self.traffic.flows[flow].began_us;
+            let ended = self.commits.ended_with((inside, public), began_us, self.now_us);
+            if copies + ended < wanted {
                 let Place { node, worker } = place;
                 let what = format!("as {}, {progress:?}", dotted(public));
                 let who = format!("not {wanted} replicas, but nodes {nodes:?} know that");

@@ -90,12 +90,15 @@ impl World {
 
     /// Nothing of the process runs any more, but what is left to be said to etcd.
     fn stop_working(&mut self, node: usize) {
-        let it = &mut self.nodes[node];
-        if it.process.take().is_none() {
+        if self.nodes[node].process.is_none() {
             return;
         }
+        let workers = 0..self.options.workers_per_node;
+        let tables = workers.map(|worker| self.table(Place { node, worker })).collect();
+        self.commits.lose(self.now_us, tables);
+        let it = &mut self.nodes[node];
+        it.process = None;
         it.life += 1;
-        self.commits.lose(self.now_us);
         self.timeline.say(self.now_us, || format!("n{node} has ended"));
         for worker in 0..self.options.workers_per_node {
             self.tell_switches(Place { node, worker }, Vec::new());
