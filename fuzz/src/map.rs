@@ -43,7 +43,7 @@ impl Number {
         const ENDS: [u64; 6] = [u64::MAX, u64::MAX - 1, 1 << 63, u32::MAX as u64, 1 << 28, 1 << 53];
         match self.0 {
             ..220 => 3 + u64::from(self.0 % 16),
-            ..240 => self.1,
+            220..240 => self.1,
             end => ENDS[usize::from(end) % ENDS.len()],
         }
     }
@@ -101,7 +101,7 @@ impl Entry {
             };
             let then = match then {
                 ..128 => String::new(),
-                ..160 => r#","then":[]"#.to_owned(),
+                128..160 => r#","then":[]"#.to_owned(),
                 then => format!(r#","then":[{}]"#, seat(*then)),
             };
             let lane = if *lane < 250 { lane % 8 } else { *lane };
@@ -110,7 +110,7 @@ impl Entry {
         let moves: Vec<String> = moves.collect();
         let rebased = match self.rebased {
             ..200 => "null".to_owned(),
-            ..250 => epoch.saturating_sub(self.rebased.into()).to_string(),
+            200..250 => epoch.saturating_sub(self.rebased.into()).to_string(),
             _ => u64::MAX.to_string(),
         };
         format!(

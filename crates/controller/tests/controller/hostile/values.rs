@@ -35,7 +35,7 @@ impl Number {
         ];
         match self.0 {
             ..200 => u64::from(self.0 % 12),
-            ..225 => self.1,
+            200..225 => self.1,
             end => ENDS[usize::from(end) % ENDS.len()],
         }
     }
@@ -61,6 +61,9 @@ pub(super) enum What {
     Bytes { key: u8, bytes: Vec<u8> },
 }
 
+/// A primary and an epoch: the entry that a node obeys.
+type Held = (u8, Number);
+
 /// What a node answers.
 #[derive(Clone, Debug, TypeGenerator)]
 pub(super) struct Said {
@@ -69,7 +72,7 @@ pub(super) struct Said {
     loads: Vec<(u8, Number)>,
     broken: Vec<u8>,
     acting: Option<(u8, u8, Number)>,
-    doubts: Vec<(u8, Number, Option<(u8, Number)>)>,
+    doubts: Vec<(u8, Number, Option<Held>)>,
     are_all: bool,
 }
 
