@@ -11,7 +11,7 @@ use super::Replication;
 use super::data_path::DataPath;
 use super::outgoing::Outgoing;
 use super::part::{Announcement, Grant, Part};
-use super::tell::message;
+use super::tell::{message, pair};
 use super::world::tick;
 use crate::order::{MissOrder, ShardDuties};
 
@@ -69,7 +69,7 @@ impl Replication {
             if before == 0 {
                 lane.outgoing.iter_mut().for_each(|out| out.restart(&mut self.endpoint));
             } else {
-                let body = [now.to_be_bytes(), before.to_be_bytes()].concat();
+                let body = pair(now, before);
                 let reign = message(Kind::Reign, part.number, &body);
                 self.endpoint.tell(&lane.readers, Lane::ALL[number], &reign, now_us);
             }

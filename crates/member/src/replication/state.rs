@@ -130,7 +130,8 @@ impl State {
         self.shards += 1;
     }
 
-    /// To note where its changes went; nothing else depends on that.
+    /// To note where its changes went, and who follows its copies: the sweep, which looks at what was touched, does not ask
+    /// for that.
     #[inline]
     pub(super) fn part_to_tell(&mut self, shard: ShardIndex) -> Option<&mut Part> {
         self.parts.get_mut(usize::from(shard.0))?.as_deref_mut()

@@ -24,6 +24,16 @@ pub(super) fn message<'a>(kind: Kind, number: weir_shard::ShardId, body: &'a [u8
     Record { kind, shard: ShardId(number.0), slot: 0, version: 0, body }
 }
 
+/// The body of a message of two numbers, and the two again.
+pub(super) fn pair(first: u64, second: u64) -> [u8; 16] {
+    (u128::from(first) << 64 | u128::from(second)).to_be_bytes()
+}
+
+pub(super) fn read_pair(body: &[u8]) -> Option<(u64, u64)> {
+    let both = u128::from_be_bytes(*body.first_chunk()?);
+    Some(((both >> 64) as u64, both as u64))
+}
+
 impl Replication {
     /// Appends what the journal has to the streams of those who keep copies.
     #[inline]
@@ -163,9 +173,7 @@ impl Replication {
             }
             it.ticket = ticket;
             if ticket.is_none() && endpoint.is_open(it.peer, it.lane) {
-                let mut body = [0; 16];
-                body[..8].copy_from_slice(&it.copy.0.to_be_bytes());
-                body[8..].copy_from_slice(&it.copy.1.to_be_bytes());
+                let body = pair(it.copy.0, it.copy.1);
                 let record = message(Kind::Followed, *number, &body);
                 it.ticket = Some(endpoint.append(&[it.peer], it.lane, &record, now_us));
                 endpoint.hasten(it.peer, now_us, 0);

@@ -19,6 +19,7 @@ use weir_replica::{
 use weir_shard::{Epoch, Term};
 
 use super::state::State;
+use super::tell::read_pair;
 
 /// Shards that hear at once that a stream began anew.
 const LOST_AT_ONCE: usize = 8;
@@ -75,22 +76,14 @@ impl World<'_> {
             (Kind::Announced, Some(term)) if u32::try_from(term).is_ok() => {
                 self.state.tell_announced(shard, Term(term as u32));
             }
-            (Kind::Reign, Some(now)) => match record.body[8..].first_chunk() {
-                Some(before) => {
-                    let before = u64::from_be_bytes(*before);
+            (Kind::Want, _) => self.state.note_want(origin.peer, shard, lane_index(origin.lane)),
+            (kind, _) => match (kind, read_pair(record.body)) {
+                (Kind::Reign, Some((now, before))) => {
                     self.begin_reign(origin, shard, Reign { now, before, word: Word::Writer });
                 }
-                None => self.state.counters.records_invalid_total += 1,
+                (Kind::Followed, Some(copy)) => self.state.note_followed(origin, shard, copy),
+                _ => self.state.counters.records_invalid_total += 1,
             },
-            (Kind::Followed, Some(epoch)) => match record.body[8..].first_chunk() {
-                Some(reign) => {
-                    let copy = (epoch, u64::from_be_bytes(*reign));
-                    self.state.note_followed(origin, shard, copy);
-                }
-                None => self.state.counters.records_invalid_total += 1,
-            },
-            (Kind::Want, _) => self.state.note_want(origin.peer, shard, lane_index(origin.lane)),
-            _ => self.state.counters.records_invalid_total += 1,
         }
     }
 
