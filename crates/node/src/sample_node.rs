@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use weir_engine::{Counters, Direction, Side};
+use weir_nat::{BlockView, Endpoint, Protocol, SessionView, ShardId, SubscriberView};
 
 use crate::board::Board;
 use crate::clock::Clock;
@@ -13,6 +14,8 @@ use crate::node::{Node, PortHandle, PortSample, ShardHandle, Shards, WorkerHandl
 use crate::request::{Mailbox, mailbox};
 
 const TSC_HZ: u64 = 2_000_000_000;
+/// The home that the node knows: 10.200.0.1.
+pub(crate) const HOME: u32 = 0x0ac8_0001;
 
 /// One worker, one shard, some traffic; the mailbox is for the test.
 pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
@@ -68,5 +71,36 @@ fn port(device: &str) -> PortHandle {
         address: "10.1.0.1/24".into(),
         gateways: vec!["10.1.0.2".into()],
         sample: Box::new(|| PortSample { is_link_up: true, rx_missed_total: 9 }),
+    }
+}
+
+/// A session of [`HOME`]'s.
+pub(crate) fn session(number: u16) -> SessionView {
+    SessionView {
+        shard: ShardId(7),
+        outer: HOME,
+        gre_key: None,
+        protocol: Protocol::Udp,
+        inside: Endpoint::new(0xc0a8_0102, number),
+        public: Endpoint::new(0xcb00_7101, number),
+        remote: Endpoint::new(0x0101_0101, 53),
+        state: "stream",
+        age_sec: 2,
+        idle_sec: 1,
+        timeout_sec: 300,
+    }
+}
+
+/// What its worker says of it.
+pub(crate) fn subscriber() -> SubscriberView {
+    SubscriberView {
+        shard: ShardId(7),
+        outer: HOME,
+        gre_key: None,
+        public_address: Some(0xcb00_7101),
+        blocks: vec![BlockView { public_address: 0xcb00_7101, port_first: 1024, port_last: 1279 }],
+        ports_used: 3,
+        mappings: 2,
+        flows: 4,
     }
 }

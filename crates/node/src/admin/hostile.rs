@@ -14,8 +14,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
 
 use crate::api::{DropCount, Flushed, Problem, Session, ShardStatus, Status, SubscriberStatus};
+use crate::sample_node::HOME;
 use pieces::{Asked, Part, put};
-use wire::{HOME, Server};
+use wire::Server;
 
 /// Turns of the server after which it has done what there was to do.
 const TURNS: usize = 24;

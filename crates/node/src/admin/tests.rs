@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use weir_engine::{Direction, Side};
-use weir_nat::{BlockView, Endpoint, Protocol, SessionView, ShardId, SubscriberView};
 
 use super::{AdminSocket, serve};
 use crate::api::{Flushed, Problem, Session, ShardStatus, Status, SubscriberStatus, Verdict};
@@ -15,9 +14,8 @@ use crate::capture::{Tally, Tap};
 use crate::client::{Client, ClientError};
 use crate::node::Node;
 use crate::request::{Mailbox, Request};
-use crate::sample_node::sample_node;
+use crate::sample_node::{HOME, sample_node, session, subscriber};
 
-const HOME: u32 = 0x0ac8_0001; // 10.200.0.1
 const SESSIONS: u16 = 2500;
 
 /// A serving node; ends with the test.
@@ -96,35 +94,6 @@ fn answer(mut mailbox: Mailbox, is_over: &AtomicBool) {
                 reply.send(is_free).unwrap();
             }
         }
-    }
-}
-
-fn session(number: u16) -> SessionView {
-    SessionView {
-        shard: ShardId(7),
-        outer: HOME,
-        gre_key: None,
-        protocol: Protocol::Udp,
-        inside: Endpoint::new(0xc0a8_0102, number),
-        public: Endpoint::new(0xcb00_7101, number),
-        remote: Endpoint::new(0x0101_0101, 53),
-        state: "stream",
-        age_sec: 2,
-        idle_sec: 1,
-        timeout_sec: 300,
-    }
-}
-
-fn subscriber() -> SubscriberView {
-    SubscriberView {
-        shard: ShardId(7),
-        outer: HOME,
-        gre_key: None,
-        public_address: Some(0xcb00_7101),
-        blocks: vec![BlockView { public_address: 0xcb00_7101, port_first: 1024, port_last: 1279 }],
-        ports_used: 3,
-        mappings: 2,
-        flows: 4,
     }
 }
 

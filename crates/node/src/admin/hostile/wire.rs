@@ -9,14 +9,12 @@ use tokio::io::{DuplexStream, duplex};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::yield_now;
-use weir_nat::{Endpoint, Protocol, SessionView, ShardId, SubscriberView};
 
 use crate::admin::peer::Peer;
 use crate::admin::routes::service;
 use crate::request::{Mailbox, Request};
-use crate::sample_node::sample_node;
+use crate::sample_node::{HOME, sample_node, session, subscriber};
 
-pub(super) const HOME: u32 = 0x0ac8_0001; // 10.200.0.1
 /// Bytes that a connection holds each way: more than any answer but a capture.
 const WIRE_BYTES: usize = 256 << 10;
 
@@ -75,7 +73,7 @@ async fn answer(mut mailbox: Mailbox) {
             None => yield_now().await,
             Some(Request::Sessions { mut page, filter, reply }) => {
                 let fits = filter.subscriber.is_none_or(|home| home == HOME);
-                page.sessions.extend(fits.then(session));
+                page.sessions.extend(fits.then(|| session(4_000)));
                 page.has_more = false;
                 let _ = reply.send(page);
             }
@@ -85,35 +83,5 @@ async fn answer(mut mailbox: Mailbox) {
             Some(Request::Flush { reply, .. }) => drop(reply.send(1)),
             Some(Request::Capture { reply, .. }) => drop(reply.send(true)),
         }
-    }
-}
-
-fn session() -> SessionView {
-    let endpoint = Endpoint::new(0xcb00_7101, 4000);
-    SessionView {
-        shard: ShardId(7),
-        outer: HOME,
-        gre_key: None,
-        protocol: Protocol::Udp,
-        inside: endpoint,
-        public: endpoint,
-        remote: endpoint,
-        state: "stream",
-        age_sec: 2,
-        idle_sec: 1,
-        timeout_sec: 300,
-    }
-}
-
-fn subscriber() -> SubscriberView {
-    SubscriberView {
-        shard: ShardId(7),
-        outer: HOME,
-        gre_key: None,
-        public_address: None,
-        blocks: Vec::new(),
-        ports_used: 3,
-        mappings: 2,
-        flows: 4,
     }
 }
