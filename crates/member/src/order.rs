@@ -98,6 +98,8 @@ pub struct CopyOrder {
     pub boot: BootId,
     /// Lanes that this worker writes, and frozen ones, which it passes on as it got them.
     pub lanes: LaneSet,
+    /// It forgets its copies soon, so it is none of the replicas that packets wait for.
+    pub is_leaving: bool,
 }
 
 /// A lane that this worker has put down and gives to a peer: all changes first, then the grant.

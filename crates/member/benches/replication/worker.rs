@@ -251,7 +251,12 @@ impl Worker {
             let lanes = group.lanes(shard, host);
             let source = |lane| Some(group.owner(shard, lane)).filter(|&owner| owner != host);
             let sources: [_; LANES] = std::array::from_fn(|lane| source(lane).map(peer_id));
-            let copy = |other| CopyOrder { peer: peer_id(other), boot: boot(other), lanes };
+            let copy = |other| CopyOrder {
+                peer: peer_id(other),
+                boot: boot(other),
+                lanes,
+                is_leaving: false,
+            };
             let duties = ShardDuties {
                 shard: weir_shard::ShardId(shard),
                 serves_hits: true,

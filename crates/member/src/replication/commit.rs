@@ -205,7 +205,7 @@ fn replicas_of(part: &Part, endpoint: &Endpoint, now_us: u64) -> usize {
     let own = part.duties.lanes.iter().map(|lane| {
         let outgoing = part.lanes[lane].outgoing.iter();
         let is_there = |out: &&Outgoing| {
-            out.is_followed(endpoint, Lane::ALL[lane], part.lanes[lane].reign)
+            out.counts(endpoint, Lane::ALL[lane], part.lanes[lane].reign)
                 && is_heard(endpoint, out.peer, now_us)
         };
         outgoing.filter(is_there).count()
@@ -231,7 +231,7 @@ fn verdict(
     };
     let (mut have_it, mut will_have_it) = (0, 0);
     for out in &part.lanes[lane].outgoing {
-        if !out.is_followed(endpoint, awaited.lane, part.lanes[lane].reign) {
+        if !out.counts(endpoint, awaited.lane, part.lanes[lane].reign) {
             continue;
         }
         let is_there = !endpoint.is_on_its_way(&awaited.ticket, out.peer);

@@ -13,7 +13,7 @@ use super::outgoing::Outgoing;
 use super::part::{Announcement, Grant, Part};
 use super::tell::{message, pair};
 use super::world::tick;
-use crate::order::{MissOrder, ShardDuties};
+use crate::order::{CopyOrder, MissOrder, ShardDuties};
 
 /// Spreads the reigns of one life.
 const REIGN_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -105,10 +105,17 @@ impl Replication {
                 }
                 match self.endpoint.start_copy(peer, boot, number, lane) {
                     Some(copy) => {
-                        own.outgoing.push(Outgoing { peer, boot, copy, followed_in: None });
+                        own.outgoing.push(Outgoing::new(peer, boot, copy));
                     }
                     None => has_all = false,
                 }
+            }
+            for out in &mut own.outgoing {
+                let is_his = |order: &&CopyOrder| {
+                    self.endpoint.peer(order.peer) == Some(out.peer) && order.boot == out.boot
+                };
+                let order = part.duties.copies.iter().find(is_his);
+                out.is_leaving = order.is_some_and(|order| order.is_leaving);
             }
             own.readers.clear();
             own.readers.extend(own.outgoing.iter().map(|out| out.peer));

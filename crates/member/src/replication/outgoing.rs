@@ -12,23 +12,29 @@ pub(super) struct Outgoing {
     /// The epoch of the stream to the peer, and the reign, in which it follows its copy, as it has said. None: it has not
     /// said so of the last copy.
     pub(super) followed_in: Option<(u64, u64)>,
+    /// The peer forgets it soon.
+    pub(super) is_leaving: bool,
 }
 
 impl Outgoing {
+    pub(super) fn new(peer: PeerIndex, boot: BootId, copy: CopyId) -> Self {
+        Self { peer, boot, copy, followed_in: None, is_leaving: false }
+    }
+
     /// It is made anew.
     pub(super) fn restart(&mut self, endpoint: &mut Endpoint) {
         endpoint.restart_copy(self.copy);
         self.followed_in = None;
     }
 
-    /// Whether the peer has all of it, and follows: what is acknowledged from then on is in its tables. Who does not know
-    /// the shard yet, or has to forget another reign first, acknowledges a copy that he does not take.
-    pub(super) fn is_followed(&self, endpoint: &Endpoint, lane: Lane, reign: Reign) -> bool {
+    /// Whether the peer has all of it, follows, and stays: what is acknowledged from then on is in its tables. Who does not
+    /// know the shard yet, or has to forget another reign first, acknowledges a copy that he does not take.
+    pub(super) fn counts(&self, endpoint: &Endpoint, lane: Lane, reign: Reign) -> bool {
         let status = endpoint.copy_status(self.copy);
         let is_synced = status.is_some_and(|status| status.state == CopyState::Synced);
         let (epoch, _) = endpoint.acknowledged(self.peer, lane);
         let is_followed = self.followed_in == Some((epoch.into(), reign.now));
-        (is_synced && is_followed) || planted::is(Bug::CountsUnsynced)
+        (is_synced && is_followed && !self.is_leaving) || planted::is(Bug::CountsUnsynced)
     }
 }
 

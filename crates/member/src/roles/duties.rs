@@ -155,7 +155,8 @@ impl<'a> Seen<'a> {
             let lanes = LaneSet::of(|lane| {
                 mine.contains(lane) || passed_on.contains(lane) && !its_own(lane)
             });
-            CopyOrder { peer, boot: boot_of(&member.incarnation), lanes }
+            let boot = boot_of(&member.incarnation);
+            CopyOrder { peer, boot, lanes, is_leaving: member.is_leaving }
         });
         copies.filter(|copy| !copy.lanes.is_empty()).collect()
     }

@@ -143,12 +143,19 @@ impl Member {
 
     /// It gets the shard, as one of so many that have it.
     pub(crate) fn join(&mut self, members: usize, now_us: u64) {
+        self.order(Order::AddShard(Box::new(setup())), now_us);
+        self.serve(members, false, now_us);
+    }
+
+    /// It does what it does for the shard, while the others stay or leave it.
+    pub(crate) fn serve(&mut self, members: usize, is_leaving: bool, now_us: u64) {
         let number = self.number;
         let others = (0..members).filter(|&other| other != number);
-        self.order(Order::AddShard(Box::new(setup())), now_us);
         let lanes = lanes_of(number, members);
-        let copies =
-            others.map(|other| CopyOrder { peer: peer_id(other), boot: boot(other), lanes });
+        let copies = others.map(|other| {
+            let (peer, boot) = (peer_id(other), boot(other));
+            CopyOrder { peer, boot, lanes, is_leaving }
+        });
         let source = |lane| Some(owner(lane, members)).filter(|&owner| owner != number);
         let duties = ShardDuties {
             serves_hits: true,

@@ -346,6 +346,20 @@ fn who_acknowledges_what_he_does_not_take_is_no_replica() {
     assert!(history.lost().is_empty());
 }
 
+/// Who leaves the shard forgets soon what it has acknowledged.
+#[test]
+fn who_leaves_the_shard_is_no_replica() {
+    let mut history = History::new(2, commit(1, Uncommitted::Drop, 100), 1);
+    for is_leaving in [true, false] {
+        let now_us = history.now_us;
+        history.primary().serve(2, is_leaving, now_us);
+        (0..1_000).for_each(|_| history.turn());
+        history.ask();
+        (0..3_000).for_each(|_| history.turn());
+        assert_eq!(history.left.is_empty(), is_leaving);
+    }
+}
+
 /// What was changed while there were copies is waited for, though there are none when it is told.
 #[test]
 fn what_was_changed_before_the_last_copy_went_does_not_leave() {

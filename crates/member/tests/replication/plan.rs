@@ -109,6 +109,7 @@ impl Plan {
             boot: cluster.boot(other),
             // Nobody else tells it of its own.
             lanes: LaneSet(copied.0 & !(own(other).0 & !lanes.0)),
+            is_leaving: false,
         });
         let gives = |lane: usize| {
             let Lane { owner, from: Some((from, since)) } = self.lanes[lane] else { return None };

@@ -89,6 +89,18 @@ fn a_lane_that_is_given_away_is_copied_to_its_end() {
 }
 
 #[test]
+fn who_leaves_is_copied_to_and_said_to_leave() {
+    let mut hand = Hand::new();
+    hand.registered(1, 2);
+    let entry = after(&ShardEntry::create(us()), Transition::AddReplica(them()));
+    let entry = settled(&after(&entry, Transition::Synced(them())), &them());
+    hand.entry(&entry);
+    assert!(!hand.duties().copies[0].is_leaving);
+    hand.entry(&after(&entry, Transition::Retire(them())));
+    assert!(hand.duties().copies[0].is_leaving);
+}
+
+#[test]
 fn a_stream_that_is_lost_for_a_moment_is_not_lost() {
     let mut hand = Hand::synced();
     hand.news(News::StreamLost(SHARD));
