@@ -10,6 +10,7 @@
 //! TCP closed by two FINs skips the quarantine, and without translation there is none.
 
 use weir_flow::{Hash, Record, RecordId};
+use weir_planted::{self as planted, Bug};
 
 use crate::change::Table;
 use crate::endpoint::Tick;
@@ -94,6 +95,7 @@ impl Nat {
                     Kind::Quarantined => {
                         lane.is_owned
                             && lane.idle_sec(mapping.first.last_seen, now) >= policy.quarantine_sec
+                            && !lane.keeps_ports(policy.quarantine_sec, now)
                     }
                     Kind::Free => false,
                 };
@@ -179,15 +181,18 @@ impl Nat {
     /// RFC 6888 REQ-8: "Once an external port is deallocated, it SHOULD NOT be reallocated to a new
     /// mapping until at least 120 seconds have passed, with the exceptions being: If the CGN tracks
     /// TCP sessions (e.g., with a state machine, as in Section 3.5.2.2 of [RFC6146]), TCP ports MAY
-    /// be reused immediately." We use the exception for connections that both sides have closed.
+    /// be reused immediately." We use the exception for connections that both sides have closed, unless a copy is behind.
     pub(crate) fn end_mapping(&mut self, id: RecordId, now: Tick) {
+        let lane = self.lanes.get(self.mappings.slab_of(id));
+        let keeps_ports = lane.keeps_ports(self.policy.quarantine_sec, now);
         let mapping = self.mappings.get_mut(id);
         assert!(mapping.kind.is_in_use(), "a mapping ends once");
         assert!(mapping.sessions == 0, "a mapping ends after its further sessions");
         mapping.note_end(mapping.first.state);
-        let needs_quarantine = mapping.flags & Mapping::UNCLEAN != 0
+        let needs_quarantine = (mapping.flags & Mapping::UNCLEAN != 0 || keeps_ports)
             && self.policy.enabled
-            && self.policy.quarantine_sec > 0;
+            && self.policy.quarantine_sec > 0
+            && !planted::is(Bug::RestsNot);
         let mapping = *mapping;
         let (outbound, _) = self.hashes_of(&mapping);
         let was_outbound = self.outbound_index.remove(outbound, id.0);

@@ -17,6 +17,8 @@ use crate::timeouts::Timeouts;
 
 /// Lanes of a shard. A lane has one writer in the cluster.
 pub const LANES: u32 = 8;
+/// Ports rest for a copy that is behind, but not for more quarantines than this: they would run out.
+const BEHIND_MAX: u32 = 10;
 /// A node on its own writes in all lanes.
 pub(crate) const ALL_LANES: u8 = 0xff;
 
@@ -41,6 +43,8 @@ pub(crate) struct Lane {
     has_filled: bool,
     /// Its copy comes from one who did not write it.
     pub(crate) is_passed_on: bool,
+    /// Since when somebody has a copy of it who does not hear of its changes.
+    pub(crate) behind_since: Option<Tick>,
     /// When it was taken over: timers count from here at the earliest. None: ours from the start.
     owned_since: Option<Tick>,
 }
@@ -56,6 +60,7 @@ impl Lane {
         is_full: false,
         has_filled: false,
         is_passed_on: false,
+        behind_since: None,
         owned_since: None,
     };
 
@@ -64,6 +69,13 @@ impl Lane {
     pub(crate) fn idle_sec(&self, last_seen: Tick, now: Tick) -> u32 {
         let idle_sec = now.since(last_seen);
         self.owned_since.map_or(idle_sec, |since| idle_sec.min(now.since(since)))
+    }
+
+    /// Whether no port of it is to be given again: in a copy it could still be another's.
+    #[inline]
+    pub(crate) fn keeps_ports(&self, quarantine_sec: u32, now: Tick) -> bool {
+        let behind_max_sec = quarantine_sec.saturating_mul(BEHIND_MAX);
+        self.behind_since.is_some_and(|since| now.since(since) < behind_max_sec)
     }
 
     /// Has the session been silent for too long? Never, for whoever does not own it.

@@ -58,6 +58,20 @@ impl Nat {
         }
     }
 
+    /// Whether somebody has a copy of a lane of ours of the shard and does not hear of its changes, as we know or must
+    /// fear. He would translate what comes to a port that has been given again as if it were its former holder's. So as
+    /// long as that is so, but for no more than ten times `quarantine_sec`, ports rest, those of TCP connections too that
+    /// both sides have closed.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn set_copies_behind(&mut self, shard: ShardIndex, are_behind: bool, now: Tick) {
+        for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
+            let since = &mut self.lanes.get_mut(slab).behind_since;
+            *since = are_behind.then(|| since.unwrap_or(now));
+        }
+    }
+
     /// A lane whose changes were lost since the last call, because nobody read the journal in time: its copies are to
     /// be made anew. None if there is no other.
     pub fn take_lost(&mut self) -> Option<(ShardIndex, u8)> {

@@ -181,6 +181,37 @@ fn c8_tcp_closed_by_both_sides_needs_no_quarantine() {
 }
 
 #[test]
+fn c8_ports_rest_while_a_copy_is_behind() {
+    let mut world = World::new(config());
+    let public = world.connect(inside(0), server(0));
+    close_cleanly(&mut world, public, inside(0), server(0));
+    world.udp_out(home(1), inside(1), server(0)).unwrap();
+    world.wait_and_collect(200);
+    world.nat.set_copies_behind(SHARD, true, world.now);
+    world.wait_and_collect(100);
+    assert_eq!((world.flows(), world.nat.gauges().quarantined), (0, 2));
+    world.wait_and_collect(500);
+    world.nat.set_copies_behind(SHARD, true, world.now);
+    assert_eq!(world.nat.gauges().quarantined, 2);
+    world.nat.set_copies_behind(SHARD, false, world.now);
+    world.wait_and_collect(0);
+    world.assert_empty();
+}
+
+#[test]
+fn c8_ports_do_not_rest_for_ever_for_a_copy() {
+    let mut world = World::new(config());
+    world.udp_out(home(1), inside(0), server(0)).unwrap();
+    world.nat.set_copies_behind(SHARD, true, world.now);
+    world.wait_and_collect(300);
+    world.wait_and_collect(899);
+    assert_eq!(world.nat.gauges().quarantined, 1);
+    world.nat.set_copies_behind(SHARD, true, world.now);
+    world.wait_and_collect(1);
+    world.assert_empty();
+}
+
+#[test]
 fn c8_one_unclean_session_of_a_mapping_is_enough_for_quarantine() {
     let mut world = World::new(config());
     let public = world.connect(inside(0), server(0));

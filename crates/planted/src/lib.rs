@@ -47,6 +47,7 @@ bugs! {
     CopyHoldsNoPort: "the port of a copied mapping counts as free",
     LeavesUnacknowledged: "packets that wait for copies leave before any has acknowledged",
     CountsUnsynced: "a replica whose copy is not complete counts for packets that wait for copies",
+    RestsNot: "a port is given again without having rested",
     OldEnd: "the end of an earlier mapping ends a later one in its slot",
 }
 

@@ -213,7 +213,7 @@ fn replicas_of(part: &Part, endpoint: &Endpoint, now_us: u64) -> usize {
     own.min().unwrap_or(usize::MAX)
 }
 
-fn is_heard(endpoint: &Endpoint, peer: PeerIndex, now_us: u64) -> bool {
+pub(super) fn is_heard(endpoint: &Endpoint, peer: PeerIndex, now_us: u64) -> bool {
     endpoint.silent_ms(peer, now_us).is_some_and(|silent_ms| silent_ms < SILENCE_MS)
 }
 

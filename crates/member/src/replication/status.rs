@@ -1,11 +1,14 @@
-//! How replication stands, for metrics and operators.
+//! How replication stands, for metrics and operators, and for ports that rest while copies are behind.
 
 use weir_nat::{Nat, ShardIndex};
 use weir_replica::{CopyState, PeerStatus, Refusals};
 use weir_shard::ShardId;
 
 use super::Replication;
+use super::commit::is_heard;
+use super::outgoing::Outgoing;
 use super::state::ReplicationCounters;
+use super::world::tick;
 
 /// Shards whose copies are counted each millisecond.
 const SHARDS_PER_COUNT: usize = 8;
@@ -93,19 +96,33 @@ impl Replication {
         short.filter(|part| !part.duties.lanes.is_empty()).map(|part| part.number).collect()
     }
 
-    /// Counts the copies of some shards more.
-    pub(super) fn count_some(&mut self, nat: &Nat) {
+    /// Looks at the copies of some shards more: counts them, and whether ports are to rest for them.
+    pub(super) fn look_at_copies(&mut self, now_us: u64, nat: &mut Nat) {
         let places = self.state.places();
         let Counted { next, mut round, last } = std::mem::take(&mut self.counted);
         let end = (next + SHARDS_PER_COUNT).min(places);
         for shard in (next..end).map(|place| ShardIndex(place as u16)) {
             self.count_shard(shard, nat, &mut round);
+            self.rest_ports(shard, now_us, nat);
         }
         self.state.counters.shards_looked_at_total += end.saturating_sub(next) as u64;
         self.counted = match end == places {
             true => Counted { next: 0, round: Sums::default(), last: round },
             false => Counted { next: end, round, last },
         };
+    }
+
+    /// Ports of our lanes rest while a peer that has a copy of them may not hear that their mappings have ended.
+    fn rest_ports(&self, shard: ShardIndex, now_us: u64, nat: &mut Nat) {
+        let Some(part) = self.state.part(shard) else { return };
+        let is_behind = |out: &Outgoing| {
+            let status = self.endpoint.copy_status(out.copy);
+            let is_synced = status.is_some_and(|status| status.state == CopyState::Synced);
+            !is_synced || !is_heard(&self.endpoint, out.peer, now_us)
+        };
+        let are_behind =
+            part.duties.lanes.iter().any(|lane| part.lanes[lane].outgoing.iter().any(is_behind));
+        nat.set_copies_behind(shard, are_behind, tick(now_us));
     }
 
     fn count_shard(&self, shard: ShardIndex, nat: &Nat, sums: &mut Sums) {

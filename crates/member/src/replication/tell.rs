@@ -183,7 +183,7 @@ impl Replication {
     }
 
     /// Looks at some shards for copies that nobody has begun, and counts those of some others.
-    pub(super) fn sweep(&mut self, now_us: u64, nat: &Nat) {
+    pub(super) fn sweep(&mut self, now_us: u64, nat: &mut Nat) {
         let places = self.state.places();
         for _ in 0..SHARDS_PER_SWEEP.min(places) {
             self.swept = (self.swept + 1) % places;
@@ -193,7 +193,7 @@ impl Replication {
                 self.sweep_shard(shard, now_us, nat);
             }
         }
-        self.count_some(nat);
+        self.look_at_copies(now_us, nat);
     }
 
     fn sweep_shard(&mut self, shard: ShardIndex, now_us: u64, nat: &Nat) {

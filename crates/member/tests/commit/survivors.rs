@@ -386,6 +386,29 @@ fn a_silent_replica_is_not_waited_for_for_long() {
     assert_eq!(counters.early(Early::Timeout), 0);
 }
 
+/// What ended while a replica heard nothing is still there in its copy: until it hears again no port is another's.
+#[test]
+fn ports_rest_while_a_replica_is_deaf() {
+    let mut history = History::new(2, None, 1);
+    let resting = |history: &mut History| {
+        (0..4_000).for_each(|_| history.turn());
+        let gauges = history.primary().engine.nat().gauges();
+        (gauges.flows, gauges.quarantined)
+    };
+    (0..10).for_each(|_| history.ask());
+    let (flows, _) = resting(&mut history);
+    assert!(flows > 10);
+    history.network.muted.push(address(1));
+    history.now_us += 301_000_000;
+    let (_, ended) = resting(&mut history);
+    history.now_us += 121_000_000;
+    assert_eq!(resting(&mut history), (0, ended));
+    assert!(ended > 10);
+    history.network.muted.clear();
+    history.make_whole();
+    assert_eq!(resting(&mut history), (0, 0));
+}
+
 /// A worker that waits allocates nothing.
 #[test]
 fn waiting_allocates_nothing() {
