@@ -13,7 +13,7 @@
 //!   become whole, and lose nothing any more.
 //! - No thread and no clock: time is virtual, microseconds.
 //!
-//! Not simulated: expiry, ICMP, fragments, the kernel, DPDK, BGP itself (routes arrive late), and time that computing takes beyond a fixed cost.
+//! Not simulated: ICMP errors, fragments, the kernel, DPDK, BGP itself (routes arrive late), and time that computing takes beyond a fixed cost.
 
 #![forbid(unsafe_code)]
 

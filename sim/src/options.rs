@@ -2,6 +2,9 @@
 
 use crate::dice::Dice;
 
+/// Longer than most faults last.
+const IDLE_SEC: u32 = 12;
+
 /// How packets wait for copies, as the cluster file says it, and how much may wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Commit {
@@ -32,6 +35,9 @@ pub struct Options {
     pub short_flow_interval_us: u64,
     /// Time between two packets that nobody asked for.
     pub probe_interval_us: u64,
+    /// Sessions end when they were silent for so long, and their ports rest for a quarter of it. None: as by default, which
+    /// is longer than a history.
+    pub idle_sec: Option<u32>,
 
     /// From the first start until faults may come.
     pub start_us: u64,
@@ -151,6 +157,7 @@ impl Options {
             packet_interval_us: 30_000,
             short_flow_interval_us: 200_000,
             probe_interval_us: 20_000,
+            idle_sec: None,
             start_us: 3_500_000,
             faults,
             faults_us: 8_000_000,
@@ -171,7 +178,19 @@ impl Options {
             skew_ppm: if is_calm { 0 } else { dice.below(2_000) },
             weights: Weights::default(),
         };
-        options.with_commit(&mut Dice::stream(seed, 8))
+        options
+            .with_commit(&mut Dice::stream(seed, 8))
+            .with_short_timers(&mut Dice::stream(seed, 9))
+    }
+
+    /// In one history of four, and in every second calm one, sessions end and their ports are given again, from before its
+    /// faults on.
+    fn with_short_timers(mut self, dice: &mut Dice) -> Self {
+        if dice.one_in(if self.faults == 0 { 2 } else { 4 }) {
+            self.idle_sec = Some(IDLE_SEC);
+            self.start_us += 1_000_000 * u64::from(IDLE_SEC);
+        }
+        self
     }
 
     fn with_commit(mut self, dice: &mut Dice) -> Self {

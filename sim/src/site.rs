@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use ipnet::Ipv4Net;
 use weir_engine::{AccessMode, EngineConfig, FragmentLimits, MssClamp, Side, SideConfig};
-use weir_nat::{NatConfig, ShardRoom};
+use weir_nat::{NatConfig, ShardRoom, Timeouts};
 use weir_shard::LANES;
 use weir_wire::ethernet::Mac;
 
@@ -24,6 +24,8 @@ const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 0);
 const SWITCH: u8 = 255;
 /// Ports that a home gets at once.
 const PORT_BLOCK: u16 = 64;
+/// How long a port rests where sessions do not end.
+const QUARANTINE_SEC: u32 = 120;
 /// Subscribers that a shard may have.
 pub(crate) const SUBSCRIBERS_MAX: u32 = 32;
 
@@ -105,6 +107,28 @@ pub(crate) fn is_home(address: Ipv4Addr) -> bool {
     address.octets()[..2] == [10, 200]
 }
 
+/// How long a port rests where sessions end after so long.
+pub(crate) fn quarantine_sec(idle_sec: u32) -> u32 {
+    idle_sec / 4
+}
+
+pub(crate) fn timeouts(options: &Options) -> Timeouts {
+    let Some(seconds) = options.idle_sec else { return Timeouts::default() };
+    Timeouts {
+        tcp_syn_sent: seconds,
+        tcp_syn_received: seconds,
+        tcp_established: seconds,
+        tcp_fin_wait: seconds,
+        tcp_close_wait: seconds,
+        tcp_last_ack: seconds,
+        tcp_time_wait: seconds,
+        tcp_close: seconds,
+        udp: seconds,
+        udp_stream: seconds,
+        icmp: seconds,
+    }
+}
+
 /// The engine of a worker, without a shard yet.
 pub(crate) fn engine_config(options: &Options, place: Place, seed: [u64; 4]) -> EngineConfig {
     let side = |side: Side| SideConfig {
@@ -132,6 +156,8 @@ pub(crate) fn engine_config(options: &Options, place: Place, seed: [u64; 4]) -> 
             },
             replicas: options.replicas.max(1),
             seed,
+            timeouts: timeouts(options),
+            quarantine_sec: options.idle_sec.map_or(QUARANTINE_SEC, quarantine_sec),
             ..NatConfig::default()
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },

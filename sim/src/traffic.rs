@@ -23,7 +23,7 @@ use weir_wire::{build, tcp, verify};
 use crate::dice::Dice;
 use crate::options::Options;
 use crate::site;
-pub(crate) use flow::{Flow, Left, Progress, Socket, Stage};
+pub(crate) use flow::{Flow, Inside, Left, Progress, Socket, Stage};
 use packet::{Mark, Seen};
 
 /// Between the first sign of a server and the moment from which its flow counts as established.
@@ -49,6 +49,8 @@ pub struct Counts {
     /// Changes whose copies were counted when the first packet left that shows them, and those that need not be copied then.
     pub committed: u64,
     pub uncommitted: u64,
+    /// Public endpoints that were seen with another socket before.
+    pub reused: u64,
 }
 
 #[derive(Debug)]
@@ -62,11 +64,23 @@ pub(crate) struct Traffic {
     dice: Dice,
     pub(crate) counts: Counts,
     interval_us: u64,
+    /// A home that has been silent for so long may lose its mapping: its owner hears of packets that others translate a quarter
+    /// of a timer later, and may have stood still.
+    silent_us: u64,
+    /// Without faults no port is another's sooner than this after its last packet, TCP's excepted.
+    rest_us: u64,
+}
+
+/// A silent session's time and that of its port, less what both lack of whole seconds.
+fn rest_us(idle_sec: u32) -> u64 {
+    1_000_000 * u64::from(idle_sec + site::quarantine_sec(idle_sec) - 2)
 }
 
 impl Traffic {
     /// The homes and their lasting flows, which have sent nothing yet.
     pub(crate) fn new(options: &Options, dice: Dice) -> Self {
+        let shortest =
+            site::timeouts(options).named().into_iter().map(|(_, seconds)| seconds).min();
         let mut traffic = Self {
             sockets: Vec::new(),
             flows: Vec::new(),
@@ -75,11 +89,13 @@ impl Traffic {
             dice,
             counts: Counts::default(),
             interval_us: options.packet_interval_us,
+            silent_us: 250_000 * u64::from(shortest.unwrap_or_default()),
+            rest_us: options.idle_sec.filter(|_| options.faults == 0).map_or(0, rest_us),
         };
         for shard in 1..=options.shards {
             for home in 0..options.homes_per_shard {
                 for number in 0..options.lasting_flows {
-                    let protocol = [Protocol::Udp, Protocol::Tcp][number as usize % 2];
+                    let protocol = Protocol::ALL[number as usize % Protocol::ALL.len()];
                     traffic.open(shard, home, protocol, true);
                 }
             }
@@ -103,7 +119,8 @@ impl Traffic {
             protected: None,
             left: None,
         });
-        let remote = Endpoint::new(SERVERS + self.dice.below(4) as u32, 443);
+        let service = if protocol == Protocol::Icmp { 0 } else { 443 };
+        let remote = Endpoint::new(SERVERS + self.dice.below(4) as u32, service);
         self.flows.push(Flow::new(self.sockets.len() - 1, remote, is_lasting));
         self.counts.flows += 1;
         self.flows.len() - 1
@@ -114,7 +131,7 @@ impl Traffic {
     }
 
     pub(crate) fn open_short(&mut self, shard: u32, home: u32) -> usize {
-        let protocol = *self.dice.pick(&[Protocol::Udp, Protocol::Tcp]);
+        let protocol = *self.dice.pick(&Protocol::ALL);
         self.open(shard, home, protocol, false)
     }
 
@@ -152,11 +169,14 @@ impl Traffic {
         let public = socket.public?;
         // A stranger, or another port of somebody who was asked.
         let from = match self.dice.below(2) {
-            0 => STRANGER,
-            _ => Endpoint::new(flow.remote.address, flow.remote.port + 1),
+            1 if socket.protocol != Protocol::Icmp => {
+                Endpoint::new(flow.remote.address, flow.remote.port + 1)
+            }
+            _ => STRANGER,
         };
         self.counts.probes += 1;
-        let packet = packet::build(socket.protocol, from, public, tcp::ACK, Mark::PROBE);
+        let flags = if socket.protocol == Protocol::Tcp { tcp::ACK } else { 0 };
+        let packet = packet::build(socket.protocol, from, public, flags, Mark::PROBE);
         Some((Ipv4Addr::from_bits(public.address), packet))
     }
 
@@ -191,7 +211,21 @@ impl Traffic {
         }
         let has_moved = before.is_some_and(|before| before != seen.from);
         let former = self.holders.insert((seen.from, seen.protocol), number);
-        let is_shared = former.is_some_and(|former| former != number);
+        let former = former.filter(|&former| former != number);
+        let is_shared = former.is_some();
+        self.counts.reused += u64::from(is_shared);
+        let socket = &self.sockets[number];
+        let robbed = former.map(|former| &self.sockets[former]);
+        if let Some(robbed) = robbed.filter(|it| it.protected == Some(seen.from)) {
+            let public = packet::show(seen.from);
+            return Err(format!("{socket} leaves as {public}, which {robbed} has"));
+        }
+        // A socket has one flow, of its number.
+        let rested_us = former.map(|former| now_us - self.flows[former].sent_us);
+        if rested_us.is_some_and(|it| it < self.rest_us) && seen.protocol != Protocol::Tcp {
+            let public = packet::show(seen.from);
+            return Err(format!("{socket} leaves as {public}, which has not rested"));
+        }
         let reply = self.reply(&seen);
         Ok(Arrived { reply, has_moved, is_shared })
     }
@@ -210,11 +244,11 @@ impl Traffic {
         let Some((from, home, inner)) = packet::decapsulate(bytes) else {
             return Err("something that is no tunnel packet goes to a home".into());
         };
-        if packet::protocol(inner) == Some(PROTOCOL_ICMP) {
-            self.counts.refusals += 1;
-            return Ok(());
-        }
         let Some(seen) = packet::read(inner) else {
+            if packet::protocol(inner) == Some(PROTOCOL_ICMP) {
+                self.counts.refusals += 1;
+                return Ok(());
+            }
             return Err("something unknown goes to a home".into());
         };
         if seen.mark == Mark::PROBE {
@@ -300,6 +334,21 @@ impl Traffic {
         let public = if is_up { seen.from } else { left? };
         let progress = Progress::shown_by(seen.protocol, seen.flags, is_up);
         Some(Shown { flow, public, progress })
+    }
+
+    /// Whether the mapping of an inside endpoint may have come to its end.
+    pub(crate) fn is_silent(&self, inside: Inside, now_us: u64) -> bool {
+        let is_its = |flow: &&Flow| self.sockets[flow.socket].key() == inside;
+        let flow = self.flows.iter().find(is_its);
+        flow.is_none_or(|flow| now_us > flow.sent_us + self.silent_us)
+    }
+
+    /// Mappings that may have come to their end are not looked for.
+    pub(crate) fn let_go_of_silent(&mut self, now_us: u64) {
+        for flow in self.flows.iter().filter(|flow| now_us > flow.sent_us + self.silent_us) {
+            let socket = &mut self.sockets[flow.socket];
+            (socket.known, socket.protected, socket.left) = (None, None, None);
+        }
     }
 
     /// More has failed than a flow must survive.

@@ -9,8 +9,7 @@ use weir_sim::planted::find;
 /// Histories that must be enough for each bug.
 const SEEDS: u64 = 500;
 
-/// What no history leads to: the end of a mapping that comes after the next one in its slot. Streams are in order, and a slot
-/// is free again after minutes.
+/// What no history leads to: the end of a mapping that comes after the next one in its slot. Streams are in order.
 const NOT_YET: [Bug; 1] = [Bug::OldEnd];
 
 #[test]

@@ -55,6 +55,7 @@ fn no_history_fails() {
     let packets = [sum(|it| it.up_received), sum(|it| it.down_received), sum(|it| it.probes)];
     assert!(packets.iter().all(|&count| count > 100 * SEEDS), "{packets:?}");
     assert!(sum(|it| it.protected) > 10 * SEEDS, "flows that had to survive a failure");
+    assert!(sum(|it| it.reused) > 10 * SEEDS, "ports that were given again");
     let commits = [sum(|it| it.committed), sum(|it| it.uncommitted)];
     assert!(commits[0] > 100 * SEEDS && commits[0] > commits[1], "{commits:?}");
 }

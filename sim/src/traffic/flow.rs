@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 use weir_nat::{Endpoint, Protocol};
-use weir_wire::tcp;
+use weir_wire::{icmp, tcp};
 
 use super::packet::show;
 
@@ -29,6 +29,16 @@ pub(crate) struct Socket {
     pub(crate) protected: Option<Endpoint>,
     /// What packets have told of it, where they wait for copies.
     pub(crate) left: Option<Left>,
+}
+
+/// An inside endpoint, of the home with this outer address.
+pub(crate) type Inside = (u32, Endpoint, Protocol);
+
+impl Socket {
+    /// As the tables tell whose mapping it is.
+    pub(crate) fn key(&self) -> Inside {
+        (self.home.to_bits(), self.inside, self.protocol)
+    }
 }
 
 /// What a packet that left made visible.
@@ -144,7 +154,7 @@ impl Flow {
         (sent_up.saturating_sub(got_up), sent_down.saturating_sub(got_down))
     }
 
-    /// TCP flags of the next packet (0 for UDP). None: nothing more is sent.
+    /// Flags of the next packet, see [`super::packet::build`]. None: nothing more is sent.
     pub(super) fn next_flags(&mut self, now_us: u64, protocol: Protocol) -> Option<u8> {
         // Nobody answers any more: it begins anew.
         if self.is_lasting
@@ -156,8 +166,9 @@ impl Flow {
         let is_enough = self.sent_up >= if self.is_lasting { LONG } else { SHORT };
         match (protocol, self.stage) {
             (_, Stage::Over) => None,
-            (Protocol::Udp, _) if is_enough => None,
+            (Protocol::Udp | Protocol::Icmp, _) if is_enough => None,
             (Protocol::Udp, _) => Some(0),
+            (Protocol::Icmp, _) => Some(icmp::ECHO_REQUEST),
             // Nobody answers: it gives up.
             (_, Stage::Opening | Stage::Closing)
                 if !self.is_lasting && self.sent_up > 4 * SHORT =>
@@ -190,6 +201,7 @@ impl Flow {
 pub(super) fn answer(protocol: Protocol, flags: u8) -> Option<u8> {
     match protocol {
         Protocol::Udp => Some(0),
+        Protocol::Icmp => (flags == icmp::ECHO_REQUEST).then_some(icmp::ECHO_REPLY),
         _ if flags & tcp::SYN != 0 => Some(tcp::SYN | tcp::ACK),
         _ if flags & tcp::FIN != 0 => Some(tcp::FIN | tcp::ACK),
         _ => Some(tcp::ACK),

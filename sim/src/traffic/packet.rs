@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use weir_nat::{Endpoint, Protocol};
-use weir_wire::{build, gre, ipv4, tcp, udp};
+use weir_wire::{build, gre, icmp, ipv4, tcp, udp};
 
 /// What every packet carries: its flow, and its number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,7 @@ pub(super) fn show(endpoint: Endpoint) -> SocketAddrV4 {
     SocketAddrV4::new(endpoint.address.into(), endpoint.port)
 }
 
+/// `flags`: of a TCP segment; the kind of an ICMP query, whose identifier is the port of who asks, and 0 that of who answers.
 pub(super) fn build(
     protocol: Protocol,
     from: Endpoint,
@@ -50,7 +51,12 @@ pub(super) fn build(
     let ip = build::ipv4(from.address, to.address);
     match protocol {
         Protocol::Udp => ip.udp(from.port, to.port, mark.bytes()),
-        _ => ip.tcp(build::tcp(from.port, to.port).flags(flags).payload(mark.bytes())),
+        Protocol::Tcp => ip.tcp(build::tcp(from.port, to.port).flags(flags).payload(mark.bytes())),
+        Protocol::Icmp => {
+            let identifier = if flags == icmp::ECHO_REQUEST { from.port } else { to.port };
+            let [a, b] = identifier.to_be_bytes();
+            ip.icmp(flags, 0, [a, b, 0, 0], mark.bytes())
+        }
     }
 }
 
@@ -58,7 +64,7 @@ pub(super) fn protocol(packet: &[u8]) -> Option<u8> {
     ipv4::parse(packet).ok().map(|(ip, ..)| ip.protocol)
 }
 
-/// None: neither UDP nor TCP, or without a mark.
+/// None: an ICMP error, something unknown, or without a mark.
 pub(super) fn read(packet: &[u8]) -> Option<Seen> {
     let (ip, header_len, total) = ipv4::parse(packet).ok()?;
     let rest = &packet[header_len..total];
@@ -73,7 +79,15 @@ pub(super) fn read(packet: &[u8]) -> Option<Seen> {
             let ports = (header.source_port.get(), header.destination_port.get());
             (ports, header.flags, &rest[header.header_len()..])
         }
-        Protocol::Icmp => return None,
+        Protocol::Icmp => {
+            let header = icmp::parse(rest).ok()?;
+            let ports = match header.kind {
+                icmp::ECHO_REQUEST => (header.identifier(), 0),
+                icmp::ECHO_REPLY => (0, header.identifier()),
+                _ => return None,
+            };
+            (ports, header.kind, &rest[icmp::Icmp::LEN..])
+        }
     };
     let mark = Mark::of(payload)?;
     let from = Endpoint::new(ip.source.get(), ports.0);
@@ -98,9 +112,16 @@ mod tests {
 
     #[test]
     fn what_was_built_is_read() {
-        let (from, to) = (Endpoint::new(0x0a00_0001, 5), Endpoint::new(0x0a00_0002, 6));
         let mark = Mark { flow: 7, number: 9 };
-        for (protocol, flags) in [(Protocol::Udp, 0), (Protocol::Tcp, tcp::SYN)] {
+        let kinds = [
+            (Protocol::Udp, 0, (5, 6)),
+            (Protocol::Tcp, tcp::SYN, (5, 6)),
+            (Protocol::Icmp, icmp::ECHO_REQUEST, (5, 0)),
+            (Protocol::Icmp, icmp::ECHO_REPLY, (0, 6)),
+        ];
+        for (protocol, flags, ports) in kinds {
+            let from = Endpoint::new(0x0a00_0001, ports.0);
+            let to = Endpoint::new(0x0a00_0002, ports.1);
             let packet = build(protocol, from, to, flags, mark);
             assert_eq!(read(&packet), Some(Seen { protocol, from, to, flags, mark }));
             let tunnel = build::ipv4("10.9.0.1", "10.9.0.2").gre(build::gre(), &packet);

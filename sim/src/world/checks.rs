@@ -11,7 +11,7 @@ use weir_shard::{LANES, MemberState, ShardEntry, ShardId};
 use super::{Event, World};
 use crate::fault::Fault;
 use crate::site::{self, Place};
-use crate::traffic::Traffic;
+use crate::traffic::{Inside, Traffic};
 
 /// Between two looks at the writers of lanes.
 const LOOK_US: u64 = 20_000;
@@ -42,8 +42,6 @@ pub(super) struct Checks {
     calm_entries: BTreeMap<ShardId, ShardEntry>,
 }
 
-/// An inside endpoint: of a home, by outer address.
-pub(super) type Inside = (u32, Endpoint, Protocol);
 /// The public endpoints of each inside endpoint.
 pub(super) type Table = BTreeMap<Inside, Vec<Endpoint>>;
 /// By worker.
@@ -187,8 +185,10 @@ impl World {
         table
     }
 
-    /// No two inside endpoints hold one public endpoint; then, whether the cluster is whole.
+    /// No two inside endpoints hold one public endpoint, but for copies that were deaf while a port rested; then, whether the
+    /// cluster is whole.
     fn check_tables(&mut self) {
+        self.traffic.let_go_of_silent(self.now_us);
         let mut holders: BTreeMap<(Endpoint, Protocol), (Inside, Place)> = BTreeMap::new();
         let mut doubled = 0;
         let mut tables: Tables = BTreeMap::new();
@@ -202,7 +202,10 @@ impl World {
                     doubled += u64::from(publics.len() > 1);
                 }
                 let held = holders.insert((session.public, session.protocol), (inside, place));
-                if let Some((other, at)) = held.filter(|(other, _)| *other != inside) {
+                let may_be_late = |inside| self.traffic.is_silent(inside, self.now_us);
+                let held = held.filter(|(other, _)| *other != inside);
+                let held = held.filter(|(other, _)| !may_be_late(*other) && !may_be_late(inside));
+                if let Some((other, at)) = held {
                     let (public, protocol) = (dotted(session.public), session.protocol);
                     return self.fail(format!(
                         "{protocol:?} {public} is held by {} of {} on n{}/{} and by {} of {} on n{}/{}",
@@ -243,7 +246,7 @@ impl World {
         };
         // What was protected through a failure must be everywhere again.
         let lost = self.traffic.sockets.iter().find(|socket| {
-            let inside = (socket.home.to_bits(), socket.inside, socket.protocol);
+            let inside = socket.key();
             socket.protected.is_some_and(|public| !holds(socket.shard, inside, public))
         });
         if let (Some(socket), true) = (lost, self.checks.is_whole) {
@@ -256,11 +259,11 @@ impl World {
         self.checks.is_whole = true;
         (self.checks.failures, self.checks.is_set_back) = (0, false);
         self.traffic.protect(self.now_us, |socket| {
-            let inside = (socket.home.to_bits(), socket.inside, socket.protocol);
+            let inside = socket.key();
             socket.public.is_some_and(|public| holds(socket.shard, inside, public))
         });
         for socket in &mut self.traffic.sockets {
-            let inside = (socket.home.to_bits(), socket.inside, socket.protocol);
+            let inside = socket.key();
             if let Some(left) =
                 socket.left.as_mut().filter(|it| holds(socket.shard, inside, it.public))
             {

@@ -54,7 +54,7 @@ impl World {
         }
         let mine = self.table(Place { node, worker: usize::from(who.worker.index) });
         let lacking = self.traffic.sockets.iter().find(|socket| {
-            let inside = (socket.home.to_bits(), socket.inside, socket.protocol);
+            let inside = socket.key();
             let has = |table: &Table, public| {
                 table.get(&inside).is_some_and(|publics| publics.contains(&public))
             };

@@ -23,14 +23,11 @@ use weir_wire::ethernet::{self, ETHERTYPE_IPV4};
 use weir_wire::frame::{Frame, VecFrame};
 
 use super::World;
-use super::checks::{Inside, Table, dotted};
+use super::checks::{Table, dotted};
 use crate::node::Worker;
 use crate::options::Commit;
 use crate::site::{self, Place, Station};
-use crate::traffic::{Flow, Left, Progress, Shown, Socket, Stage};
-
-/// A home that has been silent for so long may have lost its mapping: shorter than any timer of the NAT.
-const IDLE_US: u64 = 60_000_000;
+use crate::traffic::{Flow, Inside, Left, Progress, Shown, Socket, Stage};
 
 /// A replica that ended so short a time ago may have acknowledged what leaves now: longer than a datagram is late.
 const LATE_US: u64 = 25_000;
@@ -186,7 +183,7 @@ impl World {
             if is_waited_for { self.nodes_that_know(socket, &left) } else { BTreeSet::new() };
         if nodes.contains(&place.node) {
             let (copies, wanted) = (nodes.len() - 1, usize::from(commit.replicas));
-            let inside = (socket.home.to_bits(), socket.inside, socket.protocol);
+            let inside = socket.key();
             let began_us = self.traffic.flows[flow].began_us;
             let ended = self.commits.ended_with((inside, public), began_us, self.now_us);
             if copies + ended < wanted {
@@ -230,7 +227,7 @@ impl World {
         let filter = SessionFilter { public: Some(left.public), ..SessionFilter::default() };
         // The first page is the mapping with its first session, and the sockets have no more.
         self.worker(place).engine.nat().sessions(&mut cursor, 1, &filter, &mut found);
-        let inside = (socket.home.to_bits(), socket.inside, socket.protocol);
+        let inside = socket.key();
         found.into_iter().find(|it| (it.outer, it.inside, it.protocol) == inside)
     }
 
@@ -259,7 +256,7 @@ impl World {
         let places = self.places();
         let is_lost = |flow: &Flow| {
             let socket = &self.traffic.sockets[flow.socket];
-            let left = socket.left.filter(|_| self.now_us < flow.sent_us + IDLE_US)?;
+            let left = socket.left?;
             let losses = self.commits.losses_since(left.known_us?);
             let may_end = matches!(flow.stage, Stage::Closing | Stage::Over);
             let is_known = || places.iter().any(|&it| self.session_at(it, socket, &left).is_some());
