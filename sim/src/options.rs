@@ -35,7 +35,7 @@ pub struct Options {
     pub short_flow_interval_us: u64,
     /// Time between two packets that nobody asked for.
     pub probe_interval_us: u64,
-    /// Sessions end when they were silent for so long, and their ports rest for a quarter of it. None: as by default, which
+    /// Sessions end when they were silent for so long, and their ports rest for a third of it. None: as by default, which
     /// is longer than a history.
     pub idle_sec: Option<u32>,
 

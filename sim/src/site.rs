@@ -109,7 +109,7 @@ pub(crate) fn is_home(address: Ipv4Addr) -> bool {
 
 /// How long a port rests where sessions end after so long.
 pub(crate) fn quarantine_sec(idle_sec: u32) -> u32 {
-    idle_sec / 4
+    idle_sec / 3
 }
 
 pub(crate) fn timeouts(options: &Options) -> Timeouts {

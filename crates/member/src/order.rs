@@ -26,6 +26,8 @@ pub enum Order {
     /// What new sessions with peers compare.
     SetFingerprint(Fingerprint),
     SetKeys(ClusterKeys),
+    /// The map may have changed unheard: others may have copies that nobody has ordered here, or not.
+    SetMapStale(bool),
 }
 
 impl Order {

@@ -79,6 +79,8 @@ pub struct Replication {
     commits: Commits,
     counted: Counted,
     sweep_due_us: u64,
+    /// Others than those ordered may have copies.
+    is_map_stale: bool,
     /// Of the change that is being told.
     body: [u8; BODY_MAX],
 }
@@ -107,6 +109,7 @@ impl Replication {
             commits: Commits::none(),
             counted: Counted::default(),
             sweep_due_us: 0,
+            is_map_stale: false,
             body: [0; BODY_MAX],
         })
     }
@@ -132,6 +135,7 @@ impl Replication {
             Order::Duties(duties) => self.take_duties(*duties, path, now_us),
             Order::SetFingerprint(fingerprint) => self.endpoint.set_fingerprint(fingerprint),
             Order::SetKeys(keys) => self.endpoint.set_keys(keys, now_us),
+            Order::SetMapStale(is_stale) => self.is_map_stale = is_stale,
         }
     }
 

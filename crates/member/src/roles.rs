@@ -125,11 +125,12 @@ impl Roles {
             Input::Node { node, workers } => self.node(&node, workers.as_deref()),
             Input::Fresh => self.fresh(),
             Input::Restored => {
-                (self.was_restored, self.is_fresh) = (true, false);
+                self.was_restored = true;
+                self.set_fresh(false);
                 self.unconfirmed = self.shared.entries.keys().copied().collect();
                 self.unconfirmed_nodes = self.shared.directory.registered();
             }
-            Input::Stale => self.is_fresh = false,
+            Input::Stale => self.set_fresh(false),
             Input::Confirmed { asked_ms } => {
                 self.shared.confirmed_ms = self.shared.confirmed_ms.max(Some(asked_ms));
                 self.is_lease_over = false;
@@ -245,8 +246,16 @@ impl Roles {
         }
     }
 
+    fn set_fresh(&mut self, is_fresh: bool) {
+        if std::mem::replace(&mut self.is_fresh, is_fresh) != is_fresh {
+            for worker in &mut self.workers {
+                worker.orders.push_back(Order::SetMapStale(!is_fresh));
+            }
+        }
+    }
+
     fn fresh(&mut self) {
-        self.is_fresh = true;
+        self.set_fresh(true);
         for shard in std::mem::take(&mut self.unconfirmed) {
             let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
             self.set_back.insert(shard, SetBack { known, offered: None });

@@ -81,6 +81,7 @@ impl Nat {
     }
 
     fn expire_mappings(&mut self, now: Tick, budget: usize, ends_max: usize) -> usize {
+        let may_rest_on = self.has_room_to_rest();
         let (mut left, mut ends, mut laps) = (budget, 0, 0);
         while left > 0 && ends < ends_max {
             let step = left.min(WALK_STEP);
@@ -95,7 +96,7 @@ impl Nat {
                     Kind::Quarantined => {
                         lane.is_owned
                             && lane.idle_sec(mapping.first.last_seen, now) >= policy.quarantine_sec
-                            && !lane.keeps_ports(policy.quarantine_sec, now)
+                            && !(may_rest_on && lane.keeps_ports(policy.quarantine_sec, now))
                     }
                     Kind::Free => false,
                 };
@@ -126,6 +127,11 @@ impl Nat {
             }
         }
         budget - left
+    }
+
+    /// Ports that rest longer than they must leave a quarter of the table to others.
+    fn has_room_to_rest(&self) -> bool {
+        self.flows + self.quarantined < self.policy.flows_max / 4 * 3
     }
 
     /// Asks for the lines that the end of a mapping, or of its quarantine, will write.
@@ -184,7 +190,8 @@ impl Nat {
     /// be reused immediately." We use the exception for connections that both sides have closed, unless a copy is behind.
     pub(crate) fn end_mapping(&mut self, id: RecordId, now: Tick) {
         let lane = self.lanes.get(self.mappings.slab_of(id));
-        let keeps_ports = lane.keeps_ports(self.policy.quarantine_sec, now);
+        let keeps_ports =
+            lane.keeps_ports(self.policy.quarantine_sec, now) && self.has_room_to_rest();
         let mapping = self.mappings.get_mut(id);
         assert!(mapping.kind.is_in_use(), "a mapping ends once");
         assert!(mapping.sessions == 0, "a mapping ends after its further sessions");

@@ -18,7 +18,7 @@ use crate::timeouts::Timeouts;
 /// Lanes of a shard. A lane has one writer in the cluster.
 pub const LANES: u32 = 8;
 /// Ports rest for a copy that is behind, but not for more quarantines than this: they would run out.
-const BEHIND_MAX: u32 = 10;
+const BEHIND_MAX: u32 = 5;
 /// A node on its own writes in all lanes.
 pub(crate) const ALL_LANES: u8 = 0xff;
 

@@ -60,8 +60,8 @@ impl Nat {
 
     /// Whether somebody has a copy of a lane of ours of the shard and does not hear of its changes, as we know or must
     /// fear. He would translate what comes to a port that has been given again as if it were its former holder's. So as
-    /// long as that is so, but for no more than ten times `quarantine_sec`, ports rest, those of TCP connections too that
-    /// both sides have closed.
+    /// long as that is so, but for no more than five times `quarantine_sec`, and while a quarter of the table is free, ports
+    /// rest, those of TCP connections too that both sides have closed.
     ///
     /// # Panics
     /// If there is no such shard.

@@ -112,7 +112,7 @@ impl Replication {
         };
     }
 
-    /// Ports of our lanes rest while a peer that has a copy of them may not hear that their mappings have ended.
+    /// Ports of our lanes rest while somebody who has a copy of them may not hear that their mappings have ended.
     fn rest_ports(&self, shard: ShardIndex, now_us: u64, nat: &mut Nat) {
         let Some(part) = self.state.part(shard) else { return };
         let is_behind = |out: &Outgoing| {
@@ -120,8 +120,8 @@ impl Replication {
             let is_synced = status.is_some_and(|status| status.state == CopyState::Synced);
             !is_synced || !is_heard(&self.endpoint, out.peer, now_us)
         };
-        let are_behind =
-            part.duties.lanes.iter().any(|lane| part.lanes[lane].outgoing.iter().any(is_behind));
+        let are_behind = self.is_map_stale
+            || part.duties.lanes.iter().any(|lane| part.lanes[lane].outgoing.iter().any(is_behind));
         nat.set_copies_behind(shard, are_behind, tick(now_us));
     }
 

@@ -89,6 +89,24 @@ fn a_lane_that_is_given_away_is_copied_to_its_end() {
 }
 
 #[test]
+fn workers_are_told_when_the_map_may_be_old() {
+    let mut hand = Hand::synced();
+    let told = |hand: &Hand| {
+        let orders = |is_stale| {
+            hand.count(|order| matches!(order, Order::SetMapStale(it) if *it == is_stale))
+        };
+        (orders(true), orders(false))
+    };
+    hand.on(Input::Fresh);
+    assert_eq!(told(&hand), (0, 1));
+    hand.on(Input::Stale);
+    hand.on(Input::Stale);
+    assert_eq!(told(&hand), (1, 1));
+    hand.on(Input::Fresh);
+    assert_eq!(told(&hand), (1, 2));
+}
+
+#[test]
 fn who_leaves_is_copied_to_and_said_to_leave() {
     let mut hand = Hand::new();
     hand.registered(1, 2);
