@@ -17,6 +17,8 @@ pub struct Change {
     /// What happens to it.
     pub what: String,
     pub effect: Effect,
+    /// Nodes that run go on as before until they restart.
+    pub is_for_restarts: bool,
 }
 
 /// What a change does to the flows that live when it is made.
@@ -70,7 +72,8 @@ impl fmt::Display for Effect {
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} ({})", self.subject, self.what, self.effect)
+        let when = if self.is_for_restarts { "; each node takes it when it restarts" } else { "" };
+        write!(f, "{}: {} ({}{when})", self.subject, self.what, self.effect)
     }
 }
 
@@ -87,6 +90,7 @@ pub fn difference(old: &Desired, new: &Desired) -> Vec<Change> {
                 subject: format!("shard {}", shard.id),
                 what: format!("removed{}", whereabouts(&shard.public, new)),
                 effect: Effect::StrandsShard { shard: shard.id },
+                is_for_restarts: false,
             }),
         }
     }
@@ -174,10 +178,14 @@ fn keys(old: &Desired, new: &Desired, changes: &mut Vec<Change>) {
             }
             let rule = rule(section, name)
                 .unwrap_or_else(|| panic!("{section}.{name} has no rule for live flows"));
+            let effect = rule.effect(values.0, values.1);
+            let is_of_a_start = matches!(section, "nat" | "timeouts" | "fragments")
+                || section == "cluster" && name.starts_with("commit");
             changes.push(Change {
                 subject: format!("{section}.{name}"),
                 what: format!("{} -> {}", words(values.0), words(values.1)),
-                effect: rule.effect(values.0, values.1),
+                effect,
+                is_for_restarts: is_of_a_start && effect != Effect::EndsAll,
             });
         }
     }
@@ -204,6 +212,7 @@ fn homes(old: &[Ipv4Net], new: &[Ipv4Net], subject: &str, changes: &mut Vec<Chan
             subject: subject.to_owned(),
             what: format!("{net} removed{}", if is_served { ", its homes stay" } else { "" }),
             effect: if is_served { Effect::None } else { Effect::StrandsHomes { prefix: *net } },
+            is_for_restarts: false,
         });
     }
     for net in new.iter().filter(|net| !old.contains(net)) {
@@ -211,6 +220,7 @@ fn homes(old: &[Ipv4Net], new: &[Ipv4Net], subject: &str, changes: &mut Vec<Chan
             subject: subject.to_owned(),
             what: format!("{net} added"),
             effect: Effect::None,
+            is_for_restarts: false,
         });
     }
 }
@@ -223,8 +233,9 @@ fn shard_changes(
 ) {
     let subject = format!("shard {}", old.id);
     let strands = Effect::StrandsShard { shard: old.id };
-    let mut push = |what: String, effect| {
-        changes.push(Change { subject: subject.clone(), what, effect });
+    let change = |what: String, effect| {
+        let subject = subject.clone();
+        Change { subject, what, effect, is_for_restarts: false }
     };
     for (name, old, new) in
         [("endpoint", old.endpoint, new.endpoint), ("steer", old.steer, new.steer)]
@@ -233,7 +244,7 @@ fn shard_changes(
             let words = |address: Option<std::net::Ipv4Addr>| {
                 address.map_or_else(|| "none".to_owned(), |address| address.to_string())
             };
-            push(format!("{name} {} -> {}", words(old), words(new)), strands);
+            changes.push(change(format!("{name} {} -> {}", words(old), words(new)), strands));
         }
     }
     for net in old.public.iter().filter(|net| !new.public.contains(net)) {
@@ -245,17 +256,19 @@ fn shard_changes(
             Effect::None => ", its addresses stay".to_owned(),
             _ => whereabouts(&[*net], desired),
         };
-        push(format!("public prefix {net} removed{stays}"), effect);
+        changes.push(change(format!("public prefix {net} removed{stays}"), effect));
     }
     for net in new.public.iter().filter(|net| !old.public.contains(net)) {
-        push(format!("public prefix {net} added"), Effect::None);
+        changes.push(change(format!("public prefix {net} added"), Effect::None));
     }
     if old.subscribers_max != new.subscribers_max {
         let what = format!("subscribers_max {} -> {}", old.subscribers_max, new.subscribers_max);
-        push(what, Effect::NewFlows);
+        changes.push(change(what, Effect::NewFlows));
     }
     if old.commit != new.commit {
-        push(format!("commit {} -> {}", commit(old), commit(new)), Effect::NewFlows);
+        let what = format!("commit {} -> {}", commit(old), commit(new));
+        let is_for_restarts = true;
+        changes.push(Change { is_for_restarts, ..change(what, Effect::NewFlows) });
     }
     homes(&old.subscribers, &new.subscribers, &format!("{subject} subscribers"), changes);
 }
@@ -284,7 +297,7 @@ fn added_shards(old: &Desired, new: &Desired, changes: &mut Vec<Change>) {
             [net] => format!("added with {net}"),
             _ => format!("added with {} public prefixes", public.len()),
         };
-        changes.push(Change { subject, what, effect: Effect::None });
+        changes.push(Change { subject, what, effect: Effect::None, is_for_restarts: false });
     }
 }
 

@@ -22,49 +22,53 @@ fn keys() {
         (
             "port_block",
             "sessions_max = 5000\nport_block",
-            "nat.sessions_max: not set -> 5000 (for new flows)",
+            "nat.sessions_max: not set -> 5000 (for new flows; each node takes it when it restarts)",
         ),
         (
             "port_block",
             "udp_inbound_refresh = true\nport_block",
-            "nat.udp_inbound_refresh: false -> true (flows go on)",
+            "nat.udp_inbound_refresh: false -> true (flows go on; each node takes it when it restarts)",
         ),
         (
             "[nat]",
             "[timeouts]\nudp_sec = 130\n[nat]",
-            "timeouts.udp_sec: 300 -> 130 (ends flows that are idle for longer)",
+            "timeouts.udp_sec: 300 -> 130 (ends flows that are idle for longer; each node takes it when it restarts)",
         ),
-        ("[nat]", "[timeouts]\nudp_sec = 400\n[nat]", "timeouts.udp_sec: 300 -> 400 (flows go on)"),
+        (
+            "[nat]",
+            "[timeouts]\nudp_sec = 400\n[nat]",
+            "timeouts.udp_sec: 300 -> 400 (flows go on; each node takes it when it restarts)",
+        ),
         ("replicas = 1", "replicas = 2", "cluster.replicas: 1 -> 2 (flows go on)"),
         (
             "replicas = 1",
             "commit = \"replicated\"",
-            "cluster.commit: \"async\" -> \"replicated\" (for new flows)",
+            "cluster.commit: \"async\" -> \"replicated\" (for new flows; each node takes it when it restarts)",
         ),
         (
             "id = 1000",
             "id = 1000\ncommit = \"replicated\"",
-            "shard 1000: commit as the cluster -> replicated (for new flows)",
+            "shard 1000: commit as the cluster -> replicated (for new flows; each node takes it when it restarts)",
         ),
         (
             "id = 1000",
             "id = 1000\ncommit = \"async\"",
-            "shard 1000: commit as the cluster -> async (for new flows)",
+            "shard 1000: commit as the cluster -> async (for new flows; each node takes it when it restarts)",
         ),
         (
             "replicas = 1",
             "commit_replicas = 1",
-            "cluster.commit_replicas: not set -> 1 (for new flows)",
+            "cluster.commit_replicas: not set -> 1 (for new flows; each node takes it when it restarts)",
         ),
         (
             "replicas = 1",
             "commit_timeout_ms = 20",
-            "cluster.commit_timeout_ms: 100 -> 20 (flows go on)",
+            "cluster.commit_timeout_ms: 100 -> 20 (flows go on; each node takes it when it restarts)",
         ),
         (
             "replicas = 1",
             "commit_on_timeout = \"drop\"",
-            "cluster.commit_on_timeout: \"release\" -> \"drop\" (flows go on)",
+            "cluster.commit_on_timeout: \"release\" -> \"drop\" (flows go on; each node takes it when it restarts)",
         ),
         (
             "replicas = 1",
@@ -75,7 +79,7 @@ fn keys() {
         (
             "[nat]\n",
             "[fragments]\nheld_max = 0\n[nat]\n",
-            "fragments.held_max: 512 -> 0 (flows go on)",
+            "fragments.held_max: 512 -> 0 (flows go on; each node takes it when it restarts)",
         ),
     ];
     for (from, to, expected) in cases {
@@ -94,13 +98,18 @@ fn commit_of_a_pool_is_that_of_each_of_its_shards() {
         "public = \"203.0.113.0/25\"\ncommit = \"replicated\"",
     );
     let expected = (1..=8)
-        .map(|shard| format!("shard {shard}: commit as the cluster -> replicated (for new flows)"));
+        .map(|shard| format!("shard {shard}: commit as the cluster -> replicated (for new flows; each node takes it when it restarts)"));
     assert!(changes.iter().cloned().eq(expected), "{changes:?}");
     let back = lines(
         &changed(CLUSTER, "id = 1000", "id = 1000\ncommit = \"replicated\""),
         &changed(CLUSTER, "id = 1000", "id = 1000\ncommit = \"async\""),
     );
-    assert_eq!(back, ["shard 1000: commit replicated -> async (for new flows)"]);
+    assert_eq!(
+        back,
+        [
+            "shard 1000: commit replicated -> async (for new flows; each node takes it when it restarts)"
+        ]
+    );
 }
 
 #[test]
