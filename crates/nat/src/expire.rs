@@ -96,7 +96,7 @@ impl Nat {
                     Kind::Quarantined => {
                         lane.is_owned
                             && lane.idle_sec(mapping.first.last_seen, now) >= policy.quarantine_sec
-                            && !(may_rest_on && lane.keeps_ports(policy.quarantine_sec, now))
+                            && !(may_rest_on && lanes.keeps_ports(slab, policy.quarantine_sec, now))
                     }
                     Kind::Free => false,
                 };
@@ -189,9 +189,9 @@ impl Nat {
     /// TCP sessions (e.g., with a state machine, as in Section 3.5.2.2 of [RFC6146]), TCP ports MAY
     /// be reused immediately." We use the exception for connections that both sides have closed, unless a copy is behind.
     pub(crate) fn end_mapping(&mut self, id: RecordId, now: Tick) {
-        let lane = self.lanes.get(self.mappings.slab_of(id));
-        let keeps_ports =
-            lane.keeps_ports(self.policy.quarantine_sec, now) && self.has_room_to_rest();
+        let slab = self.mappings.slab_of(id);
+        let keeps_ports = self.lanes.keeps_ports(slab, self.policy.quarantine_sec, now)
+            && self.has_room_to_rest();
         let mapping = self.mappings.get_mut(id);
         assert!(mapping.kind.is_in_use(), "a mapping ends once");
         assert!(mapping.sessions == 0, "a mapping ends after its further sessions");

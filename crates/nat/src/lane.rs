@@ -43,8 +43,6 @@ pub(crate) struct Lane {
     has_filled: bool,
     /// Its copy comes from one who did not write it.
     pub(crate) is_passed_on: bool,
-    /// Since when somebody has a copy of it who does not hear of its changes.
-    pub(crate) behind_since: Option<Tick>,
     /// When it was taken over: timers count from here at the earliest. None: ours from the start.
     owned_since: Option<Tick>,
 }
@@ -60,7 +58,6 @@ impl Lane {
         is_full: false,
         has_filled: false,
         is_passed_on: false,
-        behind_since: None,
         owned_since: None,
     };
 
@@ -69,13 +66,6 @@ impl Lane {
     pub(crate) fn idle_sec(&self, last_seen: Tick, now: Tick) -> u32 {
         let idle_sec = now.since(last_seen);
         self.owned_since.map_or(idle_sec, |since| idle_sec.min(now.since(since)))
-    }
-
-    /// Whether no port of it is to be given again: in a copy it could still be another's.
-    #[inline]
-    pub(crate) fn keeps_ports(&self, quarantine_sec: u32, now: Tick) -> bool {
-        let behind_max_sec = quarantine_sec.saturating_mul(BEHIND_MAX);
-        self.behind_since.is_some_and(|since| now.since(since) < behind_max_sec)
     }
 
     /// Has the session been silent for too long? Never, for whoever does not own it.
@@ -97,6 +87,8 @@ impl Lane {
 #[derive(Debug)]
 pub(crate) struct Lanes {
     all: Box<[Lane]>,
+    /// Of each shard: since when somebody has a copy of a lane of ours and does not hear of its changes.
+    behind_since: Box<[Option<Tick>]>,
     /// Is any lane replicated, or are changes of any to wait for that?
     pub(crate) are_any_told: bool,
     /// Is none another's?
@@ -124,6 +116,7 @@ impl Lanes {
         Self {
             owned: all.len(),
             all: all.into(),
+            behind_since: vec![None; shards_max].into(),
             are_any_told: false,
             are_all_owned: true,
             replicated: 0,
@@ -140,6 +133,18 @@ impl Lanes {
     #[inline]
     pub(crate) fn get_mut(&mut self, slab: SlabId) -> &mut Lane {
         &mut self.all[slab.0 as usize]
+    }
+
+    pub(crate) fn set_behind(&mut self, shard: ShardIndex, are_copies_behind: bool, now: Tick) {
+        let since = &mut self.behind_since[usize::from(shard.0)];
+        *since = are_copies_behind.then(|| since.unwrap_or(now));
+    }
+
+    /// Whether no port of a mapping's lane is to be given again: in a copy it could still be another's.
+    pub(crate) fn keeps_ports(&self, slab: SlabId, quarantine_sec: u32, now: Tick) -> bool {
+        let behind_max_sec = quarantine_sec.saturating_mul(BEHIND_MAX);
+        let since = self.behind_since[usize::from(lane_of(slab).0.0)];
+        since.is_some_and(|since| now.since(since) < behind_max_sec)
     }
 
     /// The slab of sessions that only this worker knows.
@@ -201,6 +206,7 @@ impl Lanes {
 
     /// A shard is gone.
     pub(crate) fn end(&mut self, shard: ShardIndex) {
+        self.behind_since[usize::from(shard.0)] = None;
         for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
             self.set_owned(slab, true, Tick(0));
             *self.get_mut(slab) = Lane::ABSENT;

@@ -66,10 +66,7 @@ impl Nat {
     /// # Panics
     /// If there is no such shard.
     pub fn set_copies_behind(&mut self, shard: ShardIndex, are_behind: bool, now: Tick) {
-        for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
-            let since = &mut self.lanes.get_mut(slab).behind_since;
-            *since = are_behind.then(|| since.unwrap_or(now));
-        }
+        self.lanes.set_behind(shard, are_behind, now);
     }
 
     /// A lane whose changes were lost since the last call, because nobody read the journal in time: its copies are to
