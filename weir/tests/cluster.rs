@@ -202,7 +202,7 @@ fn output_commit_of_a_cluster_and_of_its_shards_is_shown_before_it_is_applied() 
     let one = keys("replicas = 1", "commit = \"replicated\"");
     let (code, out, _) = dry(&one);
     assert_eq!(code, Some(3));
-    let change = "  shard 2: commit as the cluster -> replicated (for new flows)\n";
+    let change = "  shard 2: commit as the cluster -> replicated (for new flows; each node takes it when it restarts)\n";
     assert!(out.ends_with(change), "{out}");
     assert_eq!(bench.apply(&one, &[]).0, Some(0), "no live flow ends");
 
@@ -211,11 +211,11 @@ fn output_commit_of_a_cluster_and_of_its_shards_is_shown_before_it_is_applied() 
     let (code, out, _) = dry(&keys(all, "commit = \"async\""));
     assert_eq!(code, Some(3));
     for line in [
-        "  cluster.commit: \"async\" -> \"replicated\" (for new flows)\n",
-        "  cluster.commit_replicas: not set -> 1 (for new flows)\n",
-        "  cluster.commit_timeout_ms: 100 -> 20 (flows go on)\n",
-        "  cluster.commit_on_timeout: \"release\" -> \"drop\" (flows go on)\n",
-        "  shard 2: commit replicated -> async (for new flows)\n",
+        "  cluster.commit: \"async\" -> \"replicated\" (for new flows; each node takes it when it restarts)\n",
+        "  cluster.commit_replicas: not set -> 1 (for new flows; each node takes it when it restarts)\n",
+        "  cluster.commit_timeout_ms: 100 -> 20 (flows go on; each node takes it when it restarts)\n",
+        "  cluster.commit_on_timeout: \"release\" -> \"drop\" (flows go on; each node takes it when it restarts)\n",
+        "  shard 2: commit replicated -> async (for new flows; each node takes it when it restarts)\n",
     ] {
         assert!(out.contains(line), "{line}{out}");
     }
