@@ -176,7 +176,8 @@ impl Search {
         let mut found = self.found;
         found.retain(|tenancy| tenancy.contains(self.at_ms));
         self.answer.holders = found.into_iter().map(holder).collect();
-        self.answer.holders.sort_by_key(|holder| holder.from);
+        let key = |it: &Holder| (it.from, it.node.clone(), it.shard, it.subscriber, it.gre_key);
+        self.answer.holders.sort_by_cached_key(key);
         self.answer
     }
 }

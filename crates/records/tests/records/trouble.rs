@@ -105,6 +105,17 @@ fn a_crash_ends_what_was_held() {
     assert!(ask(13_000).holders.is_empty());
 }
 
+/// Logs of many nodes may say different things of a time: always in the same order.
+#[test]
+fn those_who_held_a_port_since_the_same_time_are_told_in_order() {
+    let nodes: Vec<String> = (0..8).map(|node| format!("n{node}")).collect();
+    let line = line(1000, "block-allocated", 1);
+    let of_node = |node: &String| line.replace("\"n1\"", &format!("\"{node}\""));
+    let log: String = nodes.iter().rev().map(of_node).collect();
+    let told = ask(&log, 5000).holders.into_iter().map(|holder| holder.node);
+    assert!(told.eq(nodes));
+}
+
 #[test]
 fn a_lost_release_ends_when_another_has_the_block() {
     let log = opened(0) + &line(1000, "block-allocated", 1) + &line(5000, "block-allocated", 2);
