@@ -18,6 +18,9 @@ struct Arguments {
     /// How many seeds: 1, or with `--planted` 500 for each bug at most.
     #[arg(long)]
     seeds: Option<u64>,
+    /// Only histories in which packets wait for copies: so many of those.
+    #[arg(long, conflicts_with = "planted")]
+    commit: bool,
     /// Leave out the faults without which a failing history fails as well.
     #[arg(long)]
     shrink: bool,
@@ -54,7 +57,8 @@ fn main() -> ExitCode {
     let seeds = arguments.seeds.unwrap_or(1);
     let began = Instant::now();
     let (mut events, mut simulated_us, mut failed) = (0, 0, 0);
-    for seed in arguments.seed..arguments.seed + seeds {
+    let is_wanted = |seed: &u64| !arguments.commit || Options::of_seed(*seed).commit.is_some();
+    for seed in (arguments.seed..).filter(is_wanted).take(seeds as usize) {
         let options = Options::of_seed(seed);
         let mut faults = schedule::draw(seed, &options);
         let mut number = 0;
