@@ -33,6 +33,8 @@ pub struct Endpoint {
     pub(crate) peers: Box<[Option<Peer>]>,
     /// Sorted by worker.
     pub(crate) by_worker: Vec<(WorkerId, PeerIndex)>,
+    /// Of the streams of who comes to a peer's place next: a ticket for one who was there is of no epoch of theirs.
+    next_epochs: Box<[u32]>,
     pub(crate) buffers: Buffers,
     pub(crate) copies: Copies,
     pub(crate) allowance: Allowance,
@@ -140,6 +142,7 @@ impl Endpoint {
         Ok(Self {
             peers: (0..peers_max).map(|_| None).collect(),
             by_worker: Vec::with_capacity(peers_max),
+            next_epochs: vec![1; peers_max].into_boxed_slice(),
             buffers: Buffers::new(options.buffers),
             copies: Copies::new(options.copies_max),
             allowance: Allowance::new(options.copy_bytes_per_sec),
@@ -175,9 +178,9 @@ impl Endpoint {
         }
         let free = self.peers.iter().position(Option::is_none).ok_or(PeerError::Full)?;
         let peer = PeerIndex(free as u16);
-        let options = &self.setting.options;
+        let (options, epoch) = (&self.setting.options, self.next_epochs[free]);
         let own_lane = |lane| OwnLane {
-            stream: SendStream::new(lane, options),
+            stream: SendStream::new(lane, epoch, options),
             copying: None,
             waiting: Chain::EMPTY,
             begun: Chain::EMPTY,
@@ -219,6 +222,8 @@ impl Endpoint {
         };
         for own in &mut gone.lanes {
             own.stream.reset(&mut self.buffers);
+            let next_epoch = &mut self.next_epochs[peer.index()];
+            *next_epoch = own.stream.epoch().max(*next_epoch);
             self.copies.remove_all(&mut own.waiting);
             self.copies.remove_all(&mut own.begun);
         }

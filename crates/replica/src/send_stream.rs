@@ -65,7 +65,8 @@ pub(crate) struct SendStream {
 pub(crate) struct LogFull;
 
 impl SendStream {
-    pub(crate) fn new(lane: Lane, options: &Options) -> Self {
+    /// `epoch`: its first, not 0.
+    pub(crate) fn new(lane: Lane, epoch: u32, options: &Options) -> Self {
         let entry = || Entry {
             buffer: None,
             length: 0,
@@ -77,7 +78,7 @@ impl SendStream {
         };
         Self {
             lane,
-            epoch: 1,
+            epoch,
             is_open: false,
             first: 1,
             sent: 1,

@@ -115,7 +115,7 @@ pub(crate) struct Node {
     pub(crate) peers: Vec<Option<PeerIndex>>,
     pub(crate) copies: Vec<(CopyId, usize, ShardId, Lane)>,
     /// Where records went that one replica should have: its number and life, slab, slot and version.
-    tickets: Vec<(Ticket, usize, BootId, ShardId, u32, u32)>,
+    pub(crate) tickets: Vec<(Ticket, usize, BootId, ShardId, u32, u32)>,
     serial: u64,
 }
 

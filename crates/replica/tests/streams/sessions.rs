@@ -69,6 +69,29 @@ fn a_restarted_peer_starts_with_nothing() {
     assert!(cluster.nodes[1].world.resets >= 2, "the sink was told");
 }
 
+/// Who waits for what a peer was told before it was removed waits for nothing, though it has come back to its place.
+#[test]
+fn a_ticket_of_a_peer_that_was_removed_is_void() {
+    let mut cluster = two(200);
+    cluster.copy(0, 1, SHARD, LANE);
+    (0..50).for_each(|_| cluster.change(0, SHARD, LANE, 100));
+    cluster.settle(1_000_000);
+    cluster.change(0, SHARD, LANE, 100);
+    let ticket = cluster.nodes[0].tickets.last().expect("a change has one").0;
+    let is_on_its_way = |cluster: &Cluster| {
+        let node = &cluster.nodes[0];
+        let peer = node.peers[1].expect("another worker");
+        (node.endpoint.is_on_its_way(&ticket, peer), node.endpoint.is_void(&ticket))
+    };
+    assert_eq!(is_on_its_way(&cluster), (true, false));
+    cluster.add_anew(0, 1);
+    while !cluster.is_synced() {
+        assert_eq!(is_on_its_way(&cluster), (false, true));
+        cluster.step();
+    }
+    assert_eq!(is_on_its_way(&cluster), (false, true));
+}
+
 /// Streams of a peer that was removed and added again begin anew at both ends. At first the other end took them for its
 /// old ones, refused each datagram as of an earlier epoch, and no copy ever came (simulated seed 66).
 #[test]
