@@ -197,6 +197,10 @@ impl World {
             }
             self.traffic.counts.committed += 1;
         } else {
+            // As far as its session has come nothing was waited for; what comes next is.
+            let session = self.session_at(place, socket, &left);
+            let reached = session.map_or(progress, |it| Progress::of_state(it.state));
+            left.progress = left.progress.max(reached);
             self.traffic.counts.uncommitted += 1;
         }
         self.traffic.sockets[number].left = Some(left);
