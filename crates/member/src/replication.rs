@@ -23,6 +23,7 @@ mod numbers;
 mod outgoing;
 mod part;
 mod peers;
+mod resting;
 mod state;
 mod status;
 mod tell;

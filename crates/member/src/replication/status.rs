@@ -1,14 +1,11 @@
-//! How replication stands, for metrics and operators, and for ports that rest while copies are behind.
+//! How replication stands, for metrics and operators.
 
 use weir_nat::{Nat, ShardIndex};
 use weir_replica::{CopyState, PeerStatus, Refusals};
 use weir_shard::ShardId;
 
 use super::Replication;
-use super::commit::is_heard;
-use super::outgoing::Outgoing;
 use super::state::ReplicationCounters;
-use super::world::tick;
 
 /// Shards whose copies are counted each millisecond.
 const SHARDS_PER_COUNT: usize = 8;
@@ -110,19 +107,6 @@ impl Replication {
             true => Counted { next: 0, round: Sums::default(), last: round },
             false => Counted { next: end, round, last },
         };
-    }
-
-    /// Ports of our lanes rest while somebody who has a copy of them may not hear that their mappings have ended.
-    fn rest_ports(&self, shard: ShardIndex, now_us: u64, nat: &mut Nat) {
-        let Some(part) = self.state.part(shard) else { return };
-        let is_behind = |out: &Outgoing| {
-            let status = self.endpoint.copy_status(out.copy);
-            let is_synced = status.is_some_and(|status| status.state == CopyState::Synced);
-            !is_synced || !is_heard(&self.endpoint, out.peer, now_us)
-        };
-        let are_behind = self.is_map_stale
-            || part.duties.lanes.iter().any(|lane| part.lanes[lane].outgoing.iter().any(is_behind));
-        nat.set_copies_behind(shard, are_behind, tick(now_us));
     }
 
     fn count_shard(&self, shard: ShardIndex, nat: &Nat, sums: &mut Sums) {
