@@ -24,8 +24,6 @@ const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 0);
 const SWITCH: u8 = 255;
 /// Ports that a home gets at once.
 const PORT_BLOCK: u16 = 64;
-/// How long a port rests where sessions do not end.
-const QUARANTINE_SEC: u32 = 120;
 /// Subscribers that a shard may have.
 pub(crate) const SUBSCRIBERS_MAX: u32 = 32;
 
@@ -138,7 +136,7 @@ pub(crate) fn engine_config(options: &Options, place: Place, seed: [u64; 4]) -> 
         vlan: None,
         mtu: 1500,
     };
-    let shards = options.shards;
+    let (shards, nat) = (options.shards, NatConfig::default());
     EngineConfig {
         mode: AccessMode::Gre,
         access: side(Side::Access),
@@ -157,8 +155,8 @@ pub(crate) fn engine_config(options: &Options, place: Place, seed: [u64; 4]) -> 
             replicas: options.replicas.max(1),
             seed,
             timeouts: timeouts(options),
-            quarantine_sec: options.idle_sec.map_or(QUARANTINE_SEC, quarantine_sec),
-            ..NatConfig::default()
+            quarantine_sec: options.idle_sec.map_or(nat.quarantine_sec, quarantine_sec),
+            ..nat
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
         peers_max: 16,

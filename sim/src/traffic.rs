@@ -79,8 +79,8 @@ fn rest_us(idle_sec: u32) -> u64 {
 impl Traffic {
     /// The homes and their lasting flows, which have sent nothing yet.
     pub(crate) fn new(options: &Options, dice: Dice) -> Self {
-        let shortest =
-            site::timeouts(options).named().into_iter().map(|(_, seconds)| seconds).min();
+        let timers = site::timeouts(options).named().into_iter().map(|(_, seconds)| seconds);
+        let shortest_sec = timers.min().expect("there are timers");
         let mut traffic = Self {
             sockets: Vec::new(),
             flows: Vec::new(),
@@ -89,7 +89,7 @@ impl Traffic {
             dice,
             counts: Counts::default(),
             interval_us: options.packet_interval_us,
-            silent_us: 250_000 * u64::from(shortest.unwrap_or_default()),
+            silent_us: 250_000 * u64::from(shortest_sec),
             rest_us: options.idle_sec.filter(|_| options.faults == 0).map_or(0, rest_us),
         };
         for shard in 1..=options.shards {
