@@ -11,7 +11,6 @@
 //! - What no table has room for is refused and the lane is called full, until it is copied anew.
 
 use weir_flow::{Record, RecordId, SlabId, is_later_version};
-use weir_planted::{self as planted, Bug};
 
 use crate::change::{Applied, Change, ChangeKind, Table, table_slot};
 use crate::change_body::{Body, MappingBody};
@@ -304,7 +303,7 @@ impl Nat {
             Table::Sessions => self.held_session(slab, slot),
         };
         let is_old = version != version_held && !is_later_version(version, version_held);
-        if is_old && !planted::is(Bug::OldEnd) {
+        if is_old {
             return Applied::Old;
         }
         match (table, held) {

@@ -48,7 +48,6 @@ bugs! {
     LeavesUnacknowledged: "packets that wait for copies leave before any has acknowledged",
     CountsUnsynced: "a replica whose copy is not complete counts for packets that wait for copies",
     RestsNot: "a port is given again without having rested",
-    OldEnd: "the end of an earlier mapping ends a later one in its slot",
 }
 
 #[cfg(feature = "planted")]
