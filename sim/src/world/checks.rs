@@ -320,6 +320,9 @@ impl World {
             if member.state != MemberState::Synced {
                 return Some(format!("{id} is not synced"));
             }
+            if member.is_yielding {
+                return Some(format!("{id} is to leave, and nobody came in its place"));
+            }
             let node = self.nodes.iter().find(|node| node.name == id.node)?;
             let boots = node.process.as_ref().map(|process| &process.boots[..]).unwrap_or_default();
             if boots.get(usize::from(id.index)) != Some(&member.incarnation.boot_id) {

@@ -15,7 +15,7 @@ pub(super) enum Kind {
     Follow,
     /// A shard has fewer members that run than wanted.
     Repair,
-    /// A move ends: a member that is not needed any more goes.
+    /// A move ends: a member that is not needed any more goes, or stays after all.
     Finish,
     /// A node is emptied, or a move that has begun goes on.
     Empty,
@@ -56,7 +56,7 @@ impl Kind {
                 }
             }
             Transition::AddReplica(_) | Transition::Replace { .. } => Self::of_change(entry, fleet),
-            Transition::Retire(_) | Transition::Remove(_) => Self::Finish,
+            Transition::Retire(_) | Transition::Remove(_) | Transition::Keep(_) => Self::Finish,
         }
     }
 

@@ -41,6 +41,7 @@ fn what_of(transition: &Transition) -> String {
         Transition::Replace { member, by } => {
             format!("{} begins to copy, {} is to leave", by.worker, member.worker)
         }
+        Transition::Keep(who) => format!("{} is to stay", who.worker),
         Transition::Resync(who) => format!("{} copies anew", who.worker),
         Transition::Synced(who) => format!("{} is synced", who.worker),
         Transition::OutOfSync(who) => format!("{} is out of sync", who.worker),
@@ -67,6 +68,7 @@ pub(super) fn node_of(change: &Change) -> Option<NodeId> {
         Change::Apply { transition, .. } => match transition {
             Transition::AddReplica(who)
             | Transition::Replace { by: who, .. }
+            | Transition::Keep(who)
             | Transition::Resync(who)
             | Transition::Synced(who)
             | Transition::OutOfSync(who)
@@ -89,7 +91,12 @@ pub(super) fn why(step: &Step, kind: Kind, controller: &Controller, fleet: &Flee
         Kind::Create => "desired, and in no entry yet".into(),
         Kind::Follow => follow(step, controller, fleet),
         Kind::Repair => format!("fewer than {} members run", fleet.wanted),
-        Kind::Finish => "it is not needed any more".into(),
+        Kind::Finish => match &step.change {
+            Change::Apply { transition: Transition::Keep(_), .. } => {
+                "who came in its place has gone".into()
+            }
+            _ => "it is not needed any more".into(),
+        },
         Kind::Empty => {
             let members = controller.view.entry(step.shard).map_or(&[][..], |it| it.members());
             let unwelcome = members.iter().find(|it| fleet.is_unwelcome(&it.incarnation));

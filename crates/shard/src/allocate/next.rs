@@ -215,6 +215,11 @@ pub(super) fn towards(
             }
         };
     }
-    let is_complete = target.len() >= wanted && target.iter().all(|&slot| is_synced(who(slot)));
-    retire.filter(|_| is_complete).map(|retire| (retire, Price::Free))
+    if target.len() < wanted || !target.iter().all(|&slot| is_synced(who(slot))) {
+        return None;
+    }
+    let kept = target.iter().filter_map(|&slot| Some(entry.member(who(slot))?.1));
+    let mut kept = kept.filter(|member| member.is_yielding && !member.is_leaving);
+    let keep = || kept.next().map(|member| Transition::Keep(member.incarnation.clone()));
+    retire.or_else(keep).map(|next| (next, Price::Free))
 }

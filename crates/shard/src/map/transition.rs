@@ -16,6 +16,8 @@ pub enum Transition {
     /// As `AddReplica`; and a member is to leave once those that stay are synced. The entry keeps
     /// that purpose, so that nobody has to guess it later.
     Replace { member: Incarnation, by: Incarnation },
+    /// A member that was to leave once those that stay are synced stays itself: who came in its place has gone.
+    Keep(Incarnation),
     /// A replica out of sync has begun a new copy.
     Resync(Incarnation),
     /// A replica has a full copy and follows; its reserve lane moves to it.
@@ -105,6 +107,7 @@ impl ShardEntry {
                 self.members[rank].is_yielding = true;
                 self.add_replica(by.clone())
             }
+            Transition::Keep(who) => self.keep(who),
             Transition::Resync(who) => {
                 self.set_state(who, &[MemberState::OutOfSync], MemberState::Syncing)
             }
@@ -152,6 +155,16 @@ impl ShardEntry {
         let free: Vec<Seat> = (0..LANES as u8).map(Seat).filter(is_free).collect();
         let seat = free.iter().copied().find(rests).unwrap_or(free[0]);
         self.members.push(Member::new(who, seat, MemberState::Syncing));
+        Ok(())
+    }
+
+    fn keep(&mut self, who: &Incarnation) -> Result<(), Refused> {
+        let rank = self.rank_of(who)?;
+        let member = &mut self.members[rank];
+        if !member.is_yielding || member.is_leaving {
+            return Err(Refused::WrongState(who.clone()));
+        }
+        member.is_yielding = false;
         Ok(())
     }
 

@@ -234,6 +234,18 @@ fn a_member_moves_to_another_worker_of_its_node() {
 }
 
 #[test]
+fn who_yields_stays_when_it_is_kept() {
+    let entry = apply(&pair(), Transition::Replace { member: b(), by: boot(3, 30) });
+    assert_eq!(refused(&entry, Transition::Keep(a())), Refused::WrongState(a()));
+    let entry = apply(&entry, Transition::Fence(boot(3, 30)));
+    let entry = settled(apply(&entry, Transition::Keep(b())));
+    assert_eq!(entry.members(), pair().members());
+    let leaving = apply(&pair(), Transition::Replace { member: b(), by: boot(3, 30) });
+    let leaving = apply(&leaving, Transition::Retire(b()));
+    assert_eq!(refused(&leaving, Transition::Keep(b())), Refused::WrongState(b()));
+}
+
+#[test]
 fn an_ended_lease_leaves_the_reserve_lane() {
     let entry = apply(&three(), Transition::EndLease(a()));
     let order: Vec<_> = entry.members().iter().map(|member| &member.incarnation).collect();
@@ -364,7 +376,7 @@ fn an_entry_is_small_and_fields_of_later_versions_are_skipped() {
 /// A transition about one of six workers, each with two boot ids.
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 struct Step {
-    #[generator(0..17_u8)]
+    #[generator(0..18_u8)]
     kind: u8,
     #[generator(1..7_u8)]
     node: u8,
@@ -404,6 +416,7 @@ impl Step {
                 ended: who,
             },
             15 => Transition::EndLease(who),
+            16 => Transition::Keep(who),
             _ => Transition::Rebase {
                 epoch: Epoch(entry.epoch().0 + u64::from(self.lanes) / 2),
                 term: Term(entry.term().0 + u32::from(self.lanes) / 4),

@@ -167,6 +167,7 @@ fn check_end(world: &World) {
         assert!(!entry.is_moving(), "{entry:?}");
         assert_eq!((entry.members().len(), world.synced(entry)), (wanted, wanted), "{entry:?}");
         for member in entry.members() {
+            assert!(!member.is_yielding && !member.is_leaving, "{entry:?}");
             let mut nodes = world.nodes.iter();
             let node = nodes.find(|node| node.name == member.incarnation.worker.node);
             assert!(!node.expect("it exists").is_drained, "{entry:?}");

@@ -36,6 +36,7 @@ fn check_whole(world: &World, copies: usize) {
     for shard in &world.shards {
         let entry = shard.entry.as_ref().expect("created");
         assert!(!entry.is_moving() && entry.members().len() == copies, "{entry:?}");
+        assert!(entry.members().iter().all(|it| !it.is_yielding && !it.is_leaving), "{entry:?}");
         assert_eq!(world.synced(entry), copies, "{entry:?}");
     }
 }
@@ -451,6 +452,21 @@ fn both_ends_of_a_move_within_a_node_may_be_lost() {
     world.settle();
     check_whole(&world, 2);
     assert_eq!(copies_on(&world, 1, 0), 0);
+}
+
+#[test]
+fn who_was_to_leave_stays_when_who_came_in_its_place_has_gone() {
+    let mut world = world(2, 1, 30);
+    world.add_node(&[100], None);
+    let is_yielding = |world: &World| {
+        let mut entries = world.shards.iter().filter_map(|shard| shard.entry.as_ref());
+        entries.any(|entry| entry.members().iter().any(|member| member.is_yielding))
+    };
+    world.apply(&world.plan());
+    assert!(is_yielding(&world), "copies for the balance have begun");
+    world.nodes[2].liveness = Liveness::Fenced;
+    world.settle();
+    check_whole(&world, 2);
 }
 
 #[test]
