@@ -44,12 +44,12 @@ impl Map {
         self.shards.values().filter(|shard| shard.primary == node).count()
     }
 
-    /// Shards whose primary is another node than in `earlier`.
-    pub fn moved_since(&self, earlier: &Map) -> usize {
+    /// Shards whose primary is another node than in `earlier`, by number.
+    pub fn moved_since(&self, earlier: &Map) -> Vec<u32> {
         let moved = self.shards.iter().filter(|(number, shard)| {
             earlier.shards.get(number).is_some_and(|before| before.primary != shard.primary)
         });
-        moved.count()
+        moved.map(|(&number, _)| number).collect()
     }
 }
 

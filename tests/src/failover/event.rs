@@ -42,6 +42,8 @@ pub struct Moment {
     is_first: bool,
     /// Whether every shard has its copies in the end: not without etcd.
     ends_whole: bool,
+    /// How often a shard may get another primary; none: as often as it takes.
+    moves_max: Option<usize>,
     act: fn(&mut ClusterLab, u8) -> Result<()>,
 }
 
@@ -51,7 +53,7 @@ const fn moment(
     settle: Duration,
     act: fn(&mut ClusterLab, u8) -> Result<()>,
 ) -> Moment {
-    Moment { what, promise, settle, is_first: true, ends_whole: true, act }
+    Moment { what, promise, settle, is_first: true, ends_whole: true, moves_max: None, act }
 }
 
 const fn then(
@@ -66,6 +68,10 @@ const fn then(
 impl Moment {
     const fn copies_later(self) -> Self {
         Self { ends_whole: false, ..self }
+    }
+
+    const fn moves(self, most: usize) -> Self {
+        Self { moves_max: Some(most), ..self }
     }
 }
 
@@ -127,12 +133,15 @@ pub const EVENTS: &[Event] = &[
             then("{} is heard again on internet", NothingBroken, LEASE, act::regain_internet),
         ],
     ),
-    shown("flap", &[moment("link of {} flaps", NothingBroken, LEASE, act::flap)]),
+    shown("flap", &[moment("link of {} flaps", NothingBroken, LEASE, act::flap).moves(1)]),
     shown(
         "etcd-cut",
-        &[moment("{} without etcd for 60 s", NothingLost, SHORT, act::without_store)],
+        &[moment("{} without etcd for 60 s", NothingLost, SHORT, act::without_store).moves(0)],
     ),
-    shown("etcd-kill", &[moment("etcd killed for 20 s", NothingLost, LEASE, act::store_killed)]),
+    shown(
+        "etcd-kill",
+        &[moment("etcd killed for 20 s", NothingLost, LEASE, act::store_killed).moves(0)],
+    ),
     asked(
         "etcd-lost",
         &[
@@ -223,7 +232,10 @@ impl Event {
             let observation = observer
                 .observe(&what, moment.settle, until_whole, watched, || (moment.act)(lab, victim))
                 .with_context(|| what.clone())?;
-            seen.push((promise, Observation { kind: moment.what, ..observation }));
+            seen.push((
+                promise,
+                Observation { kind: moment.what, moves_max: moment.moves_max, ..observation },
+            ));
         }
         Ok(seen)
     }

@@ -164,7 +164,8 @@ impl Observer {
             connections: self.connections.ledger().report(window, fault),
             idle_for,
             is_answered,
-            moves: self.timeline.moves(window),
+            moves: self.timeline.moves(Window { start: fault, ..window }),
+            moves_max: None,
             routes: victim.map(|victim| self.departures(victim, fault)).transpose()?,
             whole_after,
             has_waited: until_whole,
@@ -290,7 +291,7 @@ fn sample(at: Micros, map: &Map, shards: usize, last: Option<&Map>) -> MapSample
         primaries,
         whole: map.shards.values().filter(|shard| shard.is_whole).count(),
         is_whole: map.is_whole(shards),
-        moves: last.map_or(0, |last| map.moved_since(last)),
+        moved: last.map(|last| map.moved_since(last)).unwrap_or_default(),
     }
 }
 

@@ -55,6 +55,11 @@ impl Promise {
             refuse(connections.younger_broken as u64, "young connections broken");
             refuse(connections.unopened as u64, "connections could not be opened");
         }
+        if let Some(most) = seen.moves_max {
+            let shards = seen.moves.values().filter(|&&moves| moves > most).count();
+            let often = if most == 0 { "" } else { " too often" };
+            refuse(shards as u64, &format!("shards got another primary{often}"));
+        }
         for Change { at, from, to } in &seen.moved_endpoints {
             missed.push(format!(
                 "a public endpoint changed: {from}, {to} at {:.3} s",
@@ -86,6 +91,7 @@ mod tests {
             down: Side { sent: 100, ..Side::default() },
             connections: ConnectionReport { established: 10, ..ConnectionReport::default() },
             is_answered: true,
+            moves_max: Some(1),
             whole_after: Some(0),
             has_waited: true,
             ..Observation::default()
@@ -107,9 +113,19 @@ mod tests {
     fn each_thing_that_must_not_happen_is_named() {
         assert!(Promise::NothingLost.missed(&good()).is_empty());
         type Case = (fn(&mut Observation), &'static str, bool);
-        let cases: [Case; 12] = [
+        let cases: [Case; 14] = [
             (|it| it.connections.broken = 2, "2 connections broken", true),
             (|it| it.connections.broken_before = 1, "before anything", true),
+            (
+                |it| it.moves = [(1, 2), (2, 1)].into(),
+                "1 shards got another primary too often",
+                true,
+            ),
+            (
+                |it| (it.moves, it.moves_max) = ([(1, 1)].into(), Some(0)),
+                "1 shards got another primary",
+                true,
+            ),
             (|it| it.moved_endpoints = vec![change()], "endpoint changed", true),
             (|it| it.down.doubled = 1, "doubled", true),
             (|it| it.up.lost = 1, "from the homes", false),

@@ -18,8 +18,8 @@ pub struct MapSample {
     pub whole: usize,
     /// Whether that is all shards.
     pub is_whole: bool,
-    /// Shards that have another primary than at the sample before.
-    pub moves: usize,
+    /// Shards that have another primary than at the sample before, by number.
+    pub moved: Vec<u32>,
 }
 
 /// Everything that is drawn.
@@ -40,9 +40,13 @@ impl Timeline {
         self.slices.extend(starts.zip(up.into_iter().zip(down).map(|(up, down)| [up, down])));
     }
 
-    /// Shards that got another primary within the window.
-    pub fn moves(&self, window: Window) -> usize {
-        self.inside(window).map(|sample| sample.moves).sum()
+    /// How often each shard that got another primary within the window did, by number.
+    pub fn moves(&self, window: Window) -> BTreeMap<u32, usize> {
+        let mut moves = BTreeMap::new();
+        for &shard in self.inside(window).flat_map(|sample| &sample.moved) {
+            *moves.entry(shard).or_default() += 1;
+        }
+        moves
     }
 
     /// Time from a fault until every shard had all its copies for good; 0 if they had them all the time, none if they
@@ -73,41 +77,38 @@ mod tests {
 
     const SECOND: Micros = 1_000_000;
 
-    fn timeline(samples: &[(Micros, bool, usize)]) -> Timeline {
-        let sample = |&(at, is_whole, moves)| MapSample {
+    fn timeline(samples: &[(Micros, bool, &[u32])]) -> Timeline {
+        let sample = |&(at, is_whole, moved): &(Micros, bool, &[u32])| MapSample {
             at: at * SECOND,
             is_whole,
-            moves,
+            moved: moved.to_vec(),
             ..MapSample::default()
         };
         Timeline { samples: samples.iter().map(sample).collect(), ..Timeline::default() }
     }
 
-    fn whole_after(samples: &[(Micros, bool, usize)]) -> Option<Micros> {
+    fn whole_after(samples: &[(Micros, bool)]) -> Option<Micros> {
         let window = Window { start: 0, end: 20 * SECOND };
-        timeline(samples).whole_after(window, 5 * SECOND)
+        let samples: Vec<_> =
+            samples.iter().map(|&(at, is_whole)| (at, is_whole, &[][..])).collect();
+        timeline(&samples).whole_after(window, 5 * SECOND)
     }
 
     #[test]
     fn redundancy_is_back_when_it_stays_back() {
-        let flickers = [
-            (4, false, 0),
-            (5, true, 0),
-            (7, false, 0),
-            (8, true, 0),
-            (9, false, 0),
-            (11, true, 0),
-        ];
+        let flickers = [(4, false), (5, true), (7, false), (8, true), (9, false), (11, true)];
         assert_eq!(whole_after(&flickers), Some(6 * SECOND));
-        assert_eq!(whole_after(&[(4, false, 0), (6, true, 0), (19, true, 0)]), Some(0));
-        assert_eq!(whole_after(&[(6, true, 0), (19, false, 0), (20, true, 0)]), None);
+        assert_eq!(whole_after(&[(4, false), (6, true), (19, true)]), Some(0));
+        assert_eq!(whole_after(&[(6, true), (19, false), (20, true)]), None);
         assert_eq!(whole_after(&[]), None);
     }
 
     #[test]
     fn moves_of_the_window_are_counted() {
-        let timeline = timeline(&[(1, true, 3), (6, true, 2), (8, true, 1), (12, true, 4)]);
-        assert_eq!(timeline.moves(Window { start: 2 * SECOND, end: 10 * SECOND }), 3);
+        let samples: [(Micros, bool, &[u32]); 4] =
+            [(1, true, &[1, 2]), (6, true, &[1, 3]), (8, true, &[3]), (12, true, &[1])];
+        let moves = timeline(&samples).moves(Window { start: 2 * SECOND, end: 10 * SECOND });
+        assert_eq!(moves, BTreeMap::from([(1, 1), (3, 2)]));
     }
 
     #[test]
