@@ -21,7 +21,7 @@ pub enum ShardState {
     Short,
     /// Copies are wanted, and nobody has a full one beside the primary.
     Unprotected,
-    /// The primary is not registered: a replica serves in its place, or nobody does.
+    /// The primary is not registered: it serves on without etcd, a replica serves in its place, or nobody does.
     NoPrimary,
     /// It is in the cluster file, and nobody serves it yet.
     Missing,
