@@ -25,7 +25,7 @@ mod supervisor;
 pub use files::{ClusterFiles, HOMES, OnTimeout, OutputCommit, SHARDS};
 pub use homes::ClusterHomes;
 pub use lab::{ClusterLab, ClusterOptions};
-pub use map::{Map, MapReader, ShardView};
+pub use map::{Map, MapReader, Move, ShardView};
 pub use network::ClusterNetwork;
 pub use node::ClusterNode;
 pub use store::ControlPlane;

@@ -24,6 +24,17 @@ pub struct ShardView {
     pub is_whole: bool,
 }
 
+/// A shard got another primary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// Its number.
+    pub shard: u32,
+    /// Node of the former primary.
+    pub from: String,
+    /// Node of the new one.
+    pub to: String,
+}
+
 /// All shards at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
@@ -44,12 +55,14 @@ impl Map {
         self.shards.values().filter(|shard| shard.primary == node).count()
     }
 
-    /// Shards whose primary is another node than in `earlier`, by number.
-    pub fn moved_since(&self, earlier: &Map) -> Vec<u32> {
-        let moved = self.shards.iter().filter(|(number, shard)| {
-            earlier.shards.get(number).is_some_and(|before| before.primary != shard.primary)
+    /// Shards whose primary is another node than in `earlier`.
+    pub fn moved_since(&self, earlier: &Map) -> Vec<Move> {
+        let moved = self.shards.iter().filter_map(|(&shard, after)| {
+            let before = earlier.shards.get(&shard)?;
+            let (from, to) = (before.primary.clone(), after.primary.clone());
+            (from != to).then_some(Move { shard, from, to })
         });
-        moved.map(|(&number, _)| number).collect()
+        moved.collect()
     }
 }
 

@@ -42,7 +42,7 @@ pub struct Moment {
     is_first: bool,
     /// Whether every shard has its copies in the end: not without etcd.
     ends_whole: bool,
-    /// How often a shard may get another primary; none: as often as it takes.
+    /// How often a shard may come to the node or leave it; none: as often as it takes.
     moves_max: Option<usize>,
     act: fn(&mut ClusterLab, u8) -> Result<()>,
 }
@@ -138,10 +138,7 @@ pub const EVENTS: &[Event] = &[
         "etcd-cut",
         &[moment("{} without etcd for 60 s", NothingLost, SHORT, act::without_store).moves(0)],
     ),
-    shown(
-        "etcd-kill",
-        &[moment("etcd killed for 20 s", NothingLost, LEASE, act::store_killed).moves(0)],
-    ),
+    shown("etcd-kill", &[moment("etcd killed for 20 s", NothingLost, LEASE, act::store_killed)]),
     asked(
         "etcd-lost",
         &[

@@ -1,7 +1,5 @@
 //! What was seen around a fault. Pure.
 
-use std::collections::BTreeMap;
-
 use super::route_history::Departures;
 use crate::load::{Change, ConnectionReport, FlowReport, Micros, StreamReport};
 
@@ -41,9 +39,11 @@ pub struct Observation {
     pub idle_for: Micros,
     /// Whether all connections answered the call or broke in time.
     pub is_answered: bool,
-    /// How often each shard that got another primary since the fault did, by number.
-    pub moves: BTreeMap<u32, usize>,
-    /// How often one shard may; none: as often as it takes.
+    /// Shards that got another primary since the fault, each as often as it did.
+    pub moves: usize,
+    /// How often one shard came to the node it was done to or left it, at most.
+    pub moves_of_one: usize,
+    /// How often it may; none: as often as it takes.
     pub moves_max: Option<usize>,
     /// Routes of both switches to the node it was done to, and when they went elsewhere; none: nobody looked.
     pub routes: Option<Departures>,
@@ -51,13 +51,6 @@ pub struct Observation {
     pub whole_after: Option<Micros>,
     /// Whether the copies were waited for: they cannot come while etcd is gone, nor be looked at.
     pub has_waited: bool,
-}
-
-impl Observation {
-    /// Of all shards.
-    pub fn moves_total(&self) -> usize {
-        self.moves.values().sum()
-    }
 }
 
 impl Side {

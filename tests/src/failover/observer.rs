@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use super::observation::{Observation, Side};
 use super::route_history::Departures;
 use super::route_watch::RouteWatch;
-use super::timeline::{MapSample, SLICE, Timeline};
+use super::timeline::{MapSample, SLICE, Timeline, most_moves};
 use crate::cluster::{ClusterLab, Map, MapReader};
 use crate::condition::wait_for;
 use crate::load::{Clock, Connections, Micros, Mixture, Probes, Window};
@@ -155,6 +155,8 @@ impl Observer {
             Some(_) => self.timeline.whole_after(window, fault),
             None => Some(0),
         };
+        let moves = self.timeline.moves(Window { start: fault, ..window });
+        let node = victim.map(|number| format!("node{number}")).unwrap_or_default();
         let observation = Observation {
             name: name.to_owned(),
             kind: "",
@@ -164,7 +166,8 @@ impl Observer {
             connections: self.connections.ledger().report(window, fault),
             idle_for,
             is_answered,
-            moves: self.timeline.moves(Window { start: fault, ..window }),
+            moves: moves.len(),
+            moves_of_one: most_moves(&moves, &node),
             moves_max: None,
             routes: victim.map(|victim| self.departures(victim, fault)).transpose()?,
             whole_after,
@@ -291,7 +294,7 @@ fn sample(at: Micros, map: &Map, shards: usize, last: Option<&Map>) -> MapSample
         primaries,
         whole: map.shards.values().filter(|shard| shard.is_whole).count(),
         is_whole: map.is_whole(shards),
-        moved: last.map(|last| map.moved_since(last)).unwrap_or_default(),
+        moves: last.map(|last| map.moved_since(last)).unwrap_or_default(),
     }
 }
 

@@ -63,7 +63,7 @@ fn line(seen: &Observation) -> [String; COLUMNS] {
             "{}, {} of {}",
             connections.younger_broken, connections.unopened, connections.younger
         ),
-        seen.moves_total().to_string(),
+        seen.moves.to_string(),
         last_route(seen),
         match seen.whole_after {
             Some(time) => format!("{:.1} s", time as f64 / 1e6),
@@ -115,7 +115,7 @@ pub fn summary(rows: &[(Promise, Observation)]) -> String {
             format!("{}, {}", sum(|it| it.up.lost), sum(|it| it.down.lost)),
             sum(|it| it.connections.broken as u64).to_string(),
             sum(|it| (it.connections.younger_broken + it.connections.unopened) as u64).to_string(),
-            sum(|it| it.moves_total() as u64).to_string(),
+            sum(|it| it.moves as u64).to_string(),
             spread(&|it| it.routes.and_then(|routes| routes.last)),
             spread(&|it| it.whole_after.or(it.has_waited.then_some(Micros::MAX))),
         ]);
@@ -178,7 +178,7 @@ mod tests {
             whole_after: Some(2_300_000),
             has_waited: true,
             routes: Some(Departures { routes: 6, left: 6, last: Some(41_000) }),
-            moves: [(1, 2), (4, 1)].into(),
+            moves: 3,
             ..Observation::default()
         };
         (Promise::NothingBroken, observation)

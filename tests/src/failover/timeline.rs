@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::cluster::Move;
 use crate::load::{Bin, Micros, Window};
 
 /// Width of a slice of time.
@@ -18,8 +19,8 @@ pub struct MapSample {
     pub whole: usize,
     /// Whether that is all shards.
     pub is_whole: bool,
-    /// Shards that have another primary than at the sample before, by number.
-    pub moved: Vec<u32>,
+    /// Shards that have another primary than at the sample before.
+    pub moves: Vec<Move>,
 }
 
 /// Everything that is drawn.
@@ -33,6 +34,15 @@ pub struct Timeline {
     pub samples: Vec<MapSample>,
 }
 
+/// How often one shard came to a node or left it as a primary, at most.
+pub(super) fn most_moves(moves: &[Move], node: &str) -> usize {
+    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+    for Move { shard, .. } in moves.iter().filter(|it| it.from == node || it.to == node) {
+        *counts.entry(*shard).or_default() += 1;
+    }
+    counts.into_values().max().unwrap_or_default()
+}
+
 impl Timeline {
     /// Adds the slices of a window, which begins where the last one ended.
     pub fn add_slices(&mut self, window: Window, [up, down]: [Vec<Bin>; 2]) {
@@ -40,13 +50,9 @@ impl Timeline {
         self.slices.extend(starts.zip(up.into_iter().zip(down).map(|(up, down)| [up, down])));
     }
 
-    /// How often each shard that got another primary within the window did, by number.
-    pub fn moves(&self, window: Window) -> BTreeMap<u32, usize> {
-        let mut moves = BTreeMap::new();
-        for &shard in self.inside(window).flat_map(|sample| &sample.moved) {
-            *moves.entry(shard).or_default() += 1;
-        }
-        moves
+    /// Shards that got another primary within the window, each as often as it did.
+    pub fn moves(&self, window: Window) -> Vec<Move> {
+        self.inside(window).flat_map(|sample| sample.moves.clone()).collect()
     }
 
     /// Time from a fault until every shard had all its copies for good; 0 if they had them all the time, none if they
@@ -77,21 +83,15 @@ mod tests {
 
     const SECOND: Micros = 1_000_000;
 
-    fn timeline(samples: &[(Micros, bool, &[u32])]) -> Timeline {
-        let sample = |&(at, is_whole, moved): &(Micros, bool, &[u32])| MapSample {
-            at: at * SECOND,
-            is_whole,
-            moved: moved.to_vec(),
-            ..MapSample::default()
-        };
+    fn timeline(samples: &[(Micros, bool)]) -> Timeline {
+        let sample =
+            |&(at, is_whole)| MapSample { at: at * SECOND, is_whole, ..MapSample::default() };
         Timeline { samples: samples.iter().map(sample).collect(), ..Timeline::default() }
     }
 
     fn whole_after(samples: &[(Micros, bool)]) -> Option<Micros> {
         let window = Window { start: 0, end: 20 * SECOND };
-        let samples: Vec<_> =
-            samples.iter().map(|&(at, is_whole)| (at, is_whole, &[][..])).collect();
-        timeline(&samples).whole_after(window, 5 * SECOND)
+        timeline(samples).whole_after(window, 5 * SECOND)
     }
 
     #[test]
@@ -104,11 +104,17 @@ mod tests {
     }
 
     #[test]
-    fn moves_of_the_window_are_counted() {
-        let samples: [(Micros, bool, &[u32]); 4] =
-            [(1, true, &[1, 2]), (6, true, &[1, 3]), (8, true, &[3]), (12, true, &[1])];
-        let moves = timeline(&samples).moves(Window { start: 2 * SECOND, end: 10 * SECOND });
-        assert_eq!(moves, BTreeMap::from([(1, 1), (3, 2)]));
+    fn moves_of_the_window_are_counted_by_shard_and_node() {
+        let a_move = |shard, from: &str, to: &str| Move { shard, from: from.into(), to: to.into() };
+        let mut timeline = timeline(&[(1, true), (6, true), (8, true), (12, true)]);
+        timeline.samples[0].moves = vec![a_move(1, "a", "b")];
+        timeline.samples[1].moves = vec![a_move(1, "b", "a"), a_move(2, "a", "b")];
+        timeline.samples[2].moves = vec![a_move(2, "b", "c"), a_move(2, "c", "b")];
+        timeline.samples[3].moves = vec![a_move(1, "a", "b")];
+        let moves = timeline.moves(Window { start: 2 * SECOND, end: 10 * SECOND });
+        assert_eq!(moves.len(), 4);
+        let most = |node| most_moves(&moves, node);
+        assert_eq!((most("a"), most("b"), most("c"), most("d")), (1, 3, 2, 0));
     }
 
     #[test]

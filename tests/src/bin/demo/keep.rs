@@ -51,7 +51,7 @@ fn line(seen: &Observation, open: usize) -> Option<String> {
     let connections = &seen.connections;
     let broken = connections.broken + connections.broken_before + connections.younger_broken;
     let gap = seen.up.gap_max.max(seen.down.gap_max);
-    let is_quiet = seen.up.lost + seen.down.lost == 0 && broken == 0 && seen.moves.is_empty();
+    let is_quiet = seen.up.lost + seen.down.lost == 0 && broken == 0 && seen.moves == 0;
     (!is_quiet || gap > GAP).then(|| {
         format!(
             "gap up {:.0} ms, down {:.0} ms; lost {}, {} of {}; {broken} connections broken of {open}; {} shards moved",
@@ -60,7 +60,7 @@ fn line(seen: &Observation, open: usize) -> Option<String> {
             seen.up.lost,
             seen.down.lost,
             seen.up.sent + seen.down.sent,
-            seen.moves_total(),
+            seen.moves,
         )
     })
 }
