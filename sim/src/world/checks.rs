@@ -258,9 +258,14 @@ impl World {
         }
         self.checks.is_whole = true;
         (self.checks.failures, self.checks.is_set_back) = (0, false);
+        // Of two mappings either may go on after a failure, until one of them has ended.
+        let has_one = |inside: Inside| {
+            tables.values().filter_map(|table| table.get(&inside)).all(|publics| publics.len() == 1)
+        };
         self.traffic.protect(self.now_us, |socket| {
             let inside = socket.key();
-            socket.public.is_some_and(|public| holds(socket.shard, inside, public))
+            let is_held = |public| holds(socket.shard, inside, public);
+            has_one(inside) && socket.public.is_some_and(is_held)
         });
         for socket in &mut self.traffic.sockets {
             let inside = socket.key();
