@@ -18,7 +18,7 @@
 //!   nobody can send yet has the source [`NOBODY`], so that it is never taken for complete.
 
 use weir_shard::role::{Duties, Misses, Role, RoleMachine};
-use weir_shard::{Incarnation, LaneSet, Member, MemberState, Move, ShardEntry, ShardId};
+use weir_shard::{Incarnation, LaneSet, Member, MemberState, ShardEntry, ShardId};
 
 use super::directory::{Directory, NOBODY};
 use super::peers::Peers;
@@ -98,6 +98,8 @@ struct Seen<'a> {
     me: &'a Member,
     duties: &'a Duties,
     others: Others<'a>,
+    /// This worker has a full copy.
+    has_copy: bool,
     /// Who passes frozen lanes on.
     stand_in: Option<&'a Member>,
 }
@@ -121,7 +123,7 @@ impl<'a> Seen<'a> {
             member.state == MemberState::Synced && is_here
         };
         let stand_in = entry.members().iter().find(could);
-        Some(Self { entry, me, duties, others, stand_in })
+        Some(Self { entry, me, duties, others, has_copy, stand_in })
     }
 
     fn others_reached(&self) -> impl Iterator<Item = (PeerId, &'a Member)> {
@@ -166,7 +168,10 @@ impl<'a> Seen<'a> {
             return None;
         }
         let state = self.entry.lanes()[lane];
-        let is_given = state.moving.is_some_and(|Move { from, .. }| from == self.me.seat);
+        let given = state.moving.filter(|moving| moving.from == self.me.seat);
+        let is_given = given.is_some();
+        // It is to give what it has heard of one who has ended, and has not heard all itself.
+        let is_part = given.is_some_and(|moving| moving.then.is_some()) && !self.has_copy;
         let writer = if is_given { self.entry.at_seat(state.owner)? } else { self.writer(lane) };
         if writer.seat == self.me.seat {
             return None;
@@ -175,6 +180,7 @@ impl<'a> Seen<'a> {
             |member: &Member| Some(self.others.peer_of(&member.incarnation).unwrap_or(NOBODY));
         match self.stand_in {
             _ if self.others.is_present(&writer.incarnation) => from(writer),
+            _ if is_part => Some(NOBODY),
             _ if is_given => None,
             Some(stand_in) if stand_in.seat == self.me.seat => None,
             Some(stand_in) => from(stand_in),

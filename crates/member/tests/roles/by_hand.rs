@@ -88,6 +88,27 @@ fn a_lane_that_is_given_away_is_copied_to_its_end() {
     assert_eq!(hand.duties().grants, []);
 }
 
+/// Else our copy would count as full without it (seed 404887 of the simulator).
+#[test]
+fn what_we_are_to_pass_on_and_have_not_heard_is_awaited() {
+    let mut hand = Hand::new();
+    let (first, third) = (life(2, 3), life(3, 4));
+    hand.registered(3, 4);
+    let with = |entry: &ShardEntry, who: &Incarnation| {
+        let entry = after(entry, Transition::AddReplica(who.clone()));
+        settled(&after(&entry, Transition::Synced(who.clone())), who)
+    };
+    let entry = with(&ShardEntry::create(first.clone()), &them());
+    let entry = with(&after(&entry, Transition::AddReplica(us())), &third);
+    // They get what the first wrote, from us before the third, and are gone too.
+    let entry = after(&entry, Transition::Fence(first));
+    let from_us = entry.lanes()[0].moving.is_some_and(|moving| moving.from == Seat(2));
+    assert!(from_us && entry.lanes()[0].owner == Seat(1), "{entry:?}");
+    hand.entry(&entry);
+    let sources = hand.duties().sources;
+    assert_eq!((sources[0], sources[1]), (Some(NOBODY), Some(peer(3))));
+}
+
 #[test]
 fn workers_are_told_when_the_map_may_be_old() {
     let mut hand = Hand::synced();
