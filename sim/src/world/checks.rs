@@ -262,6 +262,9 @@ impl World {
         let has_one = |inside: Inside| {
             tables.values().filter_map(|table| table.get(&inside)).all(|publics| publics.len() == 1)
         };
+        let sockets = self.traffic.sockets.iter_mut();
+        let doubled = sockets.filter(|socket| !has_one(socket.key()));
+        doubled.for_each(|socket| socket.protected = None);
         self.traffic.protect(self.now_us, |socket| {
             let inside = socket.key();
             let is_held = |public| holds(socket.shard, inside, public);
