@@ -314,6 +314,14 @@ impl Nat {
         }
     }
 
+    /// Up to where in the journal no packet waits for anything any more.
+    pub fn journal_unawaited(&self) -> u64 {
+        match self.commits.changed.is_empty() {
+            true => self.journal_end(),
+            false => self.commits.ends[Batch(self.commits.over).place()],
+        }
+    }
+
     /// Changed records that wait.
     pub fn commits_waiting(&self) -> usize {
         self.commits.changed.len()

@@ -11,6 +11,8 @@
 //! - A replica has a change when it follows its copy of the lane, as it says itself, and what went through the stream is
 //!   acknowledged. What it got before its copy was complete, or in a stream that has begun anew since, came with the copy.
 //! - Fewer replicas than wanted: who is not strict waits for those that are there and heard, and counts.
+//! - What no packet waits for any more, since its time is over, holds up nothing behind it: who is strict would wait until
+//!   there are replicas again, with all shards of the worker.
 //! - A lane that is not ours any more, or a shard that is gone, is waited for no longer: its new owner has all of it, or
 //!   nobody will.
 
@@ -40,10 +42,17 @@ pub struct CommitOptions {
     pub replicas: usize,
     /// Fewer are not enough, however few there are.
     pub is_strict: bool,
-    /// Changes that may wait at once: as many as the engine keeps.
+    /// Changes that packets wait for at once: as many as the engine keeps.
     pub changes_max: usize,
     /// Changes that packets wait for are sent at once, but to each replica no more often than every so many microseconds.
     pub pace_us: u64,
+}
+
+impl CommitOptions {
+    /// Changes that are kept. What packets do not wait for any more goes a moment later, when as many may wait again.
+    fn kept_max(&self) -> usize {
+        4 * self.changes_max
+    }
 }
 
 #[derive(Debug)]
@@ -80,6 +89,8 @@ pub(super) struct Commits {
     awaited: VecDeque<Awaited>,
     /// The oldest, when it was last looked at.
     waits: Waits,
+    /// Up to where in the journal no packet waited when the oldest was last looked at.
+    unawaited: u64,
     /// The shard that is looked at next for how many replicas it has.
     swept: usize,
 }
@@ -96,7 +107,7 @@ impl Waits {
 impl Commits {
     pub(super) fn none() -> Self {
         let waits = Waits { position: 0, acknowledgements: 0, until_us: 0 };
-        Self { options: None, awaited: VecDeque::new(), waits, swept: 0 }
+        Self { options: None, awaited: VecDeque::new(), waits, unawaited: 0, swept: 0 }
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -109,10 +120,11 @@ impl Commits {
         part.awaits_replicas && self.options.is_some()
     }
 
-    /// Whether the change that stands there in the journal, which was kept, still waits.
+    /// Whether the change that stands there in the journal, which was kept, still waits, and packets for it.
     #[inline]
     fn is_waiting(&self, position: u64) -> bool {
         self.awaited.front().is_some_and(|oldest| oldest.position <= position)
+            && self.unawaited < position
     }
 
     /// Tells a change that packets wait for. `position`: in the journal. Whether it can be followed.
@@ -127,7 +139,9 @@ impl Commits {
     ) -> bool {
         let Some(options) = self.options else { return false };
         let number = part.number;
-        let LanePart { readers, awaited, .. } = &mut part.lanes[usize::from(lane.number())];
+        let LanePart { readers, awaited, last_awaited, .. } =
+            &mut part.lanes[usize::from(lane.number())];
+        *last_awaited = position;
         let (ticket, since) = awaited;
         let is_elsewhere = endpoint.append_next(readers, record, now_us, ticket);
         if !is_elsewhere && self.is_waiting(*since) {
@@ -137,7 +151,7 @@ impl Commits {
         for &peer in &*readers {
             endpoint.hasten(peer, now_us, options.pace_us);
         }
-        let has_room = self.awaited.len() < options.changes_max;
+        let has_room = self.awaited.len() < options.kept_max();
         *since = 0;
         if has_room {
             *since = position;
@@ -151,7 +165,7 @@ impl Replication {
     /// From now on changes of shards that [await replicas](crate::order::ShardSetup::awaits_replicas) are followed until
     /// enough have them. To be called once, before the first order: takes memory.
     pub fn await_replicas(&mut self, options: CommitOptions) {
-        let awaited = VecDeque::with_capacity(options.changes_max);
+        let awaited = VecDeque::with_capacity(options.kept_max());
         self.commits = Commits { options: Some(options), awaited, ..Commits::none() };
     }
 
@@ -166,7 +180,9 @@ impl Replication {
             if commits.waits.still(position, acknowledgements, now_us) {
                 return position - 1;
             }
+            commits.unawaited = nat.journal_unawaited();
             match verdict(oldest, options, endpoint, state, now_us) {
+                Verdict::Waits if is_over(oldest, state, commits.unawaited) => {}
                 Verdict::Waits => {
                     let until_us = now_us + LOOK_US;
                     commits.waits = Waits { position, acknowledgements, until_us };
@@ -215,6 +231,13 @@ fn replicas_of(part: &Part, endpoint: &Endpoint, now_us: u64) -> usize {
 
 pub(super) fn is_heard(endpoint: &Endpoint, peer: PeerIndex, now_us: u64) -> bool {
     endpoint.silent_ms(peer, now_us).is_some_and(|silent_ms| silent_ms < SILENCE_MS)
+}
+
+/// Whether no packet waits for any of the changes that it is for.
+fn is_over(awaited: &Awaited, state: &State, unawaited: u64) -> bool {
+    let part = state.part(awaited.shard).filter(|part| part.number == awaited.number);
+    let lane = usize::from(awaited.lane.number());
+    part.is_none_or(|part| part.lanes[lane].last_awaited <= unawaited)
 }
 
 fn verdict(

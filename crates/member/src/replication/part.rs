@@ -53,6 +53,8 @@ pub(super) struct LanePart {
     /// Where the last change went that packets wait for, and where in the journal the first stands that went there with it;
     /// 0: it is not followed.
     pub(super) awaited: (Ticket, u64),
+    /// Where in the journal the last change stands that packets wait for.
+    pub(super) last_awaited: u64,
     /// The lane was followed when its source changed; until when it may pass for that without a feed.
     carried_until_us: Option<u64>,
     wants: u32,
@@ -73,6 +75,7 @@ impl LanePart {
             is_given: false,
             is_forgetting: false,
             awaited: (Ticket::new(lane), 0),
+            last_awaited: 0,
             carried_until_us: None,
             wants: 0,
             want_due_us: 0,

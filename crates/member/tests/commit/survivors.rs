@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_engine::{CommitLimits, Early, Side, Uncommitted};
+use weir_engine::{CommitLimits, DropReason, Early, Side, Uncommitted};
 use weir_member::replication::CommitOptions;
 use weir_nat::{Endpoint, Protocol};
 use weir_wire::{build, ipv4};
@@ -321,6 +321,24 @@ fn too_few_replicas_are_dealt_with_as_configured() {
             Uncommitted::Drop => assert_eq!(history.left.len(), before),
         }
     }
+}
+
+/// Else it would hold up all shards of the worker until there is a replica again, and as much as may wait at once. What came
+/// then left without a copy: seed 406824 of the simulator.
+#[test]
+fn what_no_packet_waits_for_any_more_holds_up_nothing() {
+    let mut history = History::new(2, commit(1, Uncommitted::Drop, 100), 1);
+    history.members[1] = None;
+    // Until the replica is missed flows begin, and wait for it.
+    for _ in 0..20 {
+        history.ask();
+        history.turn();
+    }
+    (0..4_000).for_each(|_| history.turn());
+    let now_us = history.now_us;
+    let Member { engine, replication, .. } = history.primary();
+    assert!(engine.counters().dropped(DropReason::CommitTimeout) > 0, "some waited");
+    assert_eq!(replication.committed(now_us, engine.nat()), engine.nat().journal_taken());
 }
 
 /// Who does not know the shard yet acknowledges a copy of it that he does not take: he has nothing.
