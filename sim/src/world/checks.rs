@@ -89,6 +89,16 @@ pub(super) fn show_entry(entry: &ShardEntry) -> String {
     text
 }
 
+/// Whether no table has two mappings of an inside endpoint. Of two either may go on after a failure, until one of them has
+/// ended.
+pub(super) fn has_one_mapping<'a>(
+    tables: impl IntoIterator<Item = &'a Table>,
+    inside: Inside,
+) -> bool {
+    let mut publics = tables.into_iter().filter_map(|table| table.get(&inside));
+    publics.all(|publics| publics.len() == 1)
+}
+
 pub(super) fn dotted(endpoint: Endpoint) -> String {
     format!("{}:{}", Ipv4Addr::from_bits(endpoint.address), endpoint.port)
 }
@@ -180,7 +190,10 @@ impl World {
         let mut table = Table::new();
         for session in self.sessions(place) {
             let inside = (session.outer, session.inside, session.protocol);
-            table.entry(inside).or_default().push(session.public);
+            let publics = table.entry(inside).or_default();
+            if !publics.contains(&session.public) {
+                publics.push(session.public);
+            }
         }
         table
     }
@@ -258,10 +271,7 @@ impl World {
         }
         self.checks.is_whole = true;
         (self.checks.failures, self.checks.is_set_back) = (0, false);
-        // Of two mappings either may go on after a failure, until one of them has ended.
-        let has_one = |inside: Inside| {
-            tables.values().filter_map(|table| table.get(&inside)).all(|publics| publics.len() == 1)
-        };
+        let has_one = |inside| has_one_mapping(tables.values(), inside);
         let sockets = self.traffic.sockets.iter_mut();
         let doubled = sockets.filter(|socket| !has_one(socket.key()));
         doubled.for_each(|socket| socket.protected = None);

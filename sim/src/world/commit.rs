@@ -23,7 +23,7 @@ use weir_wire::ethernet::{self, ETHERTYPE_IPV4};
 use weir_wire::frame::{Frame, VecFrame};
 
 use super::World;
-use super::checks::{Table, dotted};
+use super::checks::{Table, dotted, has_one_mapping};
 use crate::node::Worker;
 use crate::options::Commit;
 use crate::site::{self, Place, Station};
@@ -245,8 +245,10 @@ impl World {
 
     /// Nothing but deaths, and of no more than are waited for, after the cluster was whole: what has left stays as it was.
     pub(super) fn protect_left(&mut self) {
+        let tables: Vec<Table> = self.places().into_iter().map(|place| self.table(place)).collect();
         for socket in &mut self.traffic.sockets {
-            let left = socket.left.filter(|left| left.known_us.is_some());
+            let has_one = has_one_mapping(&tables, socket.key());
+            let left = socket.left.filter(|left| left.known_us.is_some() && has_one);
             socket.protected = socket.protected.or(left.map(|left| left.public));
         }
     }
