@@ -9,9 +9,10 @@
 //!  seat     3   public address u32 that the home is seated on, if not the mapping's
 //!  idle     4   seconds u32 since the last packet
 //!  run      5   slots u32
+//!  segment  6   remote address u32, port u16 | sender u8 (1 inside, 2 remote) | TCP flags u8 (RFC 9293 section 3.1)
 //!
 //!  Create, Change   of a mapping: mapping [seat]      of a session: session mapping [seat]
-//!  Touch            idle             Clear   run             Delete   nothing
+//!  Touch            idle [segment]   Clear   run             Delete   nothing
 //! ```
 //!
 //! Parts of unknown type are skipped, and so are fields behind those known here. A session brings its mapping along, a
@@ -20,24 +21,30 @@
 
 use crate::change::BODY_MAX;
 use crate::endpoint::{Endpoint, Protocol};
+use crate::journal::Segment;
 use crate::mapping::Kind;
-use crate::session_state::SessionState;
+use crate::session_state::{Sender, SessionState};
 
 const MAPPING: u8 = 1;
 const SESSION: u8 = 2;
 const SEAT: u8 = 3;
 const IDLE: u8 = 4;
 const RUN: u8 = 5;
+const SEGMENT: u8 = 6;
 
 const MAPPING_LEN: usize = 35;
 const SESSION_LEN: usize = 16;
 const WORD_LEN: usize = 4;
+const SEGMENT_LEN: usize = 8;
 
 /// Bytes of the longest body written here.
 const _: () = assert!(2 + SESSION_LEN + 2 + MAPPING_LEN + 2 + WORD_LEN <= BODY_MAX);
 
 const KEYED: u8 = 1;
 const UNCLEAN: u8 = 2;
+
+const FROM_INSIDE: u8 = 1;
+const FROM_REMOTE: u8 = 2;
 
 /// What a replica keeps of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +71,13 @@ pub(crate) struct SessionBody {
     pub(crate) state: SessionState,
 }
 
+/// A segment that another worker saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentBody {
+    pub(crate) remote: Endpoint,
+    pub(crate) segment: Segment,
+}
+
 /// A body as it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Body {
@@ -72,6 +86,7 @@ pub(crate) struct Body {
     pub(crate) seat: Option<u32>,
     pub(crate) idle_sec: Option<u32>,
     pub(crate) run: Option<u32>,
+    pub(crate) segment: Option<SegmentBody>,
 }
 
 /// Writes parts one after the other.
@@ -135,6 +150,17 @@ impl<'a> BodyWriter<'a> {
     pub(crate) fn run(&mut self, slots: u32) {
         self.part(RUN, slots.to_be_bytes());
     }
+
+    pub(crate) fn segment(&mut self, body: &SegmentBody) {
+        let mut fields = [0; SEGMENT_LEN];
+        fields[..6].copy_from_slice(&endpoint_bytes(body.remote));
+        fields[6] = match body.segment.sender {
+            Sender::Inside => FROM_INSIDE,
+            Sender::Remote => FROM_REMOTE,
+        };
+        fields[7] = body.segment.tcp_flags;
+        self.part(SEGMENT, fields);
+    }
 }
 
 impl Body {
@@ -150,6 +176,7 @@ impl Body {
                 SEAT => body.seat = Some(word(fields.first_chunk()?)),
                 IDLE => body.idle_sec = Some(word(fields.first_chunk()?)),
                 RUN => body.run = Some(word(fields.first_chunk()?)),
+                SEGMENT => body.segment = Some(read_segment(fields.first_chunk()?)?),
                 _ => {}
             }
             bytes = behind;
@@ -200,6 +227,16 @@ fn read_session(fields: &[u8; SESSION_LEN]) -> SessionBody {
     }
 }
 
+fn read_segment(fields: &[u8; SEGMENT_LEN]) -> Option<SegmentBody> {
+    let sender = match fields[6] {
+        FROM_INSIDE => Sender::Inside,
+        FROM_REMOTE => Sender::Remote,
+        _ => return None,
+    };
+    let segment = Segment { sender, tcp_flags: fields[7] };
+    Some(SegmentBody { remote: endpoint_at(fields, 0), segment })
+}
+
 #[inline]
 fn endpoint_bytes(endpoint: Endpoint) -> [u8; 6] {
     let [a, b, c, d] = endpoint.address.to_be_bytes();
@@ -230,7 +267,7 @@ mod tests {
 
     #[derive(Clone, Copy, Debug, TypeGenerator)]
     struct Fields {
-        flags: u8,
+        flags: u16,
         protocol: u8,
         words: [u32; 8],
         halves: [u16; 5],
@@ -263,6 +300,13 @@ mod tests {
                 seat: (flags & 32 != 0).then_some(words[7]),
                 idle_sec: (flags & 64 != 0).then_some(words[6]),
                 run: (flags & 128 != 0).then_some(words[5]),
+                segment: (flags & 256 != 0).then_some(SegmentBody {
+                    remote: Endpoint::new(words[1], halves[3]),
+                    segment: Segment {
+                        sender: if flags & 512 != 0 { Sender::Inside } else { Sender::Remote },
+                        tcp_flags: words[0] as u8,
+                    },
+                }),
             }
         }
     }
@@ -275,6 +319,7 @@ mod tests {
         body.seat.iter().for_each(|&seat| writer.seat(seat));
         body.idle_sec.iter().for_each(|&seconds| writer.idle(seconds));
         body.run.iter().for_each(|&slots| writer.run(slots));
+        body.segment.iter().for_each(|segment| writer.segment(segment));
         let len = writer.len();
         bytes[..len].to_vec()
     }
@@ -307,10 +352,10 @@ mod tests {
 
     #[test]
     fn what_is_cut_off_is_refused() {
-        let whole = Fields { flags: 255, protocol: 0, words: [7; 8], halves: [9; 5] }.body();
+        let whole = Fields { flags: u16::MAX, protocol: 0, words: [7; 8], halves: [9; 5] }.body();
         let bytes = written(&whole);
         for len in 1..bytes.len() {
-            let is_part_end = [18, 55, 61, 67].contains(&len);
+            let is_part_end = [18, 55, 61, 67, 73].contains(&len);
             assert_eq!(Body::read(&bytes[..len]).is_some(), is_part_end, "{len} bytes");
         }
     }

@@ -50,7 +50,7 @@ impl Nat {
         if self.is_held_first(id, packet.remote, now) {
             let first = &mut self.mappings.get_mut(id).first;
             if note_inbound(first, packet, &self.policy, now) {
-                self.note_mapping(News::Changed, id);
+                self.note_mapping(News::segment(Sender::Remote, packet.tcp_flags), id);
             }
             return Ok(delivery);
         }
@@ -68,7 +68,7 @@ impl Nat {
         if let Some(session) = self.live_session(id, packet.remote, now) {
             let remote = &mut self.sessions.get_mut(session).remote;
             if note_inbound(remote, packet, &self.policy, now) {
-                self.note_session(News::Changed, session);
+                self.note_session(News::segment(Sender::Remote, packet.tcp_flags), session);
             }
             return Ok(());
         }

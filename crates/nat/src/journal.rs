@@ -5,7 +5,8 @@
 //! waits, its `MARKED` bit is set and no other is made. Beginnings and ends are told one by one, in order: a port is
 //! never said to be taken again before it was said to be free.
 //!
-//! Packets that only keep a session alive are not told. A ring that is full loses marks, and the lane says so: whoever
+//! Packets that only keep a session alive are not told. Of another's record its owner is told what was seen, see
+//! `touch.rs`. A ring that is full loses marks, and the lane says so: whoever
 //! mirrors it has to copy it anew.
 
 use std::collections::VecDeque;
@@ -13,12 +14,13 @@ use std::collections::VecDeque;
 use weir_flow::{Record, RecordId, SlabId};
 
 use crate::change::{BODY_MAX, Change, ChangeKind, Table, lane_slot};
-use crate::change_body::{BodyWriter, MappingBody, SessionBody};
-use crate::endpoint::{ShardIndex, Tick};
+use crate::change_body::{BodyWriter, MappingBody, SegmentBody, SessionBody};
+use crate::endpoint::ShardIndex;
 use crate::lane::{Mishap, lane_of};
-use crate::mapping::{Kind, Mapping};
+use crate::mapping::{Kind, Mapping, Remote};
 use crate::nat::Nat;
 use crate::session::Session;
+use crate::session_state::Sender;
 
 /// Marks that can wait. A poll that makes more than a ring full of them is a flood, not a burst.
 pub(crate) const MARKS_MAX: usize = 65_536;
@@ -29,10 +31,26 @@ pub(crate) enum News {
     Begun,
     Changed,
     Ended,
+    /// A packet of TCP has changed what is known of its connection. To the lane's owner, if that is another.
+    Segment(Segment),
     /// A session of another's lane has seen traffic here.
     Touched,
     /// Its shard is gone.
     Void,
+}
+
+impl News {
+    #[inline]
+    pub(crate) fn segment(sender: Sender, tcp_flags: u8) -> Self {
+        Self::Segment(Segment { sender, tcp_flags })
+    }
+}
+
+/// What TCP tracking knows of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) sender: Sender,
+    pub(crate) tcp_flags: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +97,19 @@ impl Journal {
 
     /// A session of a lane that is another's has seen traffic. Whether it will be told.
     pub(crate) fn touch(&mut self, table: Table, slab: SlabId, version: u32, id: RecordId) -> bool {
-        self.push(Mark { news: News::Touched, table, slab, version, place: id.0 })
+        self.tell_owner(News::Touched, table, slab, version, id)
+    }
+
+    /// As [`touch`](Self::touch).
+    fn tell_owner(
+        &mut self,
+        news: News,
+        table: Table,
+        slab: SlabId,
+        version: u32,
+        id: RecordId,
+    ) -> bool {
+        self.push(Mark { news, table, slab, version, place: id.0 })
     }
 
     /// Voids the marks of a shard that is gone. They keep their places, which others may count.
@@ -136,6 +166,15 @@ impl Nat {
     fn mark_mapping(&mut self, news: News, id: RecordId) {
         let slab = self.mappings.slab_of(id);
         let lane = self.lanes.get(slab);
+        let news = match news {
+            News::Segment(_) if !lane.is_owned => {
+                let version = self.mappings.get(id).version();
+                self.journal.tell_owner(news, Table::Mappings, slab, version, id);
+                return;
+            }
+            News::Segment(_) => News::Changed,
+            news => news,
+        };
         if lane.is_awaited && lane.is_owned && news == News::Changed {
             self.await_mapping(slab, id, false);
         }
@@ -170,6 +209,15 @@ impl Nat {
     fn mark_session(&mut self, news: News, id: RecordId) {
         let slab = self.sessions.slab_of(id);
         let lane = self.lanes.get(slab);
+        let news = match news {
+            News::Segment(_) if !lane.is_owned => {
+                let version = self.sessions.get(id).version();
+                self.journal.tell_owner(news, Table::Sessions, slab, version, id);
+                return;
+            }
+            News::Segment(_) => News::Changed,
+            news => news,
+        };
         if lane.is_awaited && lane.is_owned && news != News::Ended {
             self.await_session(slab, id, news == News::Begun);
         }
@@ -241,13 +289,13 @@ impl Nat {
         }
         let mapping = &mut *mapping;
         let kind = match mark.news {
-            News::Touched => ChangeKind::Touch,
+            News::Touched | News::Segment(_) => ChangeKind::Touch,
             News::Begun => ChangeKind::Create,
             _ => ChangeKind::Change,
         };
         if kind == ChangeKind::Touch {
-            let last_seen = mapping.first.last_seen;
-            return self.tell_touch(mark, last_seen, self.mappings.slot_of(id), body);
+            let first = mapping.first;
+            return self.tell_touch(mark, &first, self.mappings.slot_of(id), body);
         }
         mapping.flags &= !Mapping::MARKED;
         if !self.lanes.get(mark.slab).is_replicated || self.mappings.slab_of(id) != mark.slab {
@@ -266,13 +314,13 @@ impl Nat {
             return None;
         }
         let kind = match mark.news {
-            News::Touched => ChangeKind::Touch,
+            News::Touched | News::Segment(_) => ChangeKind::Touch,
             News::Begun => ChangeKind::Create,
             _ => ChangeKind::Change,
         };
         if kind == ChangeKind::Touch {
-            let last_seen = session.remote.last_seen;
-            return self.tell_touch(mark, last_seen, self.sessions.slot_of(id), body);
+            let remote = session.remote;
+            return self.tell_touch(mark, &remote, self.sessions.slot_of(id), body);
         }
         session.set_marked(false);
         if !self.lanes.get(mark.slab).is_replicated || self.sessions.slab_of(id) != mark.slab {
@@ -287,12 +335,15 @@ impl Nat {
     fn tell_touch(
         &self,
         mark: &Mark,
-        last_seen: Tick,
+        remote: &Remote,
         slot: u32,
         body: &mut [u8; BODY_MAX],
     ) -> Option<(Change, usize)> {
         let mut writer = BodyWriter::new(body);
-        writer.idle(self.now.since(last_seen));
+        writer.idle(self.now.since(remote.last_seen));
+        if let News::Segment(segment) = mark.news {
+            writer.segment(&SegmentBody { remote: remote.endpoint(), segment });
+        }
         let told = (change(ChangeKind::Touch, mark, slot), writer.len());
         let lane = self.lanes.get(mark.slab);
         (lane.is_present && !lane.is_owned).then_some(told)

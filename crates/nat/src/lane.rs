@@ -89,7 +89,7 @@ pub(crate) struct Lanes {
     all: Box<[Lane]>,
     /// Of each shard: since when somebody has a copy of a lane of ours and does not hear of its changes.
     behind_since: Box<[Option<Tick>]>,
-    /// Is any lane replicated, or are changes of any to wait for that?
+    /// Is any lane replicated or another's, or are changes of any to wait for replicas?
     pub(crate) are_any_told: bool,
     /// Is none another's?
     pub(crate) are_all_owned: bool,
@@ -187,6 +187,7 @@ impl Lanes {
         lane.owned_since = Some(now);
         self.owned = self.owned + usize::from(is_owned) - usize::from(was_owned);
         self.are_all_owned = self.owned == self.all.len();
+        self.look_who_is_told();
     }
 
     /// A lane of a shard that comes, where there was none.
@@ -219,7 +220,7 @@ impl Lanes {
         lane.has_lost &= is_replicated;
         self.replicated =
             self.replicated + usize::from(is_replicated) - usize::from(was_replicated);
-        self.are_any_told = self.replicated + self.awaited > 0;
+        self.look_who_is_told();
     }
 
     pub(crate) fn set_awaited(&mut self, slab: SlabId, is_awaited: bool) {
@@ -227,7 +228,11 @@ impl Lanes {
         let was_awaited = std::mem::replace(&mut lane.is_awaited, is_awaited);
         lane.is_short &= is_awaited;
         self.awaited = self.awaited + usize::from(is_awaited) - usize::from(was_awaited);
-        self.are_any_told = self.replicated + self.awaited > 0;
+        self.look_who_is_told();
+    }
+
+    fn look_who_is_told(&mut self) {
+        self.are_any_told = self.replicated + self.awaited > 0 || !self.are_all_owned;
     }
 }
 

@@ -122,7 +122,7 @@ impl Nat {
             ChangeKind::Touch if is_owned => {
                 let Some(idle_sec) = body.idle_sec else { return Applied::Invalid };
                 let seen = Tick(now.0.wrapping_sub(idle_sec.min(i32::MAX as u32)));
-                self.apply_touch(table, slab, own_slot, version, seen, now)
+                self.apply_touch(table, slab, own_slot, version, (seen, body.segment), now)
             }
             // The lane has changed hands since it was sent.
             ChangeKind::Touch => Applied::Old,

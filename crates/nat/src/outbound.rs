@@ -73,14 +73,14 @@ impl Nat {
         if let Some(public) = mapping.outbound_first(packet, &self.policy, now) {
             return Ok(Some(public));
         }
-        let mut is_news = mapping.note_gre_key(packet.home.gre_key);
+        let mut news = mapping.note_gre_key(packet.home.gre_key).then_some(News::Changed);
         let public = mapping.public();
         let is_held = self.is_held_first(id, packet.remote, now);
-        if is_held {
-            is_news |= note_outbound(&mut self.mappings.get_mut(id).first, packet, now);
+        if is_held && note_outbound(&mut self.mappings.get_mut(id).first, packet, now) {
+            news = Some(News::segment(Sender::Inside, packet.tcp_flags));
         }
-        if is_news {
-            self.note_mapping(News::Changed, id);
+        if let Some(news) = news {
+            self.note_mapping(news, id);
         }
         if !is_held {
             self.outbound_further(id, packet, now)?;
@@ -115,7 +115,7 @@ impl Nat {
     ) -> Result<(), Refusal> {
         if let Some(session) = self.live_session(id, packet.remote, now) {
             if note_outbound(&mut self.sessions.get_mut(session).remote, packet, now) {
-                self.note_session(News::Changed, session);
+                self.note_session(News::segment(Sender::Inside, packet.tcp_flags), session);
             }
             return Ok(());
         }

@@ -6,12 +6,20 @@
 //! quarter of the timeout. The lower byte of a window's number is kept in the record; a flow that pauses for exactly
 //! 256 windows is told a window late.
 //!
+//! A segment of TCP that changes what the copy knows of its connection is told at once, with the remote that it is of or
+//! for: the owner plays it as if it had come there, and tells all copies what follows. So the end of a connection is the
+//! end for its owner, wherever it was seen. Told are segments and not states: two workers may each see one direction of a
+//! connection, and then neither state is the later one. What is told while the owner is out of reach for so long that its
+//! stream ends is lost: the connection then rests as an established one that is idle.
+//!
 //! A touch as old as a copy without packets says that another mapping is used in place of this one, see `doubles.rs`.
 
 use weir_flow::{Record, RecordId, SlabId};
 
 use crate::change::{Applied, Table};
+use crate::change_body::SegmentBody;
 use crate::endpoint::{Protocol, Tick};
+use crate::journal::News;
 use crate::mapping::{Mapping, Remote};
 use crate::nat::Nat;
 use crate::session::Session;
@@ -83,28 +91,38 @@ impl Nat {
         slab: SlabId,
         slot: u32,
         version: u32,
-        seen: Tick,
+        (seen, segment): (Tick, Option<SegmentBody>),
         now: Tick,
     ) -> Applied {
-        if is_never(seen, now) {
+        if is_never(seen, now) && segment.is_none() {
             let disused = (table == Table::Mappings)
                 .then(|| self.live_mapping(slab, slot, version))
                 .flatten();
             return disused.map_or(Applied::Old, |id| self.supersede(id));
         }
-        let remote = match table {
+        let found = match table {
             Table::Mappings => self.live_mapping(slab, slot, version).map(|id| {
                 let mapping = self.mappings.get_mut(id);
-                &mut mapping.first
+                (id, &mut mapping.first, mapping.protocol)
             }),
             Table::Sessions => self.sessions.id_of(slab, slot).and_then(|id| {
                 let session = self.sessions.get_mut(id);
                 let is_it = session.version() == version && session.is_live();
-                is_it.then_some(&mut session.remote)
+                let protocol = is_it.then(|| self.mappings.get(session.mapping).protocol);
+                protocol.map(|protocol| (id, &mut session.remote, protocol))
             }),
         };
-        let Some(remote) = remote else { return Applied::Old };
+        let Some((id, remote, protocol)) = found else { return Applied::Old };
         remote.last_seen = remote.last_seen.later(seen, now);
+        let segment = segment.filter(|it| protocol == Protocol::Tcp && remote.is(it.remote));
+        let Some(SegmentBody { segment, .. }) = segment else { return Applied::Done };
+        let state = remote.state.after_segment(segment.sender, segment.tcp_flags);
+        if std::mem::replace(&mut remote.state, state) != state {
+            match table {
+                Table::Mappings => self.note_mapping(News::Changed, id),
+                Table::Sessions => self.note_session(News::Changed, id),
+            }
+        }
         Applied::Done
     }
 

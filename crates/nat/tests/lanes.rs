@@ -2,6 +2,7 @@
 
 mod world;
 
+use bolero::check;
 use weir_nat::*;
 use world::*;
 
@@ -146,6 +147,91 @@ fn touches_keep_a_flow_alive_that_another_worker_serves() {
     });
     let left = left.count();
     assert!((7..=8).contains(&left), "ended {left} steps later");
+}
+
+/// A connection that ends where its lane's owner does not see it holds its port no longer than one that he served.
+#[test]
+fn the_end_of_a_connection_is_told_to_the_owner() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    let (first, further) = (server(1), server(2));
+    let public = primary.connect(inside(1), first);
+    assert_eq!(primary.connect(inside(1), further), public);
+    tell(&mut primary, &mut replica);
+    for remote in [further, first] {
+        replica.tcp_out(home(1), inside(1), remote, FIN_ACK).unwrap();
+        replica.tcp_back(public, remote, FIN_ACK).unwrap();
+        replica.tcp_out(home(1), inside(1), remote, ACK).unwrap();
+    }
+    assert_eq!(tell(&mut replica, &mut primary), [ChangeKind::Touch; 6]);
+    let states: Vec<_> =
+        primary.list(&SessionFilter::default()).iter().map(|it| it.state).collect();
+    assert_eq!(states, ["time-wait"; 2]);
+    assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Change; 2], "to all copies");
+    primary.wait_and_collect(240);
+    tell(&mut primary, &mut replica);
+    replica.assert_empty_but_lanes();
+    primary.assert_empty_but_lanes();
+}
+
+/// Whatever segments come, and by whichever worker: the owner knows what it would know if all had come to it. Also if each
+/// direction has its own way, if a reset was forged, or if the connection is opened anew.
+#[test]
+fn segments_by_two_workers_are_as_if_by_one() {
+    const FLAGS: [u8; 6] = [SYN, SYN_ACK, ACK, FIN_ACK, RST, RST | ACK];
+    check!().with_type::<(bool, Vec<(bool, bool, u8)>)>().for_each(|(is_further, segments)| {
+        let (mut primary, mut replica) = pair(&pair_config());
+        let mut alone = worker(pair_config(), 0xff);
+        let remote = server(1 + u32::from(*is_further));
+        let public = primary.connect(inside(1), server(1));
+        let public_alone = alone.connect(inside(1), server(1));
+        if *is_further {
+            primary.connect(inside(1), remote);
+            alone.connect(inside(1), remote);
+        }
+        tell(&mut primary, &mut replica);
+        for &(is_elsewhere, is_inbound, kind) in segments {
+            let flags = FLAGS[usize::from(kind) % FLAGS.len()];
+            let worker = if is_elsewhere { &mut replica } else { &mut primary };
+            if is_inbound {
+                worker.tcp_back(public, remote, flags).unwrap();
+                alone.tcp_back(public_alone, remote, flags).unwrap();
+            } else {
+                worker.tcp_out(home(1), inside(1), remote, flags).unwrap();
+                alone.tcp_out(home(1), inside(1), remote, flags).unwrap();
+            }
+            tell(&mut replica, &mut primary);
+            tell(&mut primary, &mut replica);
+            let states = [&primary, &replica, &alone].map(|world| {
+                let sessions = world.list(&SessionFilter::default());
+                let one = sessions.into_iter().find(|session| session.remote == remote);
+                one.map(|session| (session.state, session.timeout_sec))
+            });
+            assert!(states[0].is_some() && states.iter().all(|it| *it == states[0]), "{states:?}");
+        }
+    });
+}
+
+/// What was seen is of the remote that it names, or of none: the owner may have another in its place by now.
+#[test]
+fn a_segment_of_another_remote_ends_nothing() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    let public = primary.connect(inside(1), server(1));
+    let mut body = [0; BODY_MAX];
+    let (create, len) = primary.nat.next_change(&mut body).unwrap();
+    replica.nat.apply(&create, &body[..len], replica.now);
+    tell(&mut primary, &mut replica);
+    replica.tcp_back(public, server(1), RST).unwrap();
+    let (touch, len) = replica.nat.next_change(&mut body).unwrap();
+    assert_eq!((touch.kind, len), (ChangeKind::Touch, 16));
+    let mut of_another = body;
+    of_another[len - 3] ^= 1;
+    assert_eq!(primary.nat.apply(&touch, &of_another[..len], primary.now), Applied::Done);
+    assert_eq!(primary.list(&SessionFilter::default())[0].state, "established");
+    let mut of_nobody = body;
+    of_nobody[len - 2] = 3;
+    assert_eq!(primary.nat.apply(&touch, &of_nobody[..len], primary.now), Applied::Invalid);
+    assert_eq!(primary.nat.apply(&touch, &body[..len], primary.now), Applied::Done);
+    assert_eq!(primary.list(&SessionFilter::default())[0].state, "closed");
 }
 
 /// A copy is no traffic: what the owner tells does not come back as a touch.

@@ -7,6 +7,7 @@ use weir_nat::{Endpoint, Protocol};
 use weir_wire::{icmp, tcp};
 
 use super::packet::show;
+use crate::site::Place;
 
 /// Packets of a flow that does not last, and of one that does: then another one takes its place.
 const SHORT: u64 = 4;
@@ -47,8 +48,9 @@ pub(crate) struct Left {
     pub(crate) public: Endpoint,
     /// How far the session was.
     pub(crate) progress: Progress,
-    /// When the first packet left that shows it.
+    /// When and where the first packet left that shows it.
     pub(crate) at_us: u64,
+    pub(crate) place: Place,
     /// When as many as are waited for, or all copies, were last seen to have the mapping.
     pub(crate) known_us: Option<u64>,
 }

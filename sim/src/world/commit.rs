@@ -9,7 +9,7 @@
 //! Copies are counted for what the worker changed itself, and waited for:
 //! - What a worker got from another, with the lane or as a copy of it, is nothing that it changed, and nor is what it has
 //!   not seen: packets of one connection may take two ways. So the owner of the lane is asked, of what came about since it
-//!   has the lane, as far as its own table has it.
+//!   has the lane, as far as its own table has it; and of a connection of which he let out the last that was new before.
 //! - A change may not be waited for: its time was over, too much waited, or too few copies were there. Workers count that,
 //!   and do not tell of what. What was changed before the last of those is not asked of. Who is strict ends what it began
 //!   then, so it is always asked of what begins; of what only changed nothing is taken back.
@@ -177,8 +177,8 @@ impl World {
             return;
         }
         let known_us = before.and_then(|left| left.known_us);
-        let mut left = Left { public, progress, at_us: self.now_us, known_us };
-        let is_waited_for = self.is_waited_for(watched, commit, shown, before);
+        let mut left = Left { public, progress, at_us: self.now_us, place, known_us };
+        let is_waited_for = self.is_waited_for(place, watched, commit, shown, before);
         let nodes =
             if is_waited_for { self.nodes_that_know(socket, &left) } else { BTreeSet::new() };
         if nodes.contains(&place.node) {
@@ -209,6 +209,7 @@ impl World {
     /// Whether the worker made what a packet shows first, and did not give up waiting for it.
     fn is_waited_for(
         &self,
+        place: Place,
         watched: &Watched,
         commit: &Commit,
         shown: Shown,
@@ -222,7 +223,9 @@ impl World {
         let owned_us = lanes.and_then(|lanes| lanes[site::lane(shown.public.port)]);
         let is_its_own = owned_us.is_some_and(|owned_us| owned_us <= since_us);
         let begins = before.is_none();
-        is_its_own && (watched.gave_up_us < since_us || (commit.is_strict && begins))
+        // What it shows may rest on what another worker saw, and told while this packet was held.
+        let is_alone = before.is_none_or(|left| left.place == place);
+        is_its_own && is_alone && (watched.gave_up_us < since_us || (commit.is_strict && begins))
     }
 
     /// The mapping of a socket with this public endpoint in the table of a worker.
