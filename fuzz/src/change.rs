@@ -35,6 +35,13 @@ enum Body {
         version: u8,
         remote: u8,
     },
+    /// What was seen of a connection of ours, or of nobody's.
+    Segment {
+        remote: u8,
+        sender: u8,
+        tcp_flags: u8,
+        idle_sec: u8,
+    },
     Word {
         part: u8,
         word: u32,
@@ -45,6 +52,8 @@ enum Body {
 static INPUTS: AtomicU64 = AtomicU64::new(0);
 
 const PUBLIC: [u8; 4] = [203, 0, 113, 1];
+/// RFC 9293 section 3.1.
+const SYN: u8 = 0x02;
 
 impl Body {
     fn bytes(&self) -> Vec<u8> {
@@ -65,6 +74,11 @@ impl Body {
                 bytes.extend([0, 0, 0, version % 4]);
                 bytes.extend([192, 0, 2, remote % 4, 0, 53, 6, 0]);
                 bytes.extend(mapping(*home, 0, *port, 1));
+                bytes
+            }
+            Self::Segment { remote, sender, tcp_flags, idle_sec } => {
+                let mut bytes = vec![4, 4, 0, 0, 0, *idle_sec];
+                bytes.extend([6, 8, 192, 0, 2, remote % 4, 0, 53, sender % 4, *tcp_flags]);
                 bytes
             }
             Self::Word { part, word } => {
@@ -127,13 +141,19 @@ fn nat() -> Nat {
     nat
 }
 
-fn send(nat: &mut Nat, home: u8, inside: u16, now: Tick) -> Result<Endpoint, Refusal> {
+fn send(
+    nat: &mut Nat,
+    home: u8,
+    inside: u16,
+    protocol: Protocol,
+    now: Tick,
+) -> Result<Endpoint, Refusal> {
     let outer = u32::from_be_bytes([10, 200, 0, home]);
     let home = Home { shard: ShardIndex(0), outer, gre_key: None };
     let inside = Endpoint::new(0xc0a8_010a, inside);
     let remote = Endpoint::new(0xc000_0201, 53);
-    let hash = nat.outbound_hash(&home, inside, Protocol::Udp);
-    let packet = Outbound { home, inside, remote, protocol: Protocol::Udp, tcp_flags: 0 };
+    let hash = nat.outbound_hash(&home, inside, protocol);
+    let packet = Outbound { home, inside, remote, protocol, tcp_flags: SYN };
     nat.outbound(hash, &packet, now)
 }
 
@@ -143,7 +163,7 @@ fn send(nat: &mut Nat, home: u8, inside: u16, now: Tick) -> Result<Endpoint, Ref
 fn apply() {
     check!().with_type::<Vec<Hostile>>().for_each(|script| {
         let (mut nat, mut now) = (nat(), Tick(1000));
-        let ours = send(&mut nat, 1, 1, now).unwrap();
+        let ours = send(&mut nat, 1, 1, Protocol::Udp, now).unwrap();
         let mut body = [0; BODY_MAX];
         INPUTS.fetch_add(script.len() as u64, Ordering::Relaxed);
         for hostile in script {
@@ -151,9 +171,10 @@ fn apply() {
             nat.apply(&hostile.change(), &hostile.body.bytes(), now);
             if hostile.seconds.is_multiple_of(4) {
                 nat.expire(now, 4096, usize::MAX);
-                _ = send(&mut nat, hostile.version % 8, 2, now);
+                let protocol = Protocol::ALL[usize::from(hostile.lane % 3)];
+                _ = send(&mut nat, hostile.version % 8, 2, protocol, now);
             }
-            assert_eq!(send(&mut nat, 1, 1, now), Ok(ours));
+            assert_eq!(send(&mut nat, 1, 1, Protocol::Udp, now), Ok(ours));
         }
         let mut told = 0;
         while nat.next_change(&mut body).is_some() {
