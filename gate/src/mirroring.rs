@@ -35,7 +35,7 @@ fn measured_burst_told(nat: &mut Nat, told: &mut Vec<Told>) {
 /// As [`measured_burst`](crate::world::measured_burst): applies the changes of a datagram.
 #[inline(never)]
 fn measured_burst_applied(nat: &mut Nat, told: &[Told]) {
-    nat.apply_burst(told.iter().map(|told| (told.change, &told.body[..told.len])), NOW);
+    nat.apply_burst(told.iter().map(|told| (told.change, &told.body[..told.len])), false, NOW);
 }
 
 fn nat(lanes: u8) -> Nat {

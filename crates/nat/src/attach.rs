@@ -112,7 +112,7 @@ impl Nat {
         let is_anothers = |owner: u32| !self.subscribers.is_of(owner, &mapping.home());
         let is_held = self.find_holder(slab, mapping.public(), mapping.protocol).is_some()
             || self.policy.enabled && self.ports.owner(block).is_some_and(is_anothers);
-        self.lanes.get(slab).is_passed_on && is_held
+        self.is_hearsay && is_held
     }
 
     /// None, and nothing changed but what stood in the way, if there is no room or it gives way itself.
@@ -191,8 +191,7 @@ impl Nat {
         block: BlockId,
         former: Option<u32>,
     ) -> Option<u32> {
-        let slab = slab_of(mapping.shard, self.ports.lane(block));
-        if former.is_some() && self.lanes.get(slab).is_passed_on {
+        if former.is_some() && self.is_hearsay {
             return None;
         }
         let subscriber = self.find_or_seat(home, mapping.subscriber)?;
@@ -227,7 +226,7 @@ impl Nat {
     fn evict_holder(&mut self, id: RecordId, mapping: &Mapping) -> Option<()> {
         let slab = self.mappings.slab_of(id);
         if let Some(former) = self.find_holder(slab, mapping.public(), mapping.protocol) {
-            if self.lanes.get(slab).is_passed_on {
+            if self.is_hearsay {
                 return None;
             }
             self.remove_mapping(former, Exit::Forgotten);

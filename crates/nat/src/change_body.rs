@@ -10,9 +10,10 @@
 //!  idle     4   seconds u32 since the last packet
 //!  run      5   slots u32
 //!  segment  6   remote address u32, port u16 | sender u8 (1 inside, 2 remote) | TCP flags u8 (RFC 9293 section 3.1)
+//!  state    7   remote address u32, port u16 | state u16
 //!
 //!  Create, Change   of a mapping: mapping [seat]      of a session: session mapping [seat]
-//!  Touch            idle [segment]   Clear   run             Delete   nothing
+//!  Touch            idle [segment] [state]     Clear   run     Delete   nothing
 //! ```
 //!
 //! Parts of unknown type are skipped, and so are fields behind those known here. A session brings its mapping along, a
@@ -31,11 +32,13 @@ const SEAT: u8 = 3;
 const IDLE: u8 = 4;
 const RUN: u8 = 5;
 const SEGMENT: u8 = 6;
+const STATE: u8 = 7;
 
 const MAPPING_LEN: usize = 35;
 const SESSION_LEN: usize = 16;
 const WORD_LEN: usize = 4;
 const SEGMENT_LEN: usize = 8;
+const STATE_LEN: usize = 8;
 
 /// Bytes of the longest body written here.
 const _: () = assert!(2 + SESSION_LEN + 2 + MAPPING_LEN + 2 + WORD_LEN <= BODY_MAX);
@@ -78,6 +81,13 @@ pub(crate) struct SegmentBody {
     pub(crate) segment: Segment,
 }
 
+/// How far a session is for another worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StateBody {
+    pub(crate) remote: Endpoint,
+    pub(crate) state: SessionState,
+}
+
 /// A body as it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Body {
@@ -87,6 +97,7 @@ pub(crate) struct Body {
     pub(crate) idle_sec: Option<u32>,
     pub(crate) run: Option<u32>,
     pub(crate) segment: Option<SegmentBody>,
+    pub(crate) state: Option<StateBody>,
 }
 
 /// Writes parts one after the other.
@@ -161,6 +172,13 @@ impl<'a> BodyWriter<'a> {
         fields[7] = body.segment.tcp_flags;
         self.part(SEGMENT, fields);
     }
+
+    pub(crate) fn state(&mut self, body: &StateBody) {
+        let mut fields = [0; STATE_LEN];
+        fields[..6].copy_from_slice(&endpoint_bytes(body.remote));
+        fields[6..].copy_from_slice(&body.state.0.to_be_bytes());
+        self.part(STATE, fields);
+    }
 }
 
 impl Body {
@@ -177,6 +195,7 @@ impl Body {
                 IDLE => body.idle_sec = Some(word(fields.first_chunk()?)),
                 RUN => body.run = Some(word(fields.first_chunk()?)),
                 SEGMENT => body.segment = Some(read_segment(fields.first_chunk()?)?),
+                STATE => body.state = Some(read_state(fields.first_chunk()?)),
                 _ => {}
             }
             bytes = behind;
@@ -235,6 +254,11 @@ fn read_segment(fields: &[u8; SEGMENT_LEN]) -> Option<SegmentBody> {
     };
     let segment = Segment { sender, tcp_flags: fields[7] };
     Some(SegmentBody { remote: endpoint_at(fields, 0), segment })
+}
+
+fn read_state(fields: &[u8; STATE_LEN]) -> StateBody {
+    let state = SessionState::known(half_at(fields, 6));
+    StateBody { remote: endpoint_at(fields, 0), state }
 }
 
 #[inline]
@@ -307,6 +331,10 @@ mod tests {
                         tcp_flags: words[0] as u8,
                     },
                 }),
+                state: (flags & 1024 != 0).then_some(StateBody {
+                    remote: Endpoint::new(words[2], halves[1]),
+                    state: SessionState::known(halves[4]),
+                }),
             }
         }
     }
@@ -320,6 +348,7 @@ mod tests {
         body.idle_sec.iter().for_each(|&seconds| writer.idle(seconds));
         body.run.iter().for_each(|&slots| writer.run(slots));
         body.segment.iter().for_each(|segment| writer.segment(segment));
+        body.state.iter().for_each(|state| writer.state(state));
         let len = writer.len();
         bytes[..len].to_vec()
     }
@@ -355,7 +384,7 @@ mod tests {
         let whole = Fields { flags: u16::MAX, protocol: 0, words: [7; 8], halves: [9; 5] }.body();
         let bytes = written(&whole);
         for len in 1..bytes.len() {
-            let is_part_end = [18, 55, 61, 67, 73].contains(&len);
+            let is_part_end = [18, 55, 61, 67, 73, 83].contains(&len);
             assert_eq!(Body::read(&bytes[..len]).is_some(), is_part_end, "{len} bytes");
         }
     }

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use weir_flow::{Record, RecordId, SlabId};
 
 use crate::change::{BODY_MAX, Change, ChangeKind, Table, lane_slot};
-use crate::change_body::{BodyWriter, MappingBody, SegmentBody, SessionBody};
+use crate::change_body::{BodyWriter, MappingBody, SegmentBody, SessionBody, StateBody};
 use crate::endpoint::ShardIndex;
 use crate::lane::{Mishap, lane_of};
 use crate::mapping::{Kind, Mapping, Remote};
@@ -344,6 +344,7 @@ impl Nat {
         if let News::Segment(segment) = mark.news {
             writer.segment(&SegmentBody { remote: remote.endpoint(), segment });
         }
+        writer.state(&StateBody { remote: remote.endpoint(), state: remote.state });
         let told = (change(ChangeKind::Touch, mark, slot), writer.len());
         let lane = self.lanes.get(mark.slab);
         (lane.is_present && !lane.is_owned).then_some(told)

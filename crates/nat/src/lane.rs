@@ -41,8 +41,6 @@ pub(crate) struct Lane {
     pub(crate) is_full: bool,
     /// The same, until it is asked.
     has_filled: bool,
-    /// Its copy comes from one who did not write it.
-    pub(crate) is_passed_on: bool,
     /// When it was taken over: timers count from here at the earliest. None: ours from the start.
     owned_since: Option<Tick>,
 }
@@ -57,7 +55,6 @@ impl Lane {
         has_lost: false,
         is_full: false,
         has_filled: false,
-        is_passed_on: false,
         owned_since: None,
     };
 

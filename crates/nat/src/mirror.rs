@@ -7,7 +7,8 @@
 //!   version that is here replaces what its owner decides: the order of changes within a slot is the stream's.
 //! - Changes of different slots come in any order: a session brings its mapping along, a mapping its home.
 //! - What was passed on by one who did not write it takes no port and no block from who holds it here: the end of it may
-//!   have come here alone.
+//!   have come here alone. And it takes no session back to where it was before.
+//! - Nor does the writer's copy, if packets have come here that he has not seen: he is told how far the session is.
 //! - What no table has room for is refused and the lane is called full, until it is copied anew.
 
 use weir_flow::{Record, RecordId, SlabId, is_later_version};
@@ -20,7 +21,7 @@ use crate::mapping::{Kind, Mapping, Remote};
 use crate::nat::Nat;
 use crate::session_state::SessionState;
 use crate::subscriber::NO_ADDRESS;
-use crate::touch::never;
+use crate::touch::{Touch, never};
 
 /// How a copy of a record goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,18 +37,24 @@ impl Nat {
     ///
     /// The same change may come again, and changes of different slots in any order.
     pub fn apply(&mut self, change: &Change, body: &[u8], now: Tick) -> Applied {
+        self.is_hearsay = false;
         let applied = self.apply_to_slot(change, body, now);
         self.attach_waiting();
         applied
     }
 
     /// The same for changes that came together, their cache misses overlapped: better a datagram's at a time than one.
+    ///
+    /// `is_passed_on`: by one who did not write them, and who may have missed the end of what it tells. They add to what is
+    /// here, and take no port and no block from whoever holds it here.
     #[inline]
     pub fn apply_burst<'a>(
         &mut self,
         changes: impl Iterator<Item = (Change, &'a [u8])> + Clone,
+        is_passed_on: bool,
         now: Tick,
     ) {
+        self.is_hearsay = is_passed_on;
         for (change, _) in changes.clone() {
             self.prefetch_change(&change);
         }
@@ -84,7 +91,8 @@ impl Nat {
         if is_told && is_present && !is_owned && table == Table::Mappings {
             // Nearly every change is a mapping and nothing else.
             if let Some(mapping) = MappingBody::read_alone(body) {
-                let applied = self.apply_mapping(slab, own_slot, version, &mapping, None, now);
+                let news = (kind, version);
+                let applied = self.apply_mapping(slab, own_slot, news, &mapping, None, now);
                 return self.count(applied);
             }
         }
@@ -122,7 +130,8 @@ impl Nat {
             ChangeKind::Touch if is_owned => {
                 let Some(idle_sec) = body.idle_sec else { return Applied::Invalid };
                 let seen = Tick(now.0.wrapping_sub(idle_sec.min(i32::MAX as u32)));
-                self.apply_touch(table, slab, own_slot, version, (seen, body.segment), now)
+                let touch = Touch { seen, segment: body.segment, state: body.state };
+                self.apply_touch(table, slab, own_slot, version, &touch, now)
             }
             // The lane has changed hands since it was sent.
             ChangeKind::Touch => Applied::Old,
@@ -135,11 +144,11 @@ impl Nat {
             ChangeKind::Delete => self.apply_end(table, slab, own_slot, version),
             ChangeKind::Create | ChangeKind::Change => match (table, body.mapping, body.session) {
                 (Table::Mappings, Some(mapping), _) => {
-                    self.apply_mapping(slab, own_slot, version, &mapping, body.seat, now)
+                    self.apply_mapping(slab, own_slot, (kind, version), &mapping, body.seat, now)
                 }
                 (Table::Sessions, Some(mapping), Some(session)) => {
                     let whole = (&session, &mapping, body.seat);
-                    self.apply_session(slab, own_slot, version, whole, now)
+                    self.apply_session(slab, own_slot, (kind, version), whole, now)
                 }
                 _ => Applied::Invalid,
             },
@@ -176,7 +185,7 @@ impl Nat {
         &mut self,
         slab: SlabId,
         slot: u32,
-        version: u32,
+        (kind, version): (ChangeKind, u32),
         body: &MappingBody,
         seat: Option<u32>,
         now: Tick,
@@ -187,7 +196,7 @@ impl Nat {
         let (held, version_held) = self.held_mapping(slab, slot);
         if let Some(id) = held.filter(|_| version == version_held) {
             if self.is_same_mapping(id, body) {
-                return self.change_mapping(id, body);
+                return self.change_mapping(id, kind, body, now);
             }
             // Never from an honest owner.
             self.remove_mapping(id, Exit::Forgotten);
@@ -245,7 +254,19 @@ impl Nat {
 
     /// What the owner decides of a mapping that is here.
     #[inline(never)]
-    fn change_mapping(&mut self, id: RecordId, body: &MappingBody) -> Applied {
+    fn change_mapping(
+        &mut self,
+        id: RecordId,
+        kind: ChangeKind,
+        body: &MappingBody,
+        now: Tick,
+    ) -> Applied {
+        let Mapping { first, protocol, .. } = *self.mappings.get(id);
+        let told = (body.remote, body.state);
+        let state = self.state_told(&first, protocol, kind, told, now);
+        if state != body.state {
+            self.tell_further(Table::Mappings, id);
+        }
         let mapping = self.mappings.get_mut(id);
         if mapping.kind == Kind::Quarantined && !body.is_quarantined {
             return Applied::Old;
@@ -260,8 +281,8 @@ impl Nat {
         if !mapping.first.is(body.remote) {
             (mapping.first.address, mapping.first.port) = (body.remote.address, body.remote.port);
         }
-        mapping.first.state = body.state;
-        mapping.count_inbound(body.state, 1);
+        mapping.first.state = state;
+        mapping.count_inbound(state, 1);
         if is_over {
             self.quarantine_copy(id);
         }

@@ -2,7 +2,7 @@
 
 use weir_flow::{RecordId, SlabId, is_later_version};
 
-use crate::change::{Applied, Table, table_slot};
+use crate::change::{Applied, ChangeKind, Table, table_slot};
 use crate::change_body::{MappingBody, SessionBody};
 use crate::endpoint::Tick;
 use crate::mapping::Remote;
@@ -16,18 +16,24 @@ impl Nat {
         &mut self,
         slab: SlabId,
         slot: u32,
-        version: u32,
+        (kind, version): (ChangeKind, u32),
         (body, mapping_body, seat): (&SessionBody, &MappingBody, Option<u32>),
         now: Tick,
     ) -> Applied {
         let (held, version_held) = self.held_session(slab, slot);
         if let Some(id) = held {
-            let session = self.sessions.get_mut(id);
+            let session = *self.sessions.get(id);
             if version == version_held && session.remote.is(body.remote) {
-                let former = std::mem::replace(&mut session.remote.state, body.state);
+                let protocol = self.mappings.get(session.mapping).protocol;
+                let told = (body.remote, body.state);
+                let state = self.state_told(&session.remote, protocol, kind, told, now);
+                if state != body.state {
+                    self.tell_further(Table::Sessions, id);
+                }
+                self.sessions.get_mut(id).remote.state = state;
                 let mapping = self.mappings.get_mut(session.mapping);
-                mapping.count_inbound(former, -1);
-                mapping.count_inbound(body.state, 1);
+                mapping.count_inbound(session.remote.state, -1);
+                mapping.count_inbound(state, 1);
                 return Applied::Done;
             }
         }
@@ -46,8 +52,8 @@ impl Nat {
         }
         let mapping_version = body.mapping_version;
         if self.live_mapping(slab, mapping_slot, mapping_version).is_none() {
-            let brought =
-                self.apply_mapping(slab, mapping_slot, mapping_version, mapping_body, seat, now);
+            let news = (kind, mapping_version);
+            let brought = self.apply_mapping(slab, mapping_slot, news, mapping_body, seat, now);
             if brought != Applied::Done {
                 return brought;
             }

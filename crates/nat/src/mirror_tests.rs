@@ -145,7 +145,7 @@ impl Pair {
     fn copy(&mut self) {
         for shard in SHARDS {
             for lane in 0..7 {
-                self.replica.nat.begin_copy(shard, lane, false);
+                self.replica.nat.begin_copy(shard, lane);
                 let mut from = 0;
                 // Whatever lies behind the primary's last slot has ended.
                 while from < u32::MAX {
@@ -229,7 +229,7 @@ fn changes(nat: &mut Nat) -> Vec<News> {
 fn deliver(world: &mut World, news: &[News]) {
     let invalid = world.nat.mirror_gauges().changes_invalid_total;
     let changes = news.iter().map(|(change, body)| (*change, &body[..]));
-    world.nat.apply_burst(changes, world.now);
+    world.nat.apply_burst(changes, false, world.now);
     assert_eq!(world.nat.mirror_gauges().changes_invalid_total, invalid, "{news:?}");
 }
 

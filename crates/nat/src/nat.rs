@@ -81,6 +81,8 @@ pub struct Nat {
     pub(crate) journal: Journal,
     pub(crate) commits: Commits,
     pub(crate) waiting: Waiting,
+    /// What is being applied was passed on by one who did not write it, and who may have missed what became of it.
+    pub(crate) is_hearsay: bool,
     /// Live mappings plus further sessions.
     pub(crate) flows: u32,
     pub(crate) quarantined: u32,
@@ -143,6 +145,7 @@ impl Nat {
             journal: Journal::new(if config.replicas > 0 { MARKS_MAX } else { 0 }),
             commits: Commits::new(),
             waiting: Waiting::new(),
+            is_hearsay: false,
             flows: 0,
             quarantined: 0,
             now: Tick(0),

@@ -86,11 +86,7 @@ impl Nat {
     }
 
     /// Another worker's lane is about to be copied here from its beginning: what was lacking is forgotten.
-    ///
-    /// `is_passed_on`: by one who did not write it, and who may have missed the end of what it tells. It adds to what is
-    /// here, and takes no port and no block from whoever holds it here.
-    pub fn begin_copy(&mut self, shard: ShardIndex, lane: u8, is_passed_on: bool) {
-        let lane = self.lanes.get_mut(slab_of(shard, lane.into()));
-        (lane.is_full, lane.is_passed_on) = (false, is_passed_on);
+    pub fn begin_copy(&mut self, shard: ShardIndex, lane: u8) {
+        self.lanes.get_mut(slab_of(shard, lane.into())).is_full = false;
     }
 }

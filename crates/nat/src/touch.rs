@@ -9,20 +9,26 @@
 //! A segment of TCP that changes what the copy knows of its connection is told at once, with the remote that it is of or
 //! for: the owner plays it as if it had come there, and tells all copies what follows. So the end of a connection is the
 //! end for its owner, wherever it was seen. Told are segments and not states: two workers may each see one direction of a
-//! connection, and then neither state is the later one. What is told while the owner is out of reach for so long that its
-//! stream ends is lost: the connection then rests as an established one that is idle.
+//! connection, and then neither state is the later one.
+//!
+//! A segment may be lost: the lane has no owner for a while, or he is out of reach for so long that his stream ends. So
+//! every touch says how far the session is here. The owner takes that if it goes on from what he has, and he has had no
+//! later packet: what has ended ends, and what was opened anew, or was reset by nobody, does not. Who is copied to anew
+//! by an owner that is behind keeps what packets have shown here, and touches at once.
 //!
 //! A touch as old as a copy without packets says that another mapping is used in place of this one, see `doubles.rs`.
 
 use weir_flow::{Record, RecordId, SlabId};
 
+use crate::change::ChangeKind;
 use crate::change::{Applied, Table};
-use crate::change_body::SegmentBody;
-use crate::endpoint::{Protocol, Tick};
+use crate::change_body::{SegmentBody, StateBody};
+use crate::endpoint::{Endpoint, Protocol, Tick};
 use crate::journal::News;
 use crate::mapping::{Mapping, Remote};
 use crate::nat::Nat;
 use crate::session::Session;
+use crate::session_state::SessionState;
 use crate::timeouts::Timeouts;
 
 /// Touches per timeout.
@@ -39,6 +45,33 @@ pub(crate) fn never(now: Tick) -> Tick {
 /// Is it a copy without packets?
 pub(crate) fn is_never(last_seen: Tick, now: Tick) -> bool {
     now.since(last_seen) >= NEVER_SEC
+}
+
+/// What another worker tells of a record of ours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touch {
+    /// When it saw the last packet.
+    pub(crate) seen: Tick,
+    pub(crate) segment: Option<SegmentBody>,
+    pub(crate) state: Option<StateBody>,
+}
+
+/// Two workers' clocks count the seconds from different moments.
+const SLACK_SEC: u32 = 1;
+
+impl Touch {
+    /// The session's state with what is told.
+    fn state(&self, known: &Remote, now: Tick) -> SessionState {
+        let state = match self.segment.filter(|told| known.is(told.remote)) {
+            Some(SegmentBody { segment, .. }) => {
+                known.state.after_segment(segment.sender, segment.tcp_flags)
+            }
+            None => known.state,
+        };
+        let is_late = now.since(self.seen) > now.since(known.last_seen) + SLACK_SEC;
+        let told = self.state.filter(|told| known.is(told.remote) && !is_late);
+        told.map(|told| told.state).filter(|told| told.has(state.0)).unwrap_or(state)
+    }
 }
 
 impl Remote {
@@ -91,10 +124,10 @@ impl Nat {
         slab: SlabId,
         slot: u32,
         version: u32,
-        (seen, segment): (Tick, Option<SegmentBody>),
+        touch: &Touch,
         now: Tick,
     ) -> Applied {
-        if is_never(seen, now) && segment.is_none() {
+        if is_never(touch.seen, now) && touch.segment.is_none() {
             let disused = (table == Table::Mappings)
                 .then(|| self.live_mapping(slab, slot, version))
                 .flatten();
@@ -113,17 +146,45 @@ impl Nat {
             }),
         };
         let Some((id, remote, protocol)) = found else { return Applied::Old };
-        remote.last_seen = remote.last_seen.later(seen, now);
-        let segment = segment.filter(|it| protocol == Protocol::Tcp && remote.is(it.remote));
-        let Some(SegmentBody { segment, .. }) = segment else { return Applied::Done };
-        let state = remote.state.after_segment(segment.sender, segment.tcp_flags);
-        if std::mem::replace(&mut remote.state, state) != state {
+        let state = touch.state(remote, now);
+        remote.last_seen = remote.last_seen.later(touch.seen, now);
+        if protocol == Protocol::Tcp && state != remote.state {
+            remote.state = state;
             match table {
                 Table::Mappings => self.note_mapping(News::Changed, id),
                 Table::Sessions => self.note_session(News::Changed, id),
             }
         }
         Applied::Done
+    }
+
+    /// The state of a session of another's lane that is here, and is told in the same version. News are as they are. What
+    /// is copied may be older than what is here: if packets have shown that here, or if who passes it on did not write it.
+    pub(crate) fn state_told(
+        &self,
+        known: &Remote,
+        protocol: Protocol,
+        kind: ChangeKind,
+        (remote, state): (Endpoint, SessionState),
+        now: Tick,
+    ) -> SessionState {
+        let is_copied = kind == ChangeKind::Create && protocol == Protocol::Tcp;
+        let is_further = known.is(remote) && known.state.has(state.0);
+        let timeouts = &self.policy.timeouts;
+        let was_seen =
+            !is_never(known.last_seen, now) && !known.is_expired(protocol, timeouts, now);
+        if is_copied && is_further && (was_seen || self.is_hearsay) { known.state } else { state }
+    }
+
+    /// The owner of a record that is copied here is behind: he is told how far it is.
+    pub(crate) fn tell_further(&mut self, table: Table, id: RecordId) {
+        let (slab, version) = match table {
+            Table::Mappings => (self.mappings.slab_of(id), self.mappings.get(id).version()),
+            Table::Sessions => (self.sessions.slab_of(id), self.sessions.get(id).version()),
+        };
+        if !self.is_hearsay {
+            self.journal.touch(table, slab, version, id);
+        }
     }
 
     /// The live mapping of this version in a slot.

@@ -36,6 +36,21 @@ fn tell(from: &mut World, to: &mut World) -> Vec<ChangeKind> {
     kinds
 }
 
+/// Copies the primary's lanes as one has them.
+fn copy(from: &World, to: &mut World, is_passed_on: bool) {
+    for lane in 0..7 {
+        from.nat.copy_lane(SHARD, lane, 0..u32::MAX, u32::MAX, |change, body| {
+            to.nat.apply_burst(std::iter::once((*change, body)), is_passed_on, to.now);
+            true
+        });
+    }
+}
+
+/// Of all sessions, as a table shows them.
+fn states(world: &World) -> Vec<&'static str> {
+    world.list(&SessionFilter::default()).iter().map(|session| session.state).collect()
+}
+
 fn lane_of(public: Endpoint) -> u16 {
     public.port / 64 % 8
 }
@@ -163,9 +178,7 @@ fn the_end_of_a_connection_is_told_to_the_owner() {
         replica.tcp_out(home(1), inside(1), remote, ACK).unwrap();
     }
     assert_eq!(tell(&mut replica, &mut primary), [ChangeKind::Touch; 6]);
-    let states: Vec<_> =
-        primary.list(&SessionFilter::default()).iter().map(|it| it.state).collect();
-    assert_eq!(states, ["time-wait"; 2]);
+    assert_eq!(states(&primary), ["time-wait"; 2]);
     assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Change; 2], "to all copies");
     primary.wait_and_collect(240);
     tell(&mut primary, &mut replica);
@@ -211,6 +224,75 @@ fn segments_by_two_workers_are_as_if_by_one() {
     });
 }
 
+/// What the owner was told was lost, and he copies the lane anew: the copy keeps what it has seen, and tells him.
+#[test]
+fn an_owner_that_missed_the_end_of_a_connection_is_told_again() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    let (first, further) = (server(1), server(2));
+    let public = primary.connect(inside(1), first);
+    primary.connect(inside(1), further);
+    tell(&mut primary, &mut replica);
+    for remote in [further, first] {
+        replica.tcp_out(home(1), inside(1), remote, FIN_ACK).unwrap();
+        replica.tcp_back(public, remote, FIN_ACK).unwrap();
+    }
+    while replica.nat.next_change(&mut [0; BODY_MAX]).is_some() {}
+    copy(&primary, &mut replica, false);
+    assert_eq!(states(&replica), ["last-ack"; 2]);
+    assert_eq!(tell(&mut replica, &mut primary), [ChangeKind::Touch; 2]);
+    assert_eq!(states(&primary), ["last-ack"; 2]);
+    assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Change; 2]);
+    copy(&primary, &mut replica, false);
+    assert_eq!(tell(&mut replica, &mut primary), [], "both know the same");
+}
+
+/// Of a connection that was opened anew at its owner nothing of before comes back, neither to him nor from him.
+#[test]
+fn a_touch_ends_nothing_that_has_begun_since() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    let public = primary.connect(inside(1), server(1));
+    tell(&mut primary, &mut replica);
+    replica.tcp_back(public, server(1), RST).unwrap();
+    let mut body = [0; BODY_MAX];
+    let (touch, len) = replica.nat.next_change(&mut body).unwrap();
+    // As if the segment had been lost, and the owner had had a packet since.
+    let state_alone = [&body[..6], &body[16..len]].concat();
+    primary.wait(10);
+    primary.tcp_out(home(1), inside(1), server(1), ACK).unwrap();
+    primary.wait(10);
+    let late = [&[4, 4, 0, 0, 0, 20], &state_alone[6..]].concat();
+    assert_eq!(primary.nat.apply(&touch, &late, primary.now), Applied::Done);
+    assert_eq!(states(&primary), ["established"]);
+    let in_time = [&[4, 4, 0, 0, 0, 10], &state_alone[6..]].concat();
+    assert_eq!(primary.nat.apply(&touch, &in_time, primary.now), Applied::Done);
+    assert_eq!(states(&primary), ["closed"]);
+}
+
+/// Who passes a lane on may have heard less of it.
+#[test]
+fn what_is_passed_on_takes_no_session_back() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    let (_, mut third) = pair(&pair_config());
+    let public = primary.connect(inside(1), server(1));
+    let mut body = [0; BODY_MAX];
+    let (create, len) = primary.nat.next_change(&mut body).unwrap();
+    for copy in [&mut replica, &mut third] {
+        copy.nat.apply(&create, &body[..len], copy.now);
+    }
+    primary.tcp_back(public, server(1), FIN_ACK).unwrap();
+    tell(&mut primary, &mut replica);
+    copy(&third, &mut replica, true);
+    assert_eq!(states(&replica), ["close-wait"]);
+    copy(&replica, &mut third, true);
+    assert_eq!(states(&third), ["close-wait"], "nor does who has heard less keep it");
+    copy(&primary, &mut replica, false);
+    assert_eq!(
+        (states(&replica), replica.nat.journal_end()),
+        (vec!["close-wait"], 0),
+        "nothing to tell"
+    );
+}
+
 /// What was seen is of the remote that it names, or of none: the owner may have another in its place by now.
 #[test]
 fn a_segment_of_another_remote_ends_nothing() {
@@ -222,13 +304,14 @@ fn a_segment_of_another_remote_ends_nothing() {
     tell(&mut primary, &mut replica);
     replica.tcp_back(public, server(1), RST).unwrap();
     let (touch, len) = replica.nat.next_change(&mut body).unwrap();
-    assert_eq!((touch.kind, len), (ChangeKind::Touch, 16));
+    assert_eq!((touch.kind, len), (ChangeKind::Touch, 26));
     let mut of_another = body;
-    of_another[len - 3] ^= 1;
+    of_another[13] ^= 1;
+    of_another[23] ^= 1;
     assert_eq!(primary.nat.apply(&touch, &of_another[..len], primary.now), Applied::Done);
     assert_eq!(primary.list(&SessionFilter::default())[0].state, "established");
     let mut of_nobody = body;
-    of_nobody[len - 2] = 3;
+    of_nobody[14] = 3;
     assert_eq!(primary.nat.apply(&touch, &of_nobody[..len], primary.now), Applied::Invalid);
     assert_eq!(primary.nat.apply(&touch, &body[..len], primary.now), Applied::Done);
     assert_eq!(primary.list(&SessionFilter::default())[0].state, "closed");
@@ -460,7 +543,7 @@ fn a_copy_that_does_not_fit_is_full() {
     assert!((0..7).any(|lane| replica.nat.is_copy_full(SHARD, lane)));
     let served = publics.iter().filter(|&&public| replica.udp_back(public, server(1)).is_ok());
     assert_eq!(served.count(), 50);
-    (0..7).for_each(|lane| replica.nat.begin_copy(SHARD, lane, false));
+    (0..7).for_each(|lane| replica.nat.begin_copy(SHARD, lane));
     assert!((0..7).all(|lane| !replica.nat.is_copy_full(SHARD, lane)));
 }
 
@@ -519,11 +602,11 @@ fn what_is_passed_on_takes_nothing_from_its_holder() {
             let mut body = [0; BODY_MAX];
             let (change, len) = primary.nat.next_change(&mut body).unwrap();
             assert_eq!(replica.nat.apply(&change, &body[..len], replica.now), Applied::Done);
-            replica.nat.begin_copy(SHARD, change.lane, is_passed_on);
             // The same port of another home, or of another of its inside endpoints.
             body[place] += 1;
             let other = Change { slot: change.slot + 1, ..change };
-            assert_eq!(replica.nat.apply(&other, &body[..len], replica.now), Applied::Done);
+            let told = std::iter::once((other, &body[..len]));
+            replica.nat.apply_burst(told, is_passed_on, replica.now);
             let holder = replica.udp_back(public, server(1)).unwrap();
             let known = (holder.home.outer, holder.inside);
             let expected = match is_passed_on {

@@ -280,7 +280,7 @@ fn unread_ends_are_not_told_of_the_shard_that_has_the_index_next() {
 fn copy(from: &World, at: ShardIndex, to: &mut World, to_at: ShardIndex) -> u32 {
     let mut cleared = 0;
     for lane in 0..8 {
-        to.nat.begin_copy(to_at, lane, false);
+        to.nat.begin_copy(to_at, lane);
         let end = from.nat.copy_lane(at, lane, 0..u32::MAX, u32::MAX, |change, body| {
             if change.kind == ChangeKind::Clear {
                 cleared = cleared.max(change.version);

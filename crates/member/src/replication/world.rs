@@ -52,7 +52,9 @@ impl World<'_> {
     #[inline]
     fn apply_changes(&mut self, origin: Origin, shard: ShardIndex, records: &[Record<'_>]) {
         let part = self.state.part(shard).expect("a numbered shard has its part");
-        let is_fed = part.lanes[lane_index(origin.lane)].is_fed_by(origin.peer);
+        let own = &part.lanes[lane_index(origin.lane)];
+        let is_fed = own.is_fed_by(origin.peer);
+        let is_passed_on = own.reign_of(origin.peer).is_some_and(Reign::is_passed_on);
         let is_wanted = |kind| is_fed || kind == Kind::Touch;
         if !is_fed {
             let unwanted = records.iter().filter(|record| !is_wanted(record.kind)).count();
@@ -64,7 +66,7 @@ impl World<'_> {
             let kind = change_of(kind).filter(|_| is_wanted(kind))?;
             Some((Change { kind, shard, lane, slot, version }, body))
         });
-        self.nat.apply_burst(changes, tick(self.now_us));
+        self.nat.apply_burst(changes, is_passed_on, tick(self.now_us));
     }
 
     /// What is said of a lane or a shard as a whole.
@@ -123,7 +125,7 @@ impl World<'_> {
             return;
         }
         if own.is_fed_by(peer) {
-            self.nat.begin_copy(shard, lane.number(), reign.is_passed_on());
+            self.nat.begin_copy(shard, lane.number());
         }
         self.state.forget_if_foreign(shard, number);
     }
