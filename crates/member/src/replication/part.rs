@@ -171,7 +171,9 @@ impl LanePart {
         }
         feed.is_complete = true;
         let is_all = feed.reign.word != Word::PassedOnInPart;
-        self.is_whole |= is_fed && is_all && feed.reign.now == self.reign.now;
+        // In no reign the peer knows nothing of the lane, though others may.
+        let is_known = feed.reign.now != 0;
+        self.is_whole |= is_fed && is_all && is_known && feed.reign.now == self.reign.now;
         self.wants = 0;
     }
 
@@ -428,6 +430,21 @@ mod tests {
         lane.begin_feed(OLD, FIRST, false, 0);
         lane.begin_feed(NEW, SECOND, false, 1);
         assert!(!lane.is_fed_by(OLD) && lane.is_fed_by(NEW));
+    }
+
+    /// Who has begun after the lane's writer ended, and is to give it, knows nothing of it; another member may.
+    #[test]
+    fn a_copy_in_no_reign_is_no_full_copy() {
+        let mut lane = LanePart::new(Lane::ALL[0]);
+        lane.set_source(Some(OLD), false, 0);
+        lane.begin_feed(OLD, Reign::default(), false, 0);
+        lane.complete_feed(OLD);
+        assert!(!lane.is_followed());
+        assert!(lane.may_be_taken_from(OLD), "it holds up nobody who is to write the lane");
+        lane.begin_feed(NEW, FIRST, false, 1);
+        lane.set_source(Some(NEW), lane.is_followed(), 1);
+        lane.complete_feed(NEW);
+        assert!(lane.is_followed());
     }
 
     #[test]
