@@ -13,15 +13,14 @@
 //!
 //! A segment may be lost: the lane has no owner for a while, or he is out of reach for so long that his stream ends. So
 //! every touch says how far the session is here. The owner takes that if it goes on from what he has, and he has had no
-//! later packet: what has ended ends, and what was opened anew, or was reset by nobody, does not. Who is copied to anew
-//! by an owner that is behind keeps what packets have shown here, and touches at once.
+//! later packet: what has ended ends, and what was opened anew since does not. Who is copied to anew by an owner that is
+//! behind keeps what packets have shown here, and touches at once.
 //!
 //! A touch as old as a copy without packets says that another mapping is used in place of this one, see `doubles.rs`.
 
 use weir_flow::{Record, RecordId, SlabId};
 
-use crate::change::ChangeKind;
-use crate::change::{Applied, Table};
+use crate::change::{Applied, ChangeKind, Table};
 use crate::change_body::{SegmentBody, StateBody};
 use crate::endpoint::{Endpoint, Protocol, Tick};
 use crate::journal::News;
