@@ -114,7 +114,7 @@ fn a_foreign_route_is_named(lab: &ClusterLab) -> Result<()> {
 
 #[test]
 fn no_fault_breaks_a_connection() {
-    let options = ClusterOptions { bfd: BFD, ..ClusterOptions::default() };
+    let options = ClusterOptions { bfd: BFD, spare_nodes: 1, ..ClusterOptions::default() };
     let mut lab = ClusterLab::start(options, |what| println!("{what}")).unwrap();
     if let Err(error) = promises_are_kept(&mut lab) {
         panic!("{error:#}\n{}", lab.lab.logs());
