@@ -79,6 +79,7 @@ impl Body {
             Self::Segment { remote, sender, tcp_flags, idle_sec } => {
                 let mut bytes = vec![4, 4, 0, 0, 0, *idle_sec];
                 bytes.extend([6, 8, 192, 0, 2, remote % 4, 0, 53, sender % 4, *tcp_flags]);
+                bytes.extend([7, 8, 192, 0, 2, remote % 4, 0, 53, *sender, *tcp_flags]);
                 bytes
             }
             Self::Word { part, word } => {

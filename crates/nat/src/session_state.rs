@@ -42,6 +42,10 @@ impl SessionState {
         self.0 & bits != 0
     }
 
+    pub(crate) const fn with_accounting_of(self, other: Self) -> Self {
+        Self(self.0 & !Self::ACCOUNTING | other.0 & Self::ACCOUNTING)
+    }
+
     /// The state of a session that this packet opens.
     pub(crate) fn opened(protocol: Protocol, sender: Sender, tcp_flags: u8) -> Self {
         let accounting = match sender {

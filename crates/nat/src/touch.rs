@@ -69,7 +69,9 @@ impl Touch {
         };
         let is_late = now.since(self.seen) > now.since(known.last_seen) + SLACK_SEC;
         let told = self.state.filter(|told| known.is(told.remote) && !is_late);
-        told.map(|told| told.state).filter(|told| told.has(state.0)).unwrap_or(state)
+        // Who opened a session its owner knows, and counts.
+        let told = told.map(|told| told.state.with_accounting_of(state));
+        told.filter(|told| told.has(state.0)).unwrap_or(state)
     }
 }
 

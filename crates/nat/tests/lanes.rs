@@ -268,6 +268,23 @@ fn a_touch_ends_nothing_that_has_begun_since() {
     assert_eq!(states(&primary), ["closed"]);
 }
 
+/// Sessions that a remote opened are counted by their owner, whatever a peer says of them.
+#[test]
+fn a_touch_changes_no_accounting() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    let public = primary.connect(inside(1), server(1));
+    tell(&mut primary, &mut replica);
+    replica.tcp_back(public, server(1), RST).unwrap();
+    let mut body = [0; BODY_MAX];
+    let (touch, len) = replica.nat.next_change(&mut body).unwrap();
+    body[len - 2] |= 0x08;
+    assert_eq!(primary.nat.apply(&touch, &body[..len], primary.now), Applied::Done);
+    assert_eq!(states(&primary), ["closed"]);
+    primary.wait_and_collect(1000);
+    primary.wait_and_collect(1000);
+    primary.assert_empty_but_lanes();
+}
+
 /// Who passes a lane on may have heard less of it.
 #[test]
 fn what_is_passed_on_takes_no_session_back() {
