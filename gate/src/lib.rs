@@ -34,7 +34,7 @@ pub const PARTS: [Part; 12] = [
     part("gre-udp-down", "established UDP, internet to home", 518.0, trace::gre_udp_down),
     part("gre-tcp-up", "established TCP, home to internet", 548.0, trace::gre_tcp_up),
     part("gre-tcp-down", "established TCP, internet to home", 540.0, trace::gre_tcp_down),
-    part("gre-udp-open", "first packets of UDP flows", 1265.0, trace::gre_udp_open),
+    part("gre-udp-open", "first packets of UDP flows", 1268.0, trace::gre_udp_open),
     part("gre-tcp-open", "SYNs, the MSS clamped", 1430.0, trace::gre_tcp_open),
     part("plain-udp-up", "established UDP without tunnels, up", 505.0, trace::plain_udp_up),
     part("plain-udp-down", "established UDP without tunnels, down", 448.0, trace::plain_udp_down),
