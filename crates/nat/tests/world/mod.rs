@@ -1,6 +1,8 @@
 //! A NAT, homes behind it and servers outside, for tests of what both sides see.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod pair;
+
 use weir_nat::*;
 
 pub(crate) const SYN: u8 = 0x02;

@@ -1,0 +1,290 @@
+//! What the owner of a lane learns of flows that another worker serves, and what a copy made anew takes back: nothing.
+
+mod world;
+
+use bolero::check;
+use weir_nat::*;
+use world::pair::*;
+use world::*;
+
+#[test]
+fn nothing_is_told_of_packets_that_only_keep_a_session_alive() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
+    let tcp = primary.connect(inside(2), server(1));
+    tell(&mut primary, &mut replica);
+    for _ in 0..20 {
+        primary.wait_and_collect(10);
+        primary.udp_back(public, server(1)).unwrap();
+        primary.udp_out(home(1), inside(1), server(1)).unwrap();
+        primary.tcp_back(tcp, server(1), ACK).unwrap();
+    }
+    assert_eq!(tell(&mut primary, &mut replica), []);
+    primary.tcp_back(tcp, server(1), FIN_ACK).unwrap();
+    primary.tcp_out(home(1), inside(2), server(1), FIN_ACK).unwrap();
+    assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Change], "told once, as it is");
+}
+
+/// A flow whose packets all go through the other worker lives as long as if they came here, and no longer.
+#[test]
+fn touches_keep_a_flow_alive_that_another_worker_serves() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
+    tell(&mut primary, &mut replica);
+    let step = |primary: &mut World, replica: &mut World| {
+        for world in [&mut *primary, &mut *replica] {
+            world.wait_and_collect(5);
+        }
+        tell(replica, primary).iter().filter(|&&kind| kind == ChangeKind::Touch).count()
+    };
+    let mut touches = 0;
+    for number in 0..400 {
+        // A packet every 290 seconds: the longest pause that a timer of 300 allows, with 5 seconds until the touch.
+        if number % 58 == 0 {
+            assert_eq!(replica.udp_out(home(1), inside(1), server(1)), Ok(public));
+        }
+        touches += step(&mut primary, &mut replica);
+        assert_eq!(primary.flows(), 1, "after {} seconds", 5 * number);
+    }
+    assert!((7..=27).contains(&touches), "{touches} in 2,000 seconds, 75 at least between two");
+    // The last packet was 52 steps ago.
+    let left = (0..).take_while(|_| {
+        step(&mut primary, &mut replica);
+        primary.flows() == 1
+    });
+    let left = left.count();
+    assert!((7..=8).contains(&left), "ended {left} steps later");
+}
+
+/// A connection that ends where its lane's owner does not see it holds its port no longer than one that he served.
+#[test]
+fn the_end_of_a_connection_is_told_to_the_owner() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    let (first, further) = (server(1), server(2));
+    let public = primary.connect(inside(1), first);
+    assert_eq!(primary.connect(inside(1), further), public);
+    tell(&mut primary, &mut replica);
+    for remote in [further, first] {
+        replica.tcp_out(home(1), inside(1), remote, FIN_ACK).unwrap();
+        replica.tcp_back(public, remote, FIN_ACK).unwrap();
+        replica.tcp_out(home(1), inside(1), remote, ACK).unwrap();
+    }
+    assert_eq!(tell(&mut replica, &mut primary), [ChangeKind::Touch; 6]);
+    assert_eq!(states(&primary), ["time-wait"; 2]);
+    assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Change; 2], "to all copies");
+    primary.wait_and_collect(240);
+    tell(&mut primary, &mut replica);
+    replica.assert_empty_but_lanes();
+    primary.assert_empty_but_lanes();
+}
+
+/// Whatever segments come, and by whichever worker: the owner knows what it would know if all had come to it. Also if each
+/// direction has its own way, if a reset was forged, or if the connection is opened anew.
+#[test]
+fn segments_by_two_workers_are_as_if_by_one() {
+    const FLAGS: [u8; 6] = [SYN, SYN_ACK, ACK, FIN_ACK, RST, RST | ACK];
+    check!().with_type::<(bool, Vec<(bool, bool, u8)>)>().for_each(|(is_further, segments)| {
+        let (mut primary, mut replica) = pair(&pair_config());
+        let mut alone = worker(pair_config(), 0xff);
+        let remote = server(1 + u32::from(*is_further));
+        let public = primary.connect(inside(1), server(1));
+        let public_alone = alone.connect(inside(1), server(1));
+        if *is_further {
+            primary.connect(inside(1), remote);
+            alone.connect(inside(1), remote);
+        }
+        tell(&mut primary, &mut replica);
+        for &(is_elsewhere, is_inbound, kind) in segments {
+            let flags = FLAGS[usize::from(kind) % FLAGS.len()];
+            let worker = if is_elsewhere { &mut replica } else { &mut primary };
+            if is_inbound {
+                worker.tcp_back(public, remote, flags).unwrap();
+                alone.tcp_back(public_alone, remote, flags).unwrap();
+            } else {
+                worker.tcp_out(home(1), inside(1), remote, flags).unwrap();
+                alone.tcp_out(home(1), inside(1), remote, flags).unwrap();
+            }
+            tell(&mut replica, &mut primary);
+            tell(&mut primary, &mut replica);
+            let states = [&primary, &replica, &alone].map(|world| {
+                let sessions = world.list(&SessionFilter::default());
+                let one = sessions.into_iter().find(|session| session.remote == remote);
+                one.map(|session| (session.state, session.timeout_sec))
+            });
+            assert!(states[0].is_some() && states.iter().all(|it| *it == states[0]), "{states:?}");
+        }
+    });
+}
+
+/// What the owner was told was lost, and he copies the lane anew: the copy keeps what it has seen, and tells him.
+#[test]
+fn an_owner_that_missed_the_end_of_a_connection_is_told_again() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    let (first, further) = (server(1), server(2));
+    let public = primary.connect(inside(1), first);
+    primary.connect(inside(1), further);
+    tell(&mut primary, &mut replica);
+    for remote in [further, first] {
+        replica.tcp_out(home(1), inside(1), remote, FIN_ACK).unwrap();
+        replica.tcp_back(public, remote, FIN_ACK).unwrap();
+    }
+    while replica.nat.next_change(&mut [0; BODY_MAX]).is_some() {}
+    copy(&primary, &mut replica, false);
+    assert_eq!(states(&replica), ["last-ack"; 2]);
+    assert_eq!(tell(&mut replica, &mut primary), [ChangeKind::Touch; 2]);
+    assert_eq!(states(&primary), ["last-ack"; 2]);
+    assert_eq!(tell(&mut primary, &mut replica), [ChangeKind::Change; 2]);
+    copy(&primary, &mut replica, false);
+    assert_eq!(tell(&mut replica, &mut primary), [], "both know the same");
+}
+
+/// Of a connection that was opened anew at its owner nothing of before comes back, neither to him nor from him.
+#[test]
+fn a_touch_ends_nothing_that_has_begun_since() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    let public = primary.connect(inside(1), server(1));
+    tell(&mut primary, &mut replica);
+    replica.tcp_back(public, server(1), RST).unwrap();
+    let mut body = [0; BODY_MAX];
+    let (touch, len) = replica.nat.next_change(&mut body).unwrap();
+    // As if the segment had been lost, and the owner had had a packet since.
+    let state_alone = [&body[..6], &body[16..len]].concat();
+    primary.wait(10);
+    primary.tcp_out(home(1), inside(1), server(1), ACK).unwrap();
+    primary.wait(10);
+    let late = [&[4, 4, 0, 0, 0, 20], &state_alone[6..]].concat();
+    assert_eq!(primary.nat.apply(&touch, &late, primary.now), Applied::Done);
+    assert_eq!(states(&primary), ["established"]);
+    let in_time = [&[4, 4, 0, 0, 0, 10], &state_alone[6..]].concat();
+    assert_eq!(primary.nat.apply(&touch, &in_time, primary.now), Applied::Done);
+    assert_eq!(states(&primary), ["closed"]);
+}
+
+/// Sessions that a remote opened are counted by their owner, whatever a peer says of them.
+#[test]
+fn a_touch_changes_no_accounting() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    let public = primary.connect(inside(1), server(1));
+    tell(&mut primary, &mut replica);
+    replica.tcp_back(public, server(1), RST).unwrap();
+    let mut body = [0; BODY_MAX];
+    let (touch, len) = replica.nat.next_change(&mut body).unwrap();
+    body[len - 2] |= 0x08;
+    assert_eq!(primary.nat.apply(&touch, &body[..len], primary.now), Applied::Done);
+    assert_eq!(states(&primary), ["closed"]);
+    primary.wait_and_collect(1000);
+    primary.wait_and_collect(1000);
+    primary.assert_empty_but_lanes();
+}
+
+/// Who passes a lane on may have heard less of it.
+#[test]
+fn what_is_passed_on_takes_no_session_back() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    let (_, mut third) = pair(&pair_config());
+    let public = primary.connect(inside(1), server(1));
+    let mut body = [0; BODY_MAX];
+    let (create, len) = primary.nat.next_change(&mut body).unwrap();
+    for copy in [&mut replica, &mut third] {
+        copy.nat.apply(&create, &body[..len], copy.now);
+    }
+    primary.tcp_back(public, server(1), FIN_ACK).unwrap();
+    tell(&mut primary, &mut replica);
+    copy(&third, &mut replica, true);
+    assert_eq!(states(&replica), ["close-wait"]);
+    copy(&replica, &mut third, true);
+    assert_eq!(states(&third), ["close-wait"], "nor does who has heard less keep it");
+    copy(&primary, &mut replica, false);
+    assert_eq!(
+        (states(&replica), replica.nat.journal_end()),
+        (vec!["close-wait"], 0),
+        "nothing to tell"
+    );
+}
+
+/// What was seen is of the remote that it names, or of none: the owner may have another in its place by now.
+#[test]
+fn a_segment_of_another_remote_ends_nothing() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    let public = primary.connect(inside(1), server(1));
+    let mut body = [0; BODY_MAX];
+    let (create, len) = primary.nat.next_change(&mut body).unwrap();
+    replica.nat.apply(&create, &body[..len], replica.now);
+    tell(&mut primary, &mut replica);
+    replica.tcp_back(public, server(1), RST).unwrap();
+    let (touch, len) = replica.nat.next_change(&mut body).unwrap();
+    assert_eq!((touch.kind, len), (ChangeKind::Touch, 26));
+    let mut of_another = body;
+    of_another[13] ^= 1;
+    of_another[23] ^= 1;
+    assert_eq!(primary.nat.apply(&touch, &of_another[..len], primary.now), Applied::Done);
+    assert_eq!(primary.list(&SessionFilter::default())[0].state, "established");
+    let mut of_nobody = body;
+    of_nobody[14] = 3;
+    assert_eq!(primary.nat.apply(&touch, &of_nobody[..len], primary.now), Applied::Invalid);
+    assert_eq!(primary.nat.apply(&touch, &body[..len], primary.now), Applied::Done);
+    assert_eq!(primary.list(&SessionFilter::default())[0].state, "closed");
+}
+
+/// A copy is no traffic: what the owner tells does not come back as a touch.
+#[test]
+fn a_copy_without_packets_touches_nothing() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    primary.udp_out(home(1), inside(1), server(1)).unwrap();
+    primary.connect(inside(2), server(1));
+    primary.udp_out(home(1), inside(1), server(2)).unwrap();
+    tell(&mut primary, &mut replica);
+    for _ in 0..100 {
+        replica.wait_and_collect(20);
+        assert_eq!(tell(&mut replica, &mut primary), []);
+    }
+}
+
+/// With strict filtering an answer needs a session: the non-owner keeps one of his own.
+#[test]
+fn a_new_remote_of_anothers_mapping_is_answered() {
+    for filtering in [Filtering::AddressDependent, Filtering::AddressAndPortDependent] {
+        let config = NatConfig { filtering, ..pair_config() };
+        let (mut primary, mut replica) = pair(&config);
+        let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
+        tell(&mut primary, &mut replica);
+        assert_eq!(replica.udp_back(public, server(2)), Err(Refusal::Filtered));
+        assert_eq!(replica.udp_out(home(1), inside(1), server(2)), Ok(public));
+        assert_eq!(replica.udp_back(public, server(2)).unwrap().inside, inside(1));
+        // It keeps the mapping alive at its owner, who knows nothing of the remote.
+        for _ in 0..20 {
+            primary.wait_and_collect(100);
+            replica.wait_and_collect(100);
+            replica.udp_out(home(1), inside(1), server(2)).unwrap();
+            replica.wait_and_collect(0);
+            replica.wait_and_collect(0);
+            let told = tell(&mut replica, &mut primary);
+            assert!(told.iter().all(|&kind| kind == ChangeKind::Touch), "{told:?}");
+            assert_eq!(primary.flows(), 1);
+        }
+        assert_eq!(primary.udp_back(public, server(2)), Err(Refusal::Filtered));
+        // Once told by its owner the session is the owner's.
+        primary.udp_out(home(1), inside(1), server(2)).unwrap();
+        tell(&mut primary, &mut replica);
+        assert_eq!(replica.flows(), 2);
+        // It ends where it began.
+        replica.wait_and_collect(1000);
+        assert_eq!(replica.flows(), 2);
+        primary.wait_and_collect(1000);
+        primary.wait_and_collect(120);
+        tell(&mut primary, &mut replica);
+        replica.assert_empty_but_lanes();
+    }
+}
+
+/// A session that only the non-owner knows ends by his own timers.
+#[test]
+fn a_session_of_our_own_ends_by_itself() {
+    let (mut primary, mut replica) = pair(&pair_config());
+    primary.udp_out(home(1), inside(1), server(1)).unwrap();
+    tell(&mut primary, &mut replica);
+    replica.udp_out(home(1), inside(1), server(2)).unwrap();
+    assert_eq!(replica.flows(), 2);
+    replica.wait_and_collect(301);
+    assert_eq!(replica.flows(), 1);
+}

@@ -1,0 +1,62 @@
+//! Two workers of one shard: the first owns its lanes, the second the reserve, and each copies the other's.
+
+use weir_nat::*;
+
+use super::{SHARD, World, config};
+
+pub(crate) const PRIMARY: u8 = 0x7f;
+pub(crate) const RESERVE: u8 = 0x80;
+
+pub(crate) fn pair_config() -> NatConfig {
+    NatConfig { port_block: 64, ports_per_subscriber: 64, replicas: 1, ..config() }
+}
+
+/// A worker that owns these lanes of the first shard and tells of all.
+pub(crate) fn worker(config: NatConfig, lanes: u8) -> World {
+    let mut world = World::new(config);
+    world.nat.set_owned_lanes(SHARD, lanes, world.now);
+    world.nat.set_replicated_lanes(SHARD, 0xff);
+    world
+}
+
+pub(crate) fn pair(config: &NatConfig) -> (World, World) {
+    (worker(config.clone(), PRIMARY), worker(config.clone(), RESERVE))
+}
+
+/// Brings what one has to tell to the other; returns the kinds.
+pub(crate) fn tell(from: &mut World, to: &mut World) -> Vec<ChangeKind> {
+    let (mut body, mut kinds) = ([0; BODY_MAX], Vec::new());
+    while let Some((change, len)) = from.nat.next_change(&mut body) {
+        let applied = to.nat.apply(&change, &body[..len], to.now);
+        assert!(matches!(applied, Applied::Done | Applied::Old), "{change:?}: {applied:?}");
+        kinds.push(change.kind);
+    }
+    kinds
+}
+
+/// Copies the primary's lanes as one has them.
+pub(crate) fn copy(from: &World, to: &mut World, is_passed_on: bool) {
+    for lane in 0..7 {
+        from.nat.copy_lane(SHARD, lane, 0..u32::MAX, u32::MAX, |change, body| {
+            to.nat.apply_burst(std::iter::once((*change, body)), is_passed_on, to.now);
+            true
+        });
+    }
+}
+
+/// Of all sessions, as a table shows them.
+pub(crate) fn states(world: &World) -> Vec<&'static str> {
+    world.list(&SessionFilter::default()).iter().map(|session| session.state).collect()
+}
+
+pub(crate) fn lane_of(public: Endpoint) -> u16 {
+    public.port / 64 % 8
+}
+
+impl World {
+    pub(crate) fn assert_empty_but_lanes(&self) {
+        let gauges = self.nat.gauges();
+        assert_eq!((gauges.flows, gauges.quarantined, gauges.subscribers), (0, 0, 0));
+        assert_eq!(self.nat.shard_gauges(SHARD).ports_used, 0);
+    }
+}
