@@ -17,7 +17,7 @@ use weir_engine::{BURST_MAX, Direction, Engine, Now, Output, Side};
 use weir_records::BlockLogSender;
 use weir_wire::frame::Frame;
 
-use crate::back_off::{Rest, rest};
+use crate::back_off::{BackOff, Rest};
 use crate::block_events::to_log;
 use crate::board::Board;
 use crate::capture::Tap;
@@ -72,17 +72,19 @@ impl Worker {
         let now = self.clock.now();
         self.engine.start(engine_now(now), &mut self.pool, &mut out);
         self.send(now, &mut out);
-        let mut idle_polls = 0_u32;
+        let mut back_off = BackOff::default();
         while !self.is_stopping.load(Relaxed) {
             let turn = self.turn(&mut frames, &mut out);
-            if turn.packets > 0 || turn.is_busy_elsewhere || self.poll == Poll::Busy {
-                idle_polls = 0;
+            if turn.is_busy_elsewhere || self.poll == Poll::Busy {
+                back_off.wake();
+                continue;
+            }
+            if turn.packets > 0 {
+                back_off.found(turn.packets);
                 continue;
             }
             self.publisher.rest(tsc(), &self.board);
-            idle_polls = idle_polls.saturating_add(1);
-            match rest(idle_polls) {
-                Rest::None => {}
+            match back_off.rest() {
                 Rest::Spin => std::hint::spin_loop(),
                 Rest::Sleep(time) => std::thread::sleep(time),
             }

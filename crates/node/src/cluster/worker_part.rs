@@ -165,7 +165,8 @@ impl WorkerPart {
         let _ = self.inbox.send(Inbox::Rejoined { worker: self.worker, fence, discarded });
     }
 
-    /// Its part of a turn: after the bursts were received, before frames are sent. Whether there was something to do.
+    /// Its part of a turn: after the bursts were received, before frames are sent. Whether there was something to do besides
+    /// the datagrams among them.
     #[inline]
     pub(crate) fn turn(
         &mut self,
@@ -178,7 +179,6 @@ impl WorkerPart {
         let now_us = now.as_micros() as u64;
         let mut is_busy = self.is_ordered.load(Ordering::Relaxed) && self.obey(now, engine);
         while let Some((from, mut frame)) = engine.take_datagram() {
-            is_busy = true;
             // What is refused is counted by its reason.
             let _ = self.replication.receive(from, frame.data_mut(), now_us, engine.nat_mut());
         }
