@@ -19,7 +19,7 @@ mod table;
 mod timeline;
 mod upgrade;
 
-pub use accounts::{Leftovers, Memory};
+pub use accounts::{AtRest, Leftovers, Memory};
 pub use event::{CONTROL, EVENTS, Event, Moment};
 pub use observation::{Observation, Side};
 pub use observer::{Observer, Pace};

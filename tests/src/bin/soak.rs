@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use weir_lab::cluster::{ClusterLab, ClusterOptions, OnTimeout, OutputCommit};
 use weir_lab::failover::{
-    EVENTS, Event, Leftovers, Memory, Observation, Observer, Pace, Promise, render, summary,
+    AtRest, EVENTS, Event, Leftovers, Memory, Observation, Observer, Pace, Promise, render, summary,
 };
 use weir_lab::steering::SwitchKind;
 
@@ -99,7 +99,9 @@ fn run(args: &Args) -> Result<bool> {
     fs::write(&args.timeline, observer.timeline().svg().map_err(anyhow::Error::msg)?)?;
     progress("the load goes: every port has to come back");
     drop(observer);
+    let at_rest = AtRest::begin(&lab)?;
     let left = Leftovers::wait_none(&lab, PATIENCE)?;
+    let at_rest = at_rest.summary();
     progress("done");
     print!("\n{}\n{}", render(&rows), summary(&rows));
     let missed = rows.iter().filter(|(promise, seen)| !promise.missed(seen).is_empty()).count();
@@ -107,6 +109,7 @@ fn run(args: &Args) -> Result<bool> {
     println!("memory: {}", memory.summary());
     let grown = memory.grown();
     grown.iter().for_each(|line| println!("  GROWN: {line}"));
+    println!("at rest: {at_rest}");
     match left.0.is_empty() {
         true => println!("ports: all are free again, on every node"),
         false => print!("ports: NOT FREE after {} minutes:\n{left}", PATIENCE.as_secs() / 60),

@@ -1,4 +1,4 @@
-//! What is left behind: public ports and flows after the load has gone, memory that grows.
+//! What is left behind: public ports and flows after the load has gone, memory that grows, the time that rest takes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -127,6 +127,51 @@ fn resident_kib(process: i32) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
+/// What nodes at rest take of the processors' time.
+#[derive(Debug)]
+pub struct AtRest {
+    began: Instant,
+    /// By node: its process, and the ticks that it had taken.
+    taken: Vec<(String, i32, u64)>,
+}
+
+impl AtRest {
+    /// From now on.
+    ///
+    /// # Errors
+    /// When a node was never started.
+    pub fn begin(lab: &ClusterLab) -> Result<Self> {
+        let began = Instant::now();
+        let taken = |node: &ClusterNode| -> Result<(String, i32, u64)> {
+            let process = node.weir.process()?.id();
+            Ok((node.name(), process, ticks_of(process).unwrap_or_default()))
+        };
+        Ok(Self { began, taken: lab.nodes.iter().map(taken).collect::<Result<_>>()? })
+    }
+
+    /// Parts of one core until now, in percent, for each node whose process still runs.
+    pub fn summary(&self) -> String {
+        let ticks = self.began.elapsed().as_secs_f64() * USER_HZ;
+        let part = |(node, process, before): &(String, i32, u64)| {
+            let taken = ticks_of(*process)?.saturating_sub(*before);
+            Some(format!("{node} {:.1} %", 100.0 * taken as f64 / ticks))
+        };
+        let parts: Vec<_> = self.taken.iter().filter_map(part).collect();
+        format!("{} of a core in {} s", parts.join(", "), self.began.elapsed().as_secs())
+    }
+}
+
+/// Ticks a second of the times in `/proc/PID/stat`, proc(5); 100 on every x86-64.
+const USER_HZ: f64 = 100.0;
+
+/// Time of all its threads, in the kernel too. None if there is no such process.
+fn ticks_of(process: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // Behind the name, which may have spaces: utime and stime are the fields 14 and 15 of all.
+    let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,5 +180,15 @@ mod tests {
     fn a_process_of_ours_has_memory() {
         assert!(resident_kib(std::process::id() as i32).unwrap() > 0);
         assert_eq!(resident_kib(i32::MAX), None);
+    }
+
+    #[test]
+    fn a_process_that_works_takes_time() {
+        let process = std::process::id() as i32;
+        let (before, end) = (ticks_of(process).unwrap(), Instant::now() + Duration::from_secs(60));
+        while ticks_of(process).unwrap() < before + 5 {
+            assert!(Instant::now() < end, "nothing was counted in a minute");
+        }
+        assert_eq!(ticks_of(i32::MAX), None);
     }
 }
