@@ -312,7 +312,10 @@ impl Controller {
     }
 
     fn reported(&mut self, report: NodeReport, now: Now) {
-        self.lives.hear(&report, now);
+        if self.lives.hear(&report, now) {
+            // What is brought to a worker that flaps leaves it again: only from now on an imbalance can last.
+            self.uneven_since_ms = None;
+        }
         self.doubts.hear(&report, now);
         for (shard, load) in report.loads {
             // Smoothed over about eight reports, so that a moment's burst moves nothing.

@@ -129,15 +129,14 @@ impl Lives {
         });
     }
 
-    pub(super) fn hear(&mut self, report: &NodeReport, now: Now) {
-        if let Some(life) = self.all.get_mut(&report.node) {
-            life.cut_off.hear(report, now);
-        }
+    /// Whether a side of one of its workers has gone down or come back since its last report.
+    pub(super) fn hear(&mut self, report: &NodeReport, now: Now) -> bool {
         for (about, &is_heard) in &report.hears {
             if let Some(life) = self.all.get_mut(about) {
                 life.hears.insert(report.node.clone(), (is_heard, now.monotonic_ms));
             }
         }
+        self.all.get_mut(&report.node).is_some_and(|life| life.cut_off.hear(report, now))
     }
 
     pub(super) fn rack(&self, node: &NodeId) -> Option<String> {

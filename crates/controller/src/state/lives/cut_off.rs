@@ -43,12 +43,19 @@ impl CutOff {
         Self { came_ms: now.monotonic_ms, ..Self::default() }
     }
 
-    pub(super) fn hear(&mut self, report: &NodeReport, now: Now) {
+    /// Whether a worker's side has gone down or come back since it said so last.
+    pub(super) fn hear(&mut self, report: &NodeReport, now: Now) -> bool {
         self.reported_ms = now.monotonic_ms;
+        let before = self.broken.len();
         self.broken.retain(|worker, _| report.broken.contains(worker));
+        let mut has_changed = self.broken.len() != before;
         for &worker in &report.broken {
-            self.broken.entry(worker).or_insert(now.monotonic_ms);
+            self.broken.entry(worker).or_insert_with(|| {
+                has_changed = true;
+                now.monotonic_ms
+            });
         }
+        has_changed
     }
 
     fn why_now(&self, worker: u16, options: &Options, now: Now) -> Option<&'static str> {

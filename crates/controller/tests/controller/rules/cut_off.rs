@@ -1,9 +1,10 @@
 //! Workers that nobody reaches: what is told apart, and what moves.
 
 use weir_controller::records::ControllerState;
+use weir_controller::state::Options;
 use weir_shard::MemberState;
 
-use super::{life, whats, world};
+use super::{life, options, whats, world};
 use crate::fleet::World;
 
 /// The node's access side is down: neither its homes nor other nodes reach it.
@@ -94,4 +95,24 @@ fn a_side_that_flaps_moves_nothing() {
         world.turns(1_500);
     }
     assert_eq!(world.entries(), before);
+}
+
+/// Else a shard would be brought to the worker, and leave it at its next flap.
+#[test]
+fn an_imbalance_does_not_last_while_a_side_flaps() {
+    let mut world = World::new(3, 30, 1, Options { balance_wait_ms: 30_000, ..options() });
+    world.elect(0);
+    world.settle();
+    world.add_node();
+    world.turns(25_000);
+    for _ in 0..5 {
+        world.nodes[1].broken = vec![0];
+        world.turns(1_500);
+        world.nodes[1].broken = Vec::new();
+        world.turns(1_500);
+    }
+    world.turns(25_000);
+    assert_eq!(world.held(3), 0, "since the last flap it has not lasted");
+    world.turns(60_000);
+    assert!(world.held(3) > 0);
 }
