@@ -11,7 +11,6 @@ use weir_lab::wait_for;
 const SETTLED: Duration = Duration::from_secs(10);
 /// Longer than as shipped: a machine that runs tests has something else to do for a tenth of a second now and then.
 const BFD: Duration = Duration::from_millis(300);
-/// The second failure leaves a node dead, so it comes last but for the node that is added.
 const EVENTS: [&str; 16] = [
     "nothing",
     "drain",

@@ -16,7 +16,7 @@ use weir_lab::failover::{
 };
 use weir_lab::steering::SwitchKind;
 
-/// Events that leave the cluster with another number of nodes, need another binary, or are none.
+/// Events that leave the cluster with another number of nodes, are for two of them, need another binary, or are none.
 const LEFT_OUT: [&str; 4] = ["nothing", "second", "upgrade", "add"];
 /// Mappings of UDP live for five minutes, then their ports rest.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);

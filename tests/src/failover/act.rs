@@ -55,6 +55,16 @@ pub(super) fn fence_the_dead(lab: &mut ClusterLab, _: u8) -> Result<()> {
     Ok(())
 }
 
+/// It has been repaired.
+pub(super) fn start_the_dead(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    for node in lab.nodes.iter().filter(|node| !node.weir.is_running()) {
+        node.weir.resume()?;
+        node.wait_ready(0)?;
+        node.wait_sessions()?;
+    }
+    rebalance(lab, victim)
+}
+
 pub(super) fn silence(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     lab.network.silence(victim, true)
 }

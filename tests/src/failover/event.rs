@@ -168,6 +168,7 @@ pub const EVENTS: &[Event] = &[
             moment("kill -9 {}, for good", NothingBroken, LEASE, act::kill_for_good),
             moment("kill -9 {}, the second", NothingBroken, LEASE, act::kill),
             then("weir fence of the first", NothingLost, SHORT, act::fence_the_dead),
+            then("the first is back, rebalance", NothingLost, LEASE, act::start_the_dead),
         ],
     ),
     shown("add", &[moment("one more node", NothingLost, LEASE, act::add)]),
