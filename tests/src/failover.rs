@@ -20,7 +20,7 @@ mod timeline;
 mod upgrade;
 
 pub use accounts::{AtRest, Leftovers, Memory};
-pub use event::{CONTROL, EVENTS, Event, Moment};
+pub use event::{CONTROL, EVENTS, Event, Moment, TRIES_MAX};
 pub use observation::{Observation, Side};
 pub use observer::{Observer, Pace};
 pub use promise::Promise;

@@ -5,6 +5,7 @@
 //!   connections   TCP between two kernels' stacks: downloads, dialogues, idle ones that speak when called,
 //!                 and short ones that come and go
 //!   new flows     first datagrams of flows, and whether what follows comes from the same endpoint
+//!   pauses        times in which the machine, a sender or a worker got no core: no fault of what is measured
 //! ```
 //!
 //! All times are microseconds of one [`Clock`]. Nothing here knows what fails; windows of time are cut out of what was
@@ -16,6 +17,8 @@ mod connections;
 mod content;
 mod ledger;
 mod new_flows;
+mod pause_watch;
+mod pauses;
 mod probes;
 mod server;
 mod stream_log;
@@ -24,5 +27,7 @@ pub use clock::{Clock, Micros, Window};
 pub use connections::{Connections, Mixture};
 pub use ledger::{ConnectionReport, Ledger, Pattern};
 pub use new_flows::{NewFlowPlan, NewFlowReport, NewFlows};
+pub use pause_watch::PauseWatch;
+pub use pauses::{EXPLAINS_LOSS_MIN, Pause, paused_within};
 pub use probes::{Change, FlowReport, ProbePlan, Probes};
 pub use stream_log::{Bin, StreamLog, StreamReport};

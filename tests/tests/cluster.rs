@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use weir_lab::cluster::{ClusterLab, ClusterNode, ClusterOptions, SHARDS};
-use weir_lab::failover::{Event, Observer, Pace, render};
+use weir_lab::failover::{Event, Observer, Pace, TRIES_MAX, render};
 use weir_lab::wait_for;
 
 const SETTLED: Duration = Duration::from_secs(10);
@@ -113,7 +113,7 @@ fn a_foreign_route_is_named(lab: &ClusterLab) -> Result<()> {
 
 #[test]
 fn no_fault_breaks_a_connection() {
-    let options = ClusterOptions { bfd: BFD, spare_nodes: 1, ..ClusterOptions::default() };
+    let options = ClusterOptions { bfd: BFD, spare_nodes: TRIES_MAX, ..ClusterOptions::default() };
     let mut lab = ClusterLab::start(options, |what| println!("{what}")).unwrap();
     if let Err(error) = promises_are_kept(&mut lab) {
         panic!("{error:#}\n{}", lab.lab.logs());

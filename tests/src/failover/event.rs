@@ -9,7 +9,9 @@ use super::observation::Observation;
 use super::observer::Observer;
 use super::promise::Promise;
 use super::upgrade;
-use crate::cluster::ClusterLab;
+use crate::cluster::{ClusterLab, ClusterOptions};
+use crate::load::Micros;
+use crate::steering::SwitchKind;
 
 /// Longer than the lease of a node in etcd: only then a node that says nothing is missed there.
 const LEASE: Duration = Duration::from_secs(15);
@@ -17,6 +19,11 @@ const SHORT: Duration = Duration::from_secs(6);
 /// How long etcd is lost before a node is, and after.
 const BEFORE_KILL: Duration = Duration::from_secs(20);
 const AFTER_KILL: Duration = Duration::from_secs(40);
+/// How often an event is tried at most while pauses of the machine explain what it missed; `add` takes a spare node each
+/// time.
+pub const TRIES_MAX: u8 = 3;
+/// Silence that FRR adds to every other change of routes, in ms (docs/failover.md).
+const FRR_MS: u64 = 75;
 
 /// Something that happens to a cluster, in one moment or several.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +51,8 @@ pub struct Moment {
     ends_whole: bool,
     /// How often a shard may come to the node or leave it; none: as often as it takes.
     moves_max: Option<usize>,
+    /// How long a home may be silent, pauses of the machine left out; none: as long as it takes.
+    silence_max: Option<Silence>,
     act: fn(&mut ClusterLab, u8) -> Result<()>,
 }
 
@@ -53,7 +62,16 @@ const fn moment(
     settle: Duration,
     act: fn(&mut ClusterLab, u8) -> Result<()>,
 ) -> Moment {
-    Moment { what, promise, settle, is_first: true, ends_whole: true, moves_max: None, act }
+    Moment {
+        what,
+        promise,
+        settle,
+        is_first: true,
+        ends_whole: true,
+        moves_max: None,
+        silence_max: None,
+        act,
+    }
 }
 
 const fn then(
@@ -65,7 +83,32 @@ const fn then(
     Moment { is_first: false, ..moment(what, promise, settle, act) }
 }
 
+/// The longest silence of a home that is promised.
+#[derive(Clone, Copy, Debug)]
+enum Silence {
+    /// What notices the fault is part of the node.
+    Millis(u64),
+    /// The switches notice it, by BFD; and so long the rest takes.
+    BfdAnd(u64),
+}
+
+impl Silence {
+    fn micros(self, options: &ClusterOptions) -> Micros {
+        let frr = if options.switches == SwitchKind::Frr { FRR_MS } else { 0 };
+        let bfd = 3 * options.bfd.as_millis() as u64;
+        1_000
+            * match self {
+                Silence::Millis(millis) => frr + millis,
+                Silence::BfdAnd(millis) => frr + bfd + millis,
+            }
+    }
+}
+
 impl Moment {
+    const fn silent(self, most: Silence) -> Self {
+        Self { silence_max: Some(most), ..self }
+    }
+
     const fn copies_later(self) -> Self {
         Self { ends_whole: false, ..self }
     }
@@ -95,16 +138,27 @@ pub const EVENTS: &[Event] = &[
             then("undrain {}, rebalance", NothingLost, SHORT, act::undrain),
         ],
     ),
-    shown("kill", &[moment("kill -9 {}", NothingBroken, LEASE, act::kill)]),
+    shown(
+        "kill",
+        &[moment("kill -9 {}", NothingBroken, LEASE, act::kill).silent(Silence::Millis(50))],
+    ),
     shown(
         "silence",
         &[
-            moment("{} drops all frames", NothingBroken, LEASE, act::silence),
+            moment("{} drops all frames", NothingBroken, LEASE, act::silence)
+                .silent(Silence::BfdAnd(100)),
             then("{} is heard again", NothingBroken, LEASE, act::heard),
         ],
     ),
-    shown("stop", &[moment("SIGSTOP {}", NothingBroken, LEASE, act::stop)]),
-    shown("stuck", &[moment("worker of {} stands still", NothingBroken, LEASE, act::stuck)]),
+    shown(
+        "stop",
+        &[moment("SIGSTOP {}", NothingBroken, LEASE, act::stop).silent(Silence::Millis(250))],
+    ),
+    shown(
+        "stuck",
+        &[moment("worker of {} stands still", NothingBroken, LEASE, act::stuck)
+            .silent(Silence::Millis(250))],
+    ),
     shown(
         "cut",
         &[
@@ -205,11 +259,35 @@ impl Event {
         self.run_on(busiest, lab, observer, progress)
     }
 
-    /// As [`run`](Self::run), to nodes that `choose` names.
+    /// As [`run`](Self::run), to nodes that `choose` names. An event that missed its promise by what pauses of the machine
+    /// explain is tried again, twice at most; what the last try saw counts.
     ///
     /// # Errors
     /// When something could not be done.
     pub fn run_on(
+        &self,
+        mut choose: impl FnMut(&ClusterLab) -> Result<u8>,
+        lab: &mut ClusterLab,
+        observer: &mut Observer,
+        progress: impl Fn(&str),
+    ) -> Result<Vec<(Promise, Observation)>> {
+        for _ in 1..TRIES_MAX {
+            let seen = self.run_once(&mut choose, lab, observer, &progress)?;
+            let missed = || seen.iter().filter(|(promise, seen)| !promise.missed(seen).is_empty());
+            let is_explained = missed().all(|(promise, seen)| promise.is_explained(seen));
+            if missed().next().is_none() || !is_explained {
+                return Ok(seen);
+            }
+            for (promise, seen) in missed() {
+                let reasons = promise.missed(seen).join("; ");
+                let pause = seen.longest_pause().map(ToString::to_string).unwrap_or_default();
+                progress(&format!("  again: {}: {reasons}; explained by {pause}", seen.name));
+            }
+        }
+        self.run_once(choose, lab, observer, progress)
+    }
+
+    fn run_once(
         &self,
         mut choose: impl FnMut(&ClusterLab) -> Result<u8>,
         lab: &mut ClusterLab,
@@ -232,7 +310,12 @@ impl Event {
                 .with_context(|| what.clone())?;
             seen.push((
                 promise,
-                Observation { kind: moment.what, moves_max: moment.moves_max, ..observation },
+                Observation {
+                    kind: moment.what,
+                    moves_max: moment.moves_max,
+                    silence_max: moment.silence_max.map(|it| it.micros(&lab.options)),
+                    ..observation
+                },
             ));
         }
         Ok(seen)

@@ -1,7 +1,9 @@
 //! What was seen around a fault. Pure.
 
 use super::route_history::Departures;
-use crate::load::{Change, ConnectionReport, FlowReport, Micros, StreamReport};
+use crate::load::{
+    Change, ConnectionReport, FlowReport, Micros, Pause, StreamReport, Window, paused_within,
+};
 
 /// One direction of all flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub struct Side {
     pub gap_median: Micros,
     /// See [`gap_median`](Self::gap_median).
     pub gap_max: Micros,
+    /// When the longest of all began.
+    pub gap_start: Micros,
     /// The longest pause of a sender: gaps below it say nothing.
     pub pause: Micros,
 }
@@ -51,6 +55,35 @@ pub struct Observation {
     pub whole_after: Option<Micros>,
     /// Whether the copies were waited for: they cannot come while etcd is gone, nor be looked at.
     pub has_waited: bool,
+    /// When the lost packets were sent, up and down.
+    pub lost_at: Vec<Micros>,
+    /// Pauses of the machine, of senders and of workers.
+    pub pauses: Vec<Pause>,
+    /// Longest silence of a home that is promised, apart from pauses; none: as long as it takes.
+    pub silence_max: Option<Micros>,
+}
+
+impl Observation {
+    /// Lost packets that no pause explains: all of them, if the times of some are not known.
+    pub fn unexplained_losses(&self) -> u64 {
+        let lost = self.up.lost + self.down.lost;
+        let is_explained = |&&at: &&Micros| self.pauses.iter().any(|pause| pause.explains_loss(at));
+        lost.saturating_sub(self.lost_at.iter().filter(is_explained).count() as u64)
+    }
+
+    /// The longest silence of a home, less the pauses that lie in it.
+    pub fn silence(&self) -> Micros {
+        let silence = |side: &Side| {
+            let gap = Window { start: side.gap_start, end: side.gap_start + side.gap_max };
+            side.gap_max - paused_within(&self.pauses, gap)
+        };
+        silence(&self.up).max(silence(&self.down))
+    }
+
+    /// The longest pause.
+    pub fn longest_pause(&self) -> Option<&Pause> {
+        self.pauses.iter().max_by_key(|pause| pause.length())
+    }
 }
 
 impl Side {
@@ -60,12 +93,14 @@ impl Side {
         let sum = |count: fn(&StreamReport) -> u64| reports.iter().map(count).sum();
         let mut gaps: Vec<Micros> = reports.iter().map(|report| report.gap).collect();
         gaps.sort_unstable();
+        let longest = reports.iter().max_by_key(|report| report.gap);
         Self {
             sent: sum(|report| report.sent),
             lost: sum(|report| report.lost),
             doubled: sum(|report| report.doubled),
             gap_median: median(&gaps),
             gap_max: gaps.last().copied().unwrap_or_default(),
+            gap_start: longest.map(|report| report.gap_start).unwrap_or_default(),
             pause: reports.iter().map(|report| report.pause).max().unwrap_or_default(),
         }
     }
@@ -83,15 +118,63 @@ mod tests {
     #[test]
     fn a_side_is_the_sum_of_its_flows_and_the_middle_of_their_gaps() {
         let flow = |sent, lost, gap| FlowReport {
-            up: StreamReport { sent, lost, gap, pause: gap / 2, ..StreamReport::default() },
+            up: StreamReport {
+                sent,
+                lost,
+                gap,
+                gap_start: gap + 1,
+                pause: gap / 2,
+                ..StreamReport::default()
+            },
             ..FlowReport::default()
         };
         let flows = [flow(10, 1, 4_000), flow(10, 0, 1_000), flow(11, 2, 2_000)];
         let side = Side::of(&flows, |flow| flow.up);
-        let expected =
-            Side { sent: 31, lost: 3, doubled: 0, gap_median: 2_000, gap_max: 4_000, pause: 2_000 };
+        let expected = Side {
+            sent: 31,
+            lost: 3,
+            doubled: 0,
+            gap_median: 2_000,
+            gap_max: 4_000,
+            gap_start: 4_001,
+            pause: 2_000,
+        };
         assert_eq!(side, expected);
         assert_eq!(Side::of(&flows, |flow| flow.down), Side::default());
         assert_eq!(Side::of(&[], |flow| flow.up), Side::default());
+    }
+
+    fn pause(start: Micros, end: Micros) -> Pause {
+        Pause { window: Window { start, end }, of: "core 0".into() }
+    }
+
+    #[test]
+    fn a_loss_is_explained_only_by_a_pause_near_it_that_is_long_enough() {
+        let lost = |pauses| Observation {
+            up: Side { lost: 2, ..Side::default() },
+            down: Side { lost: 1, ..Side::default() },
+            lost_at: vec![1_000_000, 1_001_000, 1_002_000],
+            pauses,
+            ..Observation::default()
+        };
+        assert_eq!(lost(vec![]).unexplained_losses(), 3);
+        assert_eq!(lost(vec![pause(990_000, 1_050_000)]).unexplained_losses(), 0);
+        assert_eq!(lost(vec![pause(990_000, 1_020_000)]).unexplained_losses(), 3, "too short");
+        assert_eq!(lost(vec![pause(1_021_500, 1_090_000)]).unexplained_losses(), 2);
+        let unknown = Observation { lost_at: vec![], ..lost(vec![pause(990_000, 1_050_000)]) };
+        assert_eq!(unknown.unexplained_losses(), 3);
+    }
+
+    #[test]
+    fn a_silence_is_the_longest_gap_less_the_pauses_in_it() {
+        let side = |gap_start, gap_max| Side { gap_start, gap_max, ..Side::default() };
+        let seen = Observation {
+            up: side(1_000_000, 80_000),
+            down: side(2_000_000, 60_000),
+            pauses: vec![pause(990_000, 1_050_000), pause(3_000_000, 4_000_000)],
+            ..Observation::default()
+        };
+        assert_eq!(seen.silence(), 60_000);
+        assert_eq!(seen.longest_pause().unwrap().length(), 1_000_000);
     }
 }

@@ -16,7 +16,7 @@ use super::route_watch::RouteWatch;
 use super::timeline::{MapSample, SLICE, Timeline, most_moves};
 use crate::cluster::{ClusterLab, Map, MapReader};
 use crate::condition::wait_for;
-use crate::load::{Clock, Connections, Micros, Mixture, Probes, Window};
+use crate::load::{Clock, Connections, Micros, Mixture, PauseWatch, Probes, Window};
 use crate::steering::Network;
 
 /// Time between two looks at the map.
@@ -75,6 +75,7 @@ pub struct Observer {
     whole_deadline: Duration,
     connections: Connections,
     probes: Probes,
+    pauses: PauseWatch,
     watch: Option<Watch>,
     /// Of the switches; none of a node alone.
     routes: Vec<(Network, RouteWatch)>,
@@ -94,6 +95,7 @@ impl Observer {
         let shards = usize::from(lab.options.shards);
         let watch =
             reader.transpose()?.map(|reader| Watch::start(clock, reader, shards)).transpose()?;
+        let pauses = PauseWatch::start(clock).context("watch of pauses")?;
         let connections = lab.connect(clock, pace.mixture)?;
         let probes = lab.probe(clock, pace.probe_interval)?;
         let sides = [Network::Access, Network::Internet].into_iter().zip(&lab.switches);
@@ -110,6 +112,7 @@ impl Observer {
             pace,
             connections,
             probes,
+            pauses,
             watch,
             routes,
             timeline,
@@ -172,9 +175,13 @@ impl Observer {
             routes: victim.map(|victim| self.departures(victim, fault)).transpose()?,
             whole_after,
             has_waited: until_whole,
+            lost_at: self.probes.lost(window),
+            pauses: self.pauses.within(window),
+            silence_max: None,
         };
         self.routes.iter().for_each(|(_, watch)| watch.forget_before(window.end));
         self.probes.forget_before(window.end);
+        self.pauses.forget_before(window.end);
         self.connections.ledger().forget_before(window.end);
         self.covered = window.end;
         Ok(observation)

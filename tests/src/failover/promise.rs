@@ -55,6 +55,13 @@ impl Promise {
             refuse(connections.younger_broken as u64, "young connections broken");
             refuse(connections.unopened as u64, "connections could not be opened");
         }
+        if let Some(most) = seen.silence_max.filter(|&most| seen.silence() > most) {
+            missed.push(format!(
+                "a home was silent for {} ms, pauses left out; promised are {} ms",
+                seen.silence() / 1_000,
+                most / 1_000
+            ));
+        }
         if seen.moves_max.is_some_and(|most| seen.moves_of_one > most) {
             missed.push(format!("a shard moved {} times", seen.moves_of_one));
         }
@@ -75,13 +82,23 @@ impl Promise {
         }
         missed
     }
+
+    /// Whether something was missed, and pauses of this machine explain all of it: only lost packets can be explained,
+    /// each by a pause near it. Then nothing is known of weir, and it has to be tried again.
+    pub fn is_explained(self, seen: &Observation) -> bool {
+        let mut without = seen.clone();
+        if seen.unexplained_losses() == 0 {
+            (without.up.lost, without.down.lost) = (0, 0);
+        }
+        !self.missed(seen).is_empty() && self.missed(&without).is_empty()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::failover::Side;
-    use crate::load::{Change, ConnectionReport};
+    use crate::load::{Change, ConnectionReport, Micros, Pause, Window};
 
     fn good() -> Observation {
         Observation {
@@ -132,6 +149,47 @@ mod tests {
             assert!(missed.len() == 1 && missed[0].contains(words), "{missed:?}, {words}");
             assert_eq!(Promise::NothingBroken.missed(&seen).len(), usize::from(breaks_both));
         }
+    }
+
+    #[test]
+    fn a_home_may_be_silent_for_as_long_as_is_promised_and_pauses_last() {
+        let silent = |gap_max, pauses| {
+            with(|it| {
+                it.silence_max = Some(50_000);
+                it.up.gap_max = gap_max;
+                it.pauses = Vec::clone(&pauses);
+            })
+        };
+        let missed = |seen: &Observation| Promise::NothingBroken.missed(seen);
+        assert!(missed(&silent(50_000, vec![])).is_empty());
+        let late = missed(&silent(51_000, vec![]));
+        assert!(late.len() == 1 && late[0].contains("silent for 51 ms"), "{late:?}");
+        assert!(missed(&silent(80_000, vec![pause(10_000, 40_000)])).is_empty());
+        assert_eq!(missed(&silent(81_000, vec![pause(10_000, 40_000)])).len(), 1);
+    }
+
+    fn pause(start: Micros, end: Micros) -> Pause {
+        Pause { window: Window { start, end }, of: "core 0".into() }
+    }
+
+    #[test]
+    fn only_losses_near_a_long_pause_are_explained() {
+        let lost = |pauses: &[Pause]| {
+            with(|it| {
+                (it.up.lost, it.lost_at) = (2, vec![1_000_000, 1_010_000]);
+                it.pauses = pauses.to_vec();
+            })
+        };
+        let long = [pause(990_000, 1_050_000)];
+        assert!(Promise::NothingLost.is_explained(&lost(&long)));
+        assert!(!Promise::NothingLost.is_explained(&lost(&[pause(990_000, 1_029_999)])));
+        assert!(!Promise::NothingLost.is_explained(&good()), "nothing was missed");
+        let broken = with(|it| {
+            *it = lost(&long);
+            it.connections.broken = 1;
+        });
+        assert!(!Promise::NothingLost.is_explained(&broken), "no pause breaks a connection");
+        assert!(!Promise::NothingBroken.is_explained(&lost(&long)), "nothing was missed");
     }
 
     #[test]

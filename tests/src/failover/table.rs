@@ -4,13 +4,14 @@ use std::fmt::Write;
 
 use super::observation::{Observation, median};
 use super::promise::Promise;
-use crate::load::Micros;
+use crate::load::{Micros, Pause};
 
-const COLUMNS: usize = 9;
+const COLUMNS: usize = 10;
 const HEAD: [&str; COLUMNS] = [
     "event",
     "gap up, ms",
     "gap down, ms",
+    "pause, ms",
     "lost up, down",
     "broken",
     "young",
@@ -37,7 +38,8 @@ pub fn render(rows: &[(Promise, Observation)]) -> String {
     }
     let mut text = aligned(&HEAD.map(str::to_owned), &lines, &verdicts);
     text.push_str(
-        "gap: longest silence of a home's flow, median / most of all homes; broken: of those open at the fault; \
+        "gap: longest silence of a home's flow, median / most of all homes; pause: longest time in which a core, a worker or \
+         a sender wanted to run and could not; broken: of those open at the fault; \
          young: broken or unopened of those younger than 0.1 s; last route: until both switches sent all prefixes of the \
          node elsewhere\n",
     );
@@ -53,6 +55,7 @@ fn line(seen: &Observation) -> [String; COLUMNS] {
         seen.name.clone(),
         format!("{} / {}", millis(seen.up.gap_median), millis(seen.up.gap_max)),
         format!("{} / {}", millis(seen.down.gap_median), millis(seen.down.gap_max)),
+        millis(longest_pause(seen)),
         format!("{}, {} of {}", seen.up.lost, seen.down.lost, seen.up.sent + seen.down.sent),
         format!(
             "{} of {}",
@@ -71,6 +74,10 @@ fn line(seen: &Observation) -> [String; COLUMNS] {
             None => "-".into(),
         },
     ]
+}
+
+fn longest_pause(seen: &Observation) -> Micros {
+    seen.longest_pause().map(Pause::length).unwrap_or_default()
 }
 
 /// Nothing when no route left; with how many did, if not all.
@@ -112,6 +119,7 @@ pub fn summary(rows: &[(Promise, Observation)]) -> String {
             format!("{} ({} runs)", name.replace("{}", "a node"), of.len()),
             spread(&|it| Some(it.up.gap_max)),
             spread(&|it| Some(it.down.gap_max)),
+            spread(&|it| Some(longest_pause(it))),
             format!("{}, {}", sum(|it| it.up.lost), sum(|it| it.down.lost)),
             sum(|it| it.connections.broken as u64).to_string(),
             sum(|it| (it.connections.younger_broken + it.connections.unopened) as u64).to_string(),
@@ -124,7 +132,7 @@ pub fn summary(rows: &[(Promise, Observation)]) -> String {
     let mut head = HEAD.map(str::to_owned);
     head[1] = "longest gap up, ms".into();
     head[2] = "longest gap down, ms".into();
-    head[8] = "copies after, ms".into();
+    head[9] = "copies after, ms".into();
     aligned(&head, &lines, &verdicts) + "each: median / most of the runs; losses are sums\n"
 }
 
@@ -163,7 +171,7 @@ fn aligned(head: &[String; COLUMNS], lines: &[[String; COLUMNS]], verdicts: &[St
 mod tests {
     use super::*;
     use crate::failover::{Departures, Side};
-    use crate::load::ConnectionReport;
+    use crate::load::{ConnectionReport, Window};
 
     fn seen(lost: u64, gap_max: Micros) -> (Promise, Observation) {
         let side = Side { sent: 1_000, lost, gap_median: 1_000, gap_max, ..Side::default() };
@@ -179,6 +187,7 @@ mod tests {
             has_waited: true,
             routes: Some(Departures { routes: 6, left: 6, last: Some(41_000) }),
             moves: 3,
+            pauses: vec![Pause { window: Window { start: 10, end: 12_010 }, of: "core 0".into() }],
             ..Observation::default()
         };
         (Promise::NothingBroken, observation)
@@ -192,6 +201,7 @@ mod tests {
         for words in [
             "kill -9 node1",
             "1 / 35",
+            " 12 ",
             "4, 4 of 2000",
             "0 of 900",
             " 41 ",

@@ -160,6 +160,17 @@ impl Probes {
         flows.map(report).collect()
     }
 
+    /// When the packets of a window were sent that never arrived, of all flows and both directions, in order.
+    pub fn lost(&self, window: Window) -> Vec<Micros> {
+        let mut lost = Vec::new();
+        for flow in &self.shared.flows {
+            lost.extend(lock(&flow.up).lost(window));
+            lost.extend(lock(&flow.down).lost(window));
+        }
+        lost.sort_unstable();
+        lost
+    }
+
     /// What was sent within each slice of the window, up and down, all flows together.
     pub fn bins(&self, window: Window, width: Micros) -> [Vec<Bin>; 2] {
         let count = (window.end - window.start).div_ceil(width) as usize;

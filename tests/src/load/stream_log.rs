@@ -36,6 +36,8 @@ pub struct StreamReport {
     pub doubled: u64,
     /// Longest time without an arrival.
     pub gap: Micros,
+    /// When it began.
+    pub gap_start: Micros,
     /// Longest time without a packet sent: below it, a gap says nothing.
     pub pause: Micros,
 }
@@ -77,13 +79,21 @@ impl StreamLog {
         arrivals.sort_unstable();
         let sendings: Vec<Micros> = inside().map(|packet| packet.at).collect();
         let sent = sendings.len() as u64;
+        let (gap_start, gap) = longest_pause(&arrivals, window);
         StreamReport {
             sent,
             lost: sent - arrivals.len() as u64,
             doubled: self.doubled.iter().filter(|&&at| window.contains(at)).count() as u64,
-            gap: longest_pause(&arrivals, window),
-            pause: longest_pause(&sendings, window),
+            gap,
+            gap_start,
+            pause: longest_pause(&sendings, window).1,
         }
+    }
+
+    /// When the packets of a window were sent that never arrived.
+    pub fn lost(&self, window: Window) -> impl Iterator<Item = Micros> {
+        let is_lost = move |it: &&Sent| window.contains(it.at) && it.arrived == 0;
+        self.packets.iter().filter(is_lost).map(|packet| packet.at)
     }
 
     /// Adds the packets sent within the window to bins of `width`, the first of which begins with the window.
@@ -107,15 +117,18 @@ impl StreamLog {
     }
 }
 
-/// Longest time between two neighbours of `times` (in order), or to an end of the window.
-fn longest_pause(times: &[Micros], window: Window) -> Micros {
+/// Start and length of the longest time between two neighbours of `times` (in order), or to an end of the window.
+fn longest_pause(times: &[Micros], window: Window) -> (Micros, Micros) {
     let mut last = window.start;
-    let mut longest = 0;
-    for &time in times {
-        longest = longest.max(time.saturating_sub(last));
+    let mut longest = (last, 0);
+    for &time in times.iter().chain([&window.end]) {
+        let length = time.saturating_sub(last);
+        if length > longest.1 {
+            longest = (last, length);
+        }
         last = last.max(time);
     }
-    longest.max(window.end.saturating_sub(last))
+    longest
 }
 
 #[cfg(test)]
@@ -139,14 +152,18 @@ mod tests {
     #[test]
     fn nothing_lost_and_no_gap_but_the_interval() {
         let report = log(300, |_| false).report(WINDOW);
-        let expected = StreamReport { sent: 100, lost: 0, doubled: 0, gap: 1_000, pause: 1_000 };
-        assert_eq!(report, expected);
+        assert_eq!((report.sent, report.lost, report.doubled), (100, 0, 0));
+        assert_eq!((report.gap, report.pause), (1_000, 1_000));
     }
 
     #[test]
     fn a_gap_goes_from_arrival_to_arrival() {
         let report = log(300, |number| (50..70).contains(&number)).report(WINDOW);
-        assert_eq!((report.lost, report.gap), (20, 21_000));
+        assert_eq!((report.lost, report.gap, report.gap_start), (20, 21_000, 49_301));
+        let log = log(300, |number| (50..70).contains(&number));
+        let lost: Vec<Micros> = log.lost(WINDOW).collect();
+        assert_eq!((lost.len(), lost[0], lost[19]), (20, 50_001, 69_001));
+        assert_eq!(log.lost(Window { start: 69_001, end: 69_002 }).count(), 1);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use weir_lab::cluster::{ClusterLab, ClusterOptions, OnTimeout, OutputCommit};
 use weir_lab::failover::{
-    CONTROL, EVENTS, Event, Observation, Observer, Pace, Promise, render, summary,
+    CONTROL, EVENTS, Event, Observation, Observer, Pace, Promise, TRIES_MAX, render, summary,
 };
 use weir_lab::steering::SwitchKind;
 
@@ -131,6 +131,7 @@ fn pace(args: &Args) -> Pace {
 
 fn cluster(args: &Args, events: &[Event], progress: &impl Fn(&str)) -> Result<Rows> {
     let adds = events.iter().filter(|event| event.name == "add").count() * args.runs;
+    let adds = adds * usize::from(TRIES_MAX);
     let options = ClusterOptions { spare_nodes: u8::try_from(adds)?, ..options(args) };
     let later = args
         .later
