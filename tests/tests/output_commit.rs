@@ -144,7 +144,7 @@ fn packets_wait_and_leave(trial: &mut Trial<'_>) -> Result<()> {
     for reason in ["commit-timeout", "commit-limit"] {
         let count = sum(trial.lab, "weir_drops_total", &format!("reason=\"{reason}\""))?;
         // A worker that stood still on a busy machine drops what waited.
-        let stood_still = sum(trial.lab, "weir_fence_discarded_total", "")?;
+        let stood_still = sum(trial.lab, "weir_late_packets_total", "")?;
         ensure!(count == 0 || stood_still > 0, "{reason}: {count}, {waited} packets waited");
     }
     Ok(())

@@ -36,16 +36,22 @@ pub(crate) struct Duties {
     shards: Box<[u8; SHARDS]>,
     /// Where the misses of a shard without [`CREATES`] go; 0: nowhere.
     redirects: Box<[u32]>,
+    /// The octets of `shards` as they are when no packet is late.
+    in_time: Box<[u8]>,
+    /// What is received is late: see [`begin_late`](Self::begin_late).
+    is_late: bool,
     /// No shard that is known has this number or a higher one.
     end: usize,
 }
 
 impl Duties {
-    /// For shards 0 to `shards`, and any that is told of later.
-    pub(crate) fn new(shards: usize) -> Self {
+    /// For shards 0 to `end`, and any that is told of later.
+    pub(crate) fn new(end: usize) -> Self {
         let every = vec![SERVES | CREATES; SHARDS].into_boxed_slice();
         let redirects = vec![0; SHARDS].into_boxed_slice();
-        Self { shards: every.try_into().expect("as many as there are"), redirects, end: shards }
+        let shards = every.try_into().expect("as many as there are");
+        let in_time = vec![0; SHARDS].into_boxed_slice();
+        Self { shards, redirects, in_time, is_late: false, end }
     }
 
     #[inline(always)]
@@ -61,7 +67,7 @@ impl Duties {
     /// To whom a miss of the shard goes.
     pub(crate) fn redirect(&self, shard: ShardIndex) -> Option<u32> {
         let to = self.redirects[usize::from(shard.0)];
-        (to != 0).then_some(to)
+        (to != 0 && !self.is_late).then_some(to)
     }
 
     /// Notes a packet of the shard.
@@ -82,6 +88,20 @@ impl Duties {
             Misses::Redirect(to) => to.to_bits(),
             Misses::Create | Misses::Refuse => 0,
         };
+    }
+
+    /// From now on no shard creates or redirects, and what is heard is forgotten in the end. No order comes meanwhile.
+    pub(crate) fn begin_late(&mut self) {
+        assert!(!self.is_late, "late packets among late packets");
+        self.is_late = true;
+        let shards = &mut self.shards[..self.end];
+        self.in_time[..self.end].copy_from_slice(shards);
+        shards.iter_mut().for_each(|shard| *shard &= !CREATES);
+    }
+
+    pub(crate) fn end_late(&mut self) {
+        self.is_late = false;
+        self.shards[..self.end].copy_from_slice(&self.in_time[..self.end]);
     }
 
     fn take_heard(&mut self, mut out: impl FnMut(ShardIndex)) {
@@ -122,6 +142,24 @@ mod tests {
         let mut heard = Vec::new();
         duties.take_heard(|shard| heard.push(shard.0));
         heard
+    }
+
+    #[test]
+    fn late_packets_make_and_redirect_nothing_and_leave_no_trace() {
+        let mut duties = Duties::new(9);
+        let to = Ipv4Addr::new(192, 0, 2, 1);
+        duties.set_misses(SHARD, Misses::Redirect(to));
+        duties.hear(ShardIndex(1));
+        duties.begin_late();
+        for shard in (0..9).map(ShardIndex) {
+            assert!(duties.serves(shard) && !duties.creates(shard));
+            assert_eq!(duties.redirect(shard), None);
+            duties.hear(shard);
+        }
+        duties.end_late();
+        assert_eq!(duties.redirect(SHARD), Some(to.to_bits()));
+        assert!(duties.creates(ShardIndex(8)) && !duties.creates(SHARD));
+        assert_eq!(heard(&mut duties), [1]);
     }
 
     #[test]

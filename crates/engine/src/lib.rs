@@ -51,6 +51,7 @@ mod internet_input;
 mod ip_error;
 mod ip_fragment;
 mod ip_input;
+mod late;
 mod link_header;
 mod local;
 mod neighbor;

@@ -78,7 +78,7 @@ impl<F: Frame> Engine<F> {
         }
         if self.held.looked_ms != now.ms {
             self.held.looked_ms = now.ms;
-            self.end_late(now, out);
+            self.end_overdue(now, out);
         }
     }
 
@@ -246,7 +246,7 @@ impl<F: Frame> Engine<F> {
 
     /// What has waited for too long ends, and with it all batches before. A batch whose own packet left nothing may have
     /// got its first frame after those of later ones.
-    fn end_late(&mut self, now: Now, out: &mut Output<F>) {
+    fn end_overdue(&mut self, now: Now, out: &mut Output<F>) {
         let (mut next, mut last_late) = (self.nat.oldest_batch(), None);
         while let Some(batch) = next {
             if self.held.deadline_ms(batch).is_some_and(|deadline_ms| deadline_ms <= now.ms) {

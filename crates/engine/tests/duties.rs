@@ -149,3 +149,38 @@ fn strays_and_hairpins_show_nothing() {
     pair.b.packet(Side::Access, &of_shard_2).into_home();
     assert_eq!(traffic(&mut pair.b), [1]);
 }
+
+#[test]
+fn late_packets_with_a_mapping_are_translated_and_the_others_begin_nothing() {
+    let mut world = World::default();
+    let sent = world.up(HOME_A, udp(5000)).into_internet();
+    let (address, port, ..) = ends(&sent);
+    assert_eq!(traffic(&mut world), [SHARD.0]);
+    world.engine.begin_late();
+    assert_eq!(world.up(HOME_A, udp(5000)).into_internet(), sent);
+    let answer = build::ipv4(SERVER, address).udp(53, port, b"y");
+    world.down(&answer).into_home();
+    // Neither a flow of this home, nor the first one of another, nor a datagram in pieces.
+    assert!(world.up(HOME_A, udp(6000)).is_nothing());
+    assert!(world.up(HOME_B, udp(5000)).is_nothing());
+    for piece in build::fragments(build::ipv4(PC, SERVER).udp(7000, 53, [0; 3000]), 1400) {
+        assert!(world.up(HOME_A, piece).is_nothing());
+    }
+    assert_eq!(world.dropped(DropReason::MissRefused), world.drops());
+    world.engine.end_late();
+    assert_eq!(traffic(&mut world), [] as [u16; 0], "no route has led them here now");
+    world.up(HOME_A, udp(6000)).into_internet();
+    world.up(HOME_B, udp(5000)).into_internet();
+    assert_eq!(traffic(&mut world), [SHARD.0]);
+}
+
+#[test]
+fn late_packets_are_not_redirected() {
+    let mut pair = Pair::redirecting();
+    pair.a.engine.begin_late();
+    assert!(pair.a.up(HOME_A, udp(5000)).is_nothing());
+    assert_eq!((pair.a.dropped(DropReason::MissRefused), pair.a.drops()), (1, 1));
+    pair.a.engine.end_late();
+    let out = pair.a.up(HOME_A, udp(5000));
+    pair.deliver(&out).into_internet();
+}

@@ -28,5 +28,5 @@ pub use news::News;
 pub use order::Order;
 pub use replication::Replication;
 pub use roles::Roles;
-pub use standstill::{STANDSTILL_US, Standstill};
+pub use standstill::{LATE_MAX_US, STANDSTILL_US, Standstill};
 pub use weir_replica::WorkerId as PeerId;

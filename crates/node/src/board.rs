@@ -53,8 +53,11 @@ pub(crate) struct Board {
     pub tx_dropped: [Gauge; 2],
     /// Frames a running capture had no room for.
     pub capture_dropped: Counter,
-    /// Packets thrown away when the worker went on after it had stood still, fenced by its guard or not.
-    pub fence_discarded: Counter,
+    /// Packets that had waited when the worker went on after it had stood still, fenced by its guard or not, and were dealt
+    /// with as late ones.
+    pub late_packets: Counter,
+    /// Packets that had waited for too long then and were thrown away.
+    pub late_discarded: Counter,
     /// Packets that wait for copies.
     pub held: Gauge,
     /// Changes in shards without any copy, of those that are to wait for some.
@@ -98,7 +101,8 @@ impl Board {
             turn_max_ns: Gauge::default(),
             tx_dropped: Default::default(),
             capture_dropped: Counter::default(),
-            fence_discarded: Counter::default(),
+            late_packets: Counter::default(),
+            late_discarded: Counter::default(),
             held: Gauge::default(),
             commits_alone: Gauge::default(),
             flows: Gauge::default(),

@@ -5,6 +5,7 @@ use std::fmt::Error;
 use weir_engine::{Direction, DropReason, Early};
 
 use crate::api::MemberStatus;
+use crate::board::Board;
 use crate::member_verdict::is_unprotected;
 use crate::metrics::{Family, Labels, NO_LABEL, Numbered};
 use crate::node::Node;
@@ -186,11 +187,15 @@ fn routes(
     let trips = [(none(), status.watchdog_trips_total)];
     let help = "Workers that the guard took for dead.";
     family.counter("weir_watchdog_trips", help, trips)?;
-    let discarded = workers.iter().map(|(label, worker)| {
-        (Labels([("worker", label), NO_LABEL, NO_LABEL]), worker.board.fence_discarded.get())
-    });
-    let help = "Packets that a worker that stood still threw away when it went on.";
-    family.counter("weir_fence_discarded", help, discarded)?;
+    let late = |count: fn(&Board) -> u64| {
+        workers.iter().map(move |(label, worker)| {
+            (Labels([("worker", label.as_str()), NO_LABEL, NO_LABEL]), count(&worker.board))
+        })
+    };
+    let help = "Packets that had waited for a worker that stood still.";
+    family.counter("weir_late_packets", help, late(|board| board.late_packets.get()))?;
+    let help = "Packets that a worker that stood still for a second or longer threw away.";
+    family.counter("weir_late_discarded", help, late(|board| board.late_discarded.get()))?;
     let restarts = [(none(), status.guard_restarts_total)];
     family.counter("weir_guard_restarts", "Guards that were started anew.", restarts)
 }
@@ -240,7 +245,8 @@ mod tests {
 
     fn has_line(status: MemberStatus, line: &str) -> bool {
         let (node, _mailbox) = sample_node();
-        node.workers[0].board.fence_discarded.add(12);
+        node.workers[0].board.late_packets.add(12);
+        node.workers[0].board.late_discarded.add(13);
         let board = Arc::<MemberBoard>::default();
         board.show(status, weir_controller::records::NodeAnswer::default());
         node.member.set(board).unwrap();
@@ -259,8 +265,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_fenced_worker_threw_away_is_counted() {
-        let line = "weir_fence_discarded_total{worker=\"0\"} 12";
-        assert!(has_line(MemberStatus::default(), line));
+    fn packets_that_waited_for_a_worker_are_counted() {
+        for (name, count) in [("packets", 12), ("discarded", 13)] {
+            let line = format!("weir_late_{name}_total{{worker=\"0\"}} {count}");
+            assert!(has_line(MemberStatus::default(), &line));
+        }
     }
 }

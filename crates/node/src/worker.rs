@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use weir_config::Poll;
 use weir_dpdk::{Mbuf, MbufPool, RxQueue, TxQueue, tsc};
 use weir_engine::{BURST_MAX, Direction, Engine, Now, Output, Side};
+use weir_member::LATE_MAX_US;
 use weir_records::BlockLogSender;
 use weir_wire::frame::Frame;
 
@@ -54,8 +55,8 @@ pub(crate) struct Worker {
     pub part: Option<Box<WorkerPart>>,
 }
 
-/// Bursts that are thrown away of a port's ring, at most: more than fit into any.
-const DISCARDED_BURSTS_MAX: usize = 512;
+/// Bursts that are late in a port's ring, at most: more than fit into any.
+const LATE_BURSTS_MAX: usize = 512;
 
 /// What a turn did.
 struct Turn {
@@ -108,11 +109,10 @@ impl Worker {
         let cycles = tsc();
         let now = self.clock.now();
         if let Some(part) = &mut self.part {
-            let has_stood_still = part.has_stood_still(now);
-            if part.is_fenced() {
-                self.rejoin(frames);
-            } else if has_stood_still {
-                self.discard_waiting(frames);
+            let standstill_us = part.standstill_us(now);
+            let is_fenced = part.is_fenced();
+            if is_fenced || standstill_us.is_some() {
+                self.go_on(standstill_us.unwrap_or_default(), is_fenced, frames, out);
             }
         }
         // The internet first: in a replay of capture files its gateway's ARP reply is there before the homes' packets.
@@ -137,21 +137,57 @@ impl Worker {
         Turn { packets, is_busy_elsewhere }
     }
 
-    /// Goes on after the guard took it for dead.
+    /// Goes on after it stood still, or after the guard took it for dead.
     #[cold]
-    fn rejoin(&mut self, frames: &mut Vec<Mbuf>) {
-        let discarded = self.discard_waiting(frames);
-        if let Some(part) = &mut self.part {
-            part.rejoin(discarded);
+    fn go_on(
+        &mut self,
+        standstill_us: u64,
+        is_fenced: bool,
+        frames: &mut Vec<Mbuf>,
+        out: &mut Output<Mbuf>,
+    ) {
+        // What waited for copies has been sent again by now; it counts as a drop.
+        self.engine.discard_held(engine_now(self.clock.now()));
+        let waited = match standstill_us <= LATE_MAX_US {
+            true => self.forward_late(frames, out),
+            false => self.discard_waiting(frames),
+        };
+        if let Some(part) = self.part.as_mut().filter(|_| is_fenced) {
+            part.rejoin(waited);
         }
     }
 
-    /// What waits in its rings is late, and others serve its shards by now. Tells how many packets there were.
+    /// What waits in its rings is late, and others may serve its shards by now: what has a mapping is translated, nothing
+    /// begins. Returns how many packets there were.
+    #[cold]
+    fn forward_late(&mut self, frames: &mut Vec<Mbuf>, out: &mut Output<Mbuf>) -> usize {
+        let mut waited = 0;
+        self.engine.begin_late();
+        for side in [Side::Internet, Side::Access] {
+            for _ in 0..LATE_BURSTS_MAX {
+                let now = self.clock.now();
+                let packets = self.receive(side, now, frames, out);
+                if let Some(part) = &mut self.part {
+                    part.take_datagrams(now, &mut self.engine);
+                }
+                self.send(now, out);
+                if packets == 0 {
+                    break;
+                }
+                waited += packets;
+            }
+        }
+        self.engine.end_late();
+        self.board.late_packets.add(waited as u64);
+        waited
+    }
+
+    /// What waits in its rings is too late for anybody. Returns how many packets there were.
     #[cold]
     fn discard_waiting(&mut self, frames: &mut Vec<Mbuf>) -> usize {
         let mut discarded = 0;
         for port in [&mut self.access, &mut self.internet] {
-            for _ in 0..DISCARDED_BURSTS_MAX {
+            for _ in 0..LATE_BURSTS_MAX {
                 let packets = port.rx.burst(frames, BURST_MAX);
                 if packets == 0 {
                     break;
@@ -160,9 +196,7 @@ impl Worker {
                 frames.clear();
             }
         }
-        // So is what waited for copies, which is counted as a drop.
-        self.engine.discard_held(engine_now(self.clock.now()));
-        self.board.fence_discarded.add(discarded as u64);
+        self.board.late_discarded.add(discarded as u64);
         discarded
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use weir_engine::{BURST_MAX, Engine, Now, Output, Post, Side};
-use weir_member::{News, Order, Replication, Standstill};
+use weir_member::{LATE_MAX_US, News, Order, Replication, Standstill};
 use weir_replica::{PeerIndex, Transmit};
 use weir_shard::ShardId;
 use weir_wire::frame::{Frame, VecFrame, VecPool};
@@ -135,11 +135,14 @@ impl Worker {
     ) -> Turn {
         let mut turn = Turn::default();
         let now = Now { ms: clock_us / 1_000 };
-        let has_stood_still = self.standstill.is_after(clock_us);
-        if has_stood_still || fence != self.fence {
-            // What waits in its rings is late, and others serve its shards by now. So is what waited for copies.
-            self.rings.iter_mut().for_each(VecDeque::clear);
+        let standstill_us = self.standstill.ended(clock_us);
+        if standstill_us.is_some() || fence != self.fence {
+            // What waits in its rings is late, and others may serve its shards by now. So is what waited for copies.
             self.engine.discard_held(now);
+            match standstill_us.unwrap_or_default() <= LATE_MAX_US {
+                true => turn.packets += self.forward_late(clock_us, pool),
+                false => self.rings.iter_mut().for_each(VecDeque::clear),
+            }
         }
         if fence != self.fence {
             self.fence = fence;
@@ -161,6 +164,24 @@ impl Worker {
         turn
     }
 
+    fn forward_late(&mut self, clock_us: u64, pool: &mut VecPool) -> usize {
+        let mut waited = 0;
+        let now = Now { ms: clock_us / 1_000 };
+        self.engine.begin_late();
+        for side in [Side::Internet, Side::Access] {
+            while !self.rings[side as usize].is_empty() {
+                let ring = &mut self.rings[side as usize];
+                let frames = ring.len().min(BURST_MAX);
+                self.burst.extend(ring.drain(..frames));
+                self.engine.receive(side, now, &mut self.burst, pool, &mut self.out);
+                self.take_datagrams(clock_us);
+                waited += frames;
+            }
+        }
+        self.engine.end_late();
+        waited
+    }
+
     /// The end in order: nothing waits for copies any more.
     pub(crate) fn let_go(&mut self, clock_us: u64) {
         let is_more = self.engine.release_all(Now { ms: clock_us / 1_000 }, &mut self.out);
@@ -171,11 +192,7 @@ impl Worker {
     fn take_part(&mut self, now_us: u64, clock_us: u64, pool: &mut VecPool, turn: &mut Turn) {
         self.beat += 1;
         self.obey(now_us, clock_us);
-        while let Some((from, mut frame)) = self.engine.take_datagram() {
-            // What is refused is counted by its reason.
-            let nat = self.engine.nat_mut();
-            let _ = self.replication.receive(from, frame.data_mut(), clock_us, nat);
-        }
+        self.take_datagrams(clock_us);
         let (nat, post) = self.engine.nat_and_post();
         let transmit = &mut Posting { post, pool, out: &mut self.out };
         self.replication.poll(clock_us, nat, transmit);
@@ -191,6 +208,14 @@ impl Worker {
         if clock_us.saturating_sub(self.slot_began_us) >= SLOT_US {
             self.slot_began_us = clock_us;
             self.end_slot(clock_us);
+        }
+    }
+
+    fn take_datagrams(&mut self, clock_us: u64) {
+        while let Some((from, mut frame)) = self.engine.take_datagram() {
+            // What is refused is counted by its reason.
+            let nat = self.engine.nat_mut();
+            let _ = self.replication.receive(from, frame.data_mut(), clock_us, nat);
         }
     }
 

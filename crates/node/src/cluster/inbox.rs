@@ -35,8 +35,8 @@ pub(crate) enum Inbox {
     Rejoined {
         worker: usize,
         fence: Fence,
-        /// Packets that were too old to be forwarded.
-        discarded: usize,
+        /// Packets that had waited in its rings.
+        waited: usize,
     },
     /// The node is to end: hand over what can be handed over.
     HandOver,

@@ -185,8 +185,8 @@ impl RolesThread {
             Inbox::Guard(news) => self.take_guard(news),
             Inbox::Worker { worker, news, place } => self.take_news(worker, news, place),
             Inbox::Replication { worker, status } => self.replication[worker] = Some(status),
-            Inbox::Rejoined { worker, fence, discarded } => {
-                tracing::info!(event = "worker-rejoined", worker, discarded, "a worker goes on");
+            Inbox::Rejoined { worker, fence, waited } => {
+                tracing::info!(event = "worker-rejoined", worker, waited, "a worker goes on");
                 self.rejoined(worker, fence);
             }
             Inbox::End => self.has_ended = true,

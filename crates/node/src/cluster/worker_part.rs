@@ -151,18 +151,29 @@ impl WorkerPart {
         self.heartbeat.is_fenced()
     }
 
-    /// Whether it stood still, whatever the guard has seen of that. To be asked before a burst is received.
+    /// For how many microseconds it stood still, if it did, whatever the guard has seen of that. To be asked before a burst
+    /// is received.
     #[inline]
-    pub(crate) fn has_stood_still(&mut self, now: Duration) -> bool {
-        self.standstill.is_after(now.as_micros() as u64)
+    pub(crate) fn standstill_us(&mut self, now: Duration) -> Option<u64> {
+        self.standstill.ended(now.as_micros() as u64)
     }
 
     /// Goes on although the guard took it for dead: its routes may be set again. Its roles and tables are as they were,
-    /// since nobody else got its lanes. `discarded`: packets that had waited in its rings.
+    /// since nobody else got its lanes. `waited`: packets that had waited in its rings.
     #[cold]
-    pub(crate) fn rejoin(&mut self, discarded: usize) {
+    pub(crate) fn rejoin(&mut self, waited: usize) {
         let fence = self.heartbeat.acknowledge();
-        let _ = self.inbox.send(Inbox::Rejoined { worker: self.worker, fence, discarded });
+        let _ = self.inbox.send(Inbox::Rejoined { worker: self.worker, fence, waited });
+    }
+
+    /// Takes what other workers have sent: after each burst from the access side, of which the engine keeps the datagrams.
+    #[inline]
+    pub(crate) fn take_datagrams(&mut self, now: Duration, engine: &mut Engine<Mbuf>) {
+        let now_us = now.as_micros() as u64;
+        while let Some((from, mut frame)) = engine.take_datagram() {
+            // What is refused is counted by its reason.
+            let _ = self.replication.receive(from, frame.data_mut(), now_us, engine.nat_mut());
+        }
     }
 
     /// Its part of a turn: after the bursts were received, before frames are sent. Whether there was something to do besides
@@ -178,10 +189,7 @@ impl WorkerPart {
         self.heartbeat.beat();
         let now_us = now.as_micros() as u64;
         let mut is_busy = self.is_ordered.load(Ordering::Relaxed) && self.obey(now, engine);
-        while let Some((from, mut frame)) = engine.take_datagram() {
-            // What is refused is counted by its reason.
-            let _ = self.replication.receive(from, frame.data_mut(), now_us, engine.nat_mut());
-        }
+        self.take_datagrams(now, engine);
         let (nat, post) = engine.nat_and_post();
         let transmit = &mut Posting { post, pool, out };
         self.replication.poll(now_us, nat, transmit);
