@@ -74,7 +74,7 @@ impl Entry {
         self.records == 0 && now.since(self.idle_since) >= hold_sec
     }
 
-    /// Was it there before the other? All workers with the same records agree.
+    /// Was it there before the other? Workers with the same records agree, but for the second that an age is rounded to.
     fn is_before(&self, other: &Self) -> bool {
         match (other.since.since(self.since), self.since.since(other.since)) {
             (0, 0) => {

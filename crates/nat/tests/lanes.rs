@@ -282,7 +282,7 @@ fn of_two_homes_of_an_address_the_first_opens_flows() {
     let at = |port| Endpoint::new(address("203.0.113.1"), port);
     primary.udp_out(home(2), at(5000), server(1)).unwrap();
     for world in [&mut primary, &mut replica] {
-        world.wait(1);
+        world.wait_and_collect(5);
     }
     replica.udp_out(home(1), at(5001), server(1)).unwrap();
     tell(&mut primary, &mut replica);

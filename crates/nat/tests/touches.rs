@@ -172,7 +172,7 @@ fn a_touch_changes_no_accounting() {
     body[len - 2] |= 0x08;
     assert_eq!(primary.nat.apply(&touch, &body[..len], primary.now), Applied::Done);
     assert_eq!(states(&primary), ["reset"]);
-    primary.wait_and_collect(1000);
+    primary.wait_and_collect(1800);
     primary.wait_and_collect(1000);
     primary.assert_empty_but_lanes();
 }
