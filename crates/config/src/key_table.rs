@@ -205,7 +205,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("nat", "sessions_max", Integer(1024, 200_000_000), "sessions", Absent("a quarter of `flows_max`, at least 65,536; never more than `flows_max`"),
         "How many of the sessions of each worker may share a port with an older one: all but the first of each mapping."),
     key("nat", "flows_per_subscriber", Integer(16, 200_000_000), "sessions", Absent("no limit"), "Sessions of one home (RFC 6888 REQ-5)."),
-    key("nat", "quarantine_sec", Integer(0, 86_400), "s", Value("120"), "How long a released port stays unused (RFC 6888 REQ-8); 0 gives it back at once. While a replica does not hear its primary ports rest on, for five times as long at most."),
+    key("nat", "quarantine_sec", Integer(0, 86_400), "s", Value("120"), "How long a released port stays unused (RFC 6888 REQ-8); 0 gives it back at once. Without translation: how long an address stays its home's after the last flow. While a replica does not hear its primary ports rest on, for five times as long at most."),
     key("nat", "pooling", Choice(&["hard", "soft"]), "", Value("\"hard\""),
         "When the public address of a home has no block left: `hard` refuses the flow, `soft` uses another address (RFC 7857 section 4)."),
     key("nat", "udp_inbound_refresh", Boolean, "", Value("false"), "Whether inbound packets keep UDP and ICMP sessions alive (RFC 4787 REQ-6)."),
