@@ -99,6 +99,7 @@ fn short_timers() -> Timeouts {
         tcp_last_ack: 4,
         tcp_time_wait: 4,
         tcp_close: 4,
+        tcp_reset: 6,
         udp: 3,
         udp_stream: 5,
         icmp: 3,

@@ -121,6 +121,7 @@ pub(crate) fn timeouts(options: &Options) -> Timeouts {
         tcp_last_ack: seconds,
         tcp_time_wait: seconds,
         tcp_close: seconds,
+        tcp_reset: seconds,
         udp: seconds,
         udp_stream: seconds,
         icmp: seconds,

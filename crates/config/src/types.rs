@@ -219,8 +219,10 @@ pub struct Timeouts {
     pub tcp_close_wait_sec: u32,
     pub tcp_last_ack_sec: u32,
     pub tcp_time_wait_sec: u32,
-    /// After an RST.
+    /// After an RST that nothing speaks against.
     pub tcp_close_sec: u32,
+    /// After an RST of the remote alone in an open connection.
+    pub tcp_reset_sec: u32,
     /// Until the first answer.
     pub udp_sec: u32,
     /// After an answer.

@@ -123,14 +123,26 @@ impl<F: Frame> Engine<F> {
         if !self.duties.serves(shard) {
             return self.discard(DropReason::NotServing);
         }
+        if packet.step == Step::Translate && self.is_ours_alone(packet.key.source.address) {
+            return self.discard(DropReason::OwnSource);
+        }
         let done = self.commit_first(cx, |engine, cx| match packet.key.kind {
             Kind::Session | Kind::FirstFragment => engine.session_down(frame, packet, shard, cx),
             Kind::LaterFragment => engine.later_fragment_down(frame, packet, shard, cx),
             Kind::IcmpError => engine.icmp_error_down(frame, packet, shard, cx),
+            // Of packets from homes alone.
+            Kind::IcmpReply => Err(DropReason::IcmpUnsolicited),
         });
         if let Err(reason) = done {
             self.discard(reason);
         }
+    }
+
+    /// Whether packets with this source turn around here, so that the internet cannot have any: a public address of a
+    /// shard that no other worker serves. In a cluster any member may have translated one of its shard, and sent it out
+    /// because it does not serve the destination's shard.
+    fn is_ours_alone(&self, source: u32) -> bool {
+        !self.peers.is_clustered() && self.nat.is_public(source)
     }
 
     fn session_down<P: Pool<Frame = F>>(

@@ -58,9 +58,10 @@ drop_reasons! {
     TableFull "table-full" "The table of flows, or that of further sessions, is full; ports in quarantine count.";
     FlowsPerSubscriber "flows-per-subscriber" "The subscriber holds flows_per_subscriber flows.";
     NoMapping "no-mapping" "From the internet to a public address and port that nobody holds.";
+    OwnSource "own-source" "From the internet, with a source in a public prefix that this worker alone serves: forged, or a route leads back.";
     Filtered "filtered" "From a remote endpoint that the mapping's filtering does not admit.";
     TcpNotSyn "tcp-not-syn" "TCP without a session and not a SYN.";
-    AddressConflict "address-conflict" "Firewall mode: another home already uses this address.";
+    AddressConflict "address-conflict" "Firewall mode: the address is another home's, or was until quarantine_sec ago.";
     InsideNotPublic "inside-not-public" "Firewall mode: the home's address is not one of its shard's public addresses.";
     InboundSessionsMax "inbound-sessions-max" "The mapping already has inbound_sessions_max sessions opened from the internet.";
     FragmentTiny "fragment-tiny" "A fragment made to hide the transport header (RFC 1858, RFC 3128).";

@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     LaterFragment,
     /// About another packet, which it quotes.
     IcmpError,
+    /// A home's answer to an ICMP query. Only a query of another home reaches a home, so it turns around here.
+    IcmpReply,
 }
 
 /// The session of a packet, read from the packet: its source and destination.
@@ -35,11 +37,13 @@ pub(crate) struct FlowKey {
     pub(crate) tcp_flags: u8,
 }
 
-/// Which ICMP queries pass: requests leave, replies come back (RFC 5508 section 3).
+/// Which ICMP queries pass: requests leave, replies come back (RFC 5508 section 3). Between homes both do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Toward {
     Internet,
     Home,
+    /// From a home of ours, or from the worker itself, to another.
+    Neighbor,
 }
 
 impl FlowKey {
@@ -132,12 +136,15 @@ impl FlowKey {
         if !is_request && !icmp::is_query_reply(icmp.kind) {
             return Err(DropReason::IcmpKind);
         }
-        if is_request != (toward == Toward::Internet) {
-            return Err(DropReason::IcmpUnsolicited);
-        }
         match toward {
-            Toward::Internet => self.source.port = icmp.identifier(),
-            Toward::Home => self.destination.port = icmp.identifier(),
+            Toward::Internet if is_request => self.source.port = icmp.identifier(),
+            Toward::Internet if self.kind == Kind::Session => {
+                self.kind = Kind::IcmpReply;
+                self.source.port = icmp.identifier();
+            }
+            Toward::Home if !is_request => self.destination.port = icmp.identifier(),
+            Toward::Neighbor => self.destination.port = icmp.identifier(),
+            Toward::Internet | Toward::Home => return Err(DropReason::IcmpUnsolicited),
         }
         Ok(())
     }
@@ -165,7 +172,7 @@ fn fragment_kind(
     if offset + packet.bytes.len() > DATAGRAM_MAX {
         return Err(match toward {
             Toward::Internet => DropReason::InnerMalformed,
-            Toward::Home => DropReason::IpMalformed,
+            Toward::Home | Toward::Neighbor => DropReason::IpMalformed,
         });
     }
     match offset {

@@ -125,7 +125,7 @@ impl<F: Frame> Engine<F> {
         if !self.nat.is_public(destination) {
             return Err(DropReason::NotLocal);
         }
-        self.public_input(&whole, packet)?;
+        self.public_input(&whole, Toward::Home, packet)?;
         Ok(Step::Translate)
     }
 
@@ -133,10 +133,11 @@ impl<F: Frame> Engine<F> {
     pub(crate) fn public_input(
         &self,
         whole: &Packet<'_>,
+        toward: Toward,
         packet: &mut Downstream,
     ) -> Result<(), DropReason> {
         packet.header_len = whole.header_len;
-        packet.key.read(whole, Toward::Home)?;
+        packet.key.read(whole, toward)?;
         let key = &packet.key;
         packet.hash = self.nat.inbound_hash(key.destination, key.protocol);
         packet.is_straight = key.is_plain(packet.header_len)

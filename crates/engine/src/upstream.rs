@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 
 use crate::downstream::{self, Downstream};
 use crate::engine::{Context, Engine};
-use crate::flow_key::{FlowKey, Kind};
+use crate::flow_key::{FlowKey, Kind, Toward};
 use crate::icmp_error::Quote;
 use crate::ip_error::Complaint;
 use crate::ip_fragment::fragment;
@@ -152,6 +152,7 @@ impl<F: Frame> Engine<F> {
             Kind::Session | Kind::FirstFragment => engine.session_up(frame, packet, cx),
             Kind::LaterFragment => engine.later_fragment_up(frame, packet, cx),
             Kind::IcmpError => engine.icmp_error_up(frame, packet, cx),
+            Kind::IcmpReply => engine.icmp_reply_up(frame, packet, cx),
         })
     }
 
@@ -270,6 +271,30 @@ impl<F: Frame> Engine<F> {
         Ok(())
     }
 
+    /// A home's reply to an ICMP query of another home, or of its own (RFC 5508 REQ-7a). It makes and refreshes nothing: the
+    /// mapping is of the home's own queries.
+    fn icmp_reply_up<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        packet: &Upstream,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        let Upstream { home, key, header_len, .. } = packet;
+        if !self.nat.is_public(key.destination.address) {
+            return Err(DropReason::IcmpUnsolicited);
+        }
+        let known = self.nat.peek_outbound(home, key.source, key.destination, key.protocol);
+        let Some(public) = known else {
+            return match self.redirect_up_to(packet) {
+                Some(to) => self.redirect(frame, Some(home), to, cx),
+                None => Err(DropReason::IcmpUnsolicited),
+            };
+        };
+        rewrite::forward(frame.data_mut(), *header_len, key.protocol, End::Source, public);
+        self.forward_up(frame, key.destination.address, packet.hash, cx);
+        Ok(())
+    }
+
     /// A translated packet leaves toward the internet, in pieces if it must; or turns around (hairpinning,
     /// RFC 4787 REQ-9) when its destination is one of our own public addresses.
     pub(crate) fn forward_up<P: Pool<Frame = F>>(
@@ -353,7 +378,7 @@ impl<F: Frame> Engine<F> {
         let mut packet = Downstream { step, ..Downstream::EMPTY };
         let read = Packet::read(frame.data())
             .map_err(|error| error.reason(DropReason::InnerMalformed, DropReason::InnerChecksum))
-            .and_then(|ip| self.public_input(&ip, &mut packet));
+            .and_then(|ip| self.public_input(&ip, Toward::Neighbor, &mut packet));
         match read {
             Ok(()) => self.translate_down(frame, &packet, cx),
             Err(reason) => self.discard(reason),

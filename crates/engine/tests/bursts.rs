@@ -181,7 +181,13 @@ impl Player {
             }));
         }
         if is_up {
-            found.iter().for_each(|(_, packet)| self.learn(packet));
+            // A query that a home got has that home's identifier, and its sender's no longer.
+            let is_query = |packet: &[u8]| tag_of(packet).0.protocol() == Protocol::Icmp;
+            for (home, packet) in &found {
+                if home.is_none() || !is_query(packet) {
+                    self.learn(packet);
+                }
+            }
         }
         for (home, packet) in found {
             let is_error = is_error(&packet);

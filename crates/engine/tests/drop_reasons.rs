@@ -115,6 +115,7 @@ fn from_the_internet_side() {
         (Martian, build::ipv4("127.0.0.1", "203.0.113.1").udp(1, 2, b"x")),
         (Martian, build::ipv4("203.0.113.1", "203.0.113.1").tcp(build::tcp(80, 80).syn())),
         (NoMapping, build::ipv4(SERVER, "203.0.113.1").udp(1, 2, b"x")),
+        (OwnSource, build::ipv4("203.0.113.9", "203.0.113.1").udp(1, 2, b"x")),
         (Protocol, build::ipv4(SERVER, "203.0.113.1").gre(build::gre(), [0; 4])),
         (IcmpUnsolicited, build::ipv4(SERVER, "203.0.113.1").icmp_echo_request(1, 1, b"x")),
         (NoMapping, build::ipv4(SERVER, "203.0.113.1").icmp_echo_reply(1, 1, b"x")),

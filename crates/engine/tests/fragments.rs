@@ -88,6 +88,25 @@ fn two_homes_never_share_an_identification() {
     assert!(seen[3..].iter().all(|id| *id == seen[3] && *id != seen[0]), "RFC 6864");
 }
 
+/// RFC 6864 lets atomic datagrams have any identification. Whole ones without DF keep their home's, see SPECIFICATION.md:
+/// the counter of fragments must not be used up by them.
+#[test]
+fn b11_a_whole_packet_keeps_its_identification() {
+    let mut world = World::default();
+    let identification = |sent: &[u8]| ipv4::parse(sent).unwrap().0.identification.get();
+    for n in 1..20_u16 {
+        let head = build::ipv4(PC, SERVER).df(n % 2 == 0).identification(n);
+        // The general way, the short one, and one with IP options.
+        let head = if n % 3 == 0 { head.options(&[1, 1, 1, 1]) } else { head };
+        let sent = world.up(HOME_A, head.udp(5000, 53, b"x")).into_internet();
+        assert_eq!(identification(&sent), n);
+    }
+    let (_, pieces) = datagram();
+    let first = identification(&world.up(HOME_A, &pieces[0]).into_internet());
+    let other = identification(&world.up(HOME_B, &pieces[0]).into_internet());
+    assert_eq!(other, first.wrapping_add(1), "whole packets have used up none");
+}
+
 #[test]
 fn fragments_without_their_first_are_held_for_a_time_only() {
     let mut world = World::default();

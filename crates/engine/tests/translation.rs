@@ -243,8 +243,18 @@ fn k02_a_firewall_without_translation() {
     assert_eq!(ends(&sent), (pc.to_bits(), 5000, SERVER.to_bits(), 53));
     let (to, _, inner) = world.down(&unasked).into_home();
     assert_eq!((to, ends(&inner).2), (HOME_A.to_bits(), pc.to_bits()));
-    world.up(HOME_B, build::ipv4(pc, SERVER).udp(5000, 53, b"x"));
-    assert_eq!(world.dropped(DropReason::AddressConflict), 1);
+    // Another home has no packet through from that address, whatever its port and protocol.
+    for packet in [
+        build::ipv4(pc, SERVER).udp(5000, 53, b"x"),
+        build::ipv4(pc, SERVER_2).udp(5001, 53, b"x"),
+        build::ipv4(pc, SERVER).tcp(build::tcp(5000, 80).syn()),
+        build::ipv4(pc, SERVER).icmp_echo_request(1, 1, b"x"),
+        build::ipv4(pc, SERVER).fragment(0, true).udp(5002, 53, [0; 64]),
+    ] {
+        assert!(world.up(HOME_B, packet).is_nothing());
+    }
+    assert_eq!((world.dropped(DropReason::AddressConflict), world.drops()), (5, 6));
+    world.up(HOME_A, build::ipv4(pc, SERVER).tcp(build::tcp(5000, 80).syn())).into_internet();
 }
 
 #[test]

@@ -128,7 +128,7 @@ impl Nat {
         };
         let may_be_double = is_live && self.outbound_index.may_hold(keys.outbound);
         if !self.index(id, is_live, keys) {
-            self.give_up_port(mapping);
+            self.give_up_port(id, mapping);
             self.dismiss_home(subscriber);
             return None;
         }
@@ -168,11 +168,21 @@ impl Nat {
         Some(subscriber)
     }
 
-    /// Without translation nobody else may have the inside endpoint.
+    /// Without translation no other mapping of the lane may have the inside endpoint; and its address counts as the
+    /// home's.
     #[cold]
     fn hold_address(&mut self, id: RecordId, mapping: &Mapping) -> Option<u32> {
         self.evict_holder(id, mapping)?;
-        self.find_or_seat(&mapping.home(), mapping.subscriber)
+        let home = mapping.home();
+        let subscriber = self.find_or_seat(&home, mapping.subscriber)?;
+        match self.hold_copied_address(&home, mapping.inside_address, mapping.created) {
+            Some(slot) => self.mappings.get_mut(id).address = slot,
+            None => {
+                self.dismiss_home(subscriber);
+                return None;
+            }
+        }
+        Some(subscriber)
     }
 
     fn find_or_seat(&mut self, home: &Home, seat: u32) -> Option<u32> {
@@ -234,8 +244,10 @@ impl Nat {
         Some(())
     }
 
-    fn give_up_port(&mut self, mapping: &Mapping) {
-        if self.policy.enabled {
+    fn give_up_port(&mut self, id: RecordId, mapping: &Mapping) {
+        if !self.policy.enabled {
+            self.release_address(self.mappings.get(id).address);
+        } else {
             let block = self.ports.block_of(mapping.address, mapping.public_port);
             let subscriber = self.ports.owner(block).expect("the block was claimed");
             let public = mapping.public();

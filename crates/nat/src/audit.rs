@@ -25,6 +25,8 @@ struct Sums {
     /// Per subscriber slot: records, flows.
     homes: HashMap<u32, (u32, u32)>,
     blocks: HashSet<(u32, BlockId)>,
+    /// Without translation: records by the slot of their address.
+    addresses: HashMap<u32, u32>,
 }
 
 impl Nat {
@@ -70,6 +72,7 @@ pub(crate) fn audit(nat: &Nat) {
         }
     }
     assert!(sums.blocks.is_empty(), "a port in use lies in a block of its home");
+    nat.owners.audit(&sums.addresses);
     audit_absent(nat);
 }
 
@@ -84,6 +87,8 @@ fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut Sums) {
             u32::from(mapping.shard.0) * LANES + nat.ports.lane(block)
         );
         sums.blocks.insert((mapping.subscriber, block));
+    } else {
+        *sums.addresses.entry(mapping.address).or_default() += 1;
     }
     assert_eq!(mapping.flags & Mapping::WAITING, 0);
     let slab = nat.mappings.slab_of(id);

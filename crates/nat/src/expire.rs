@@ -35,6 +35,7 @@ impl Nat {
         let (sessions, mappings) = (self.sessions.capacity(), self.mappings.capacity());
         let part = (budget as u128 * sessions as u128).div_ceil(mappings.max(1) as u128);
         self.expire_sessions(now, usize::try_from(part).unwrap_or(usize::MAX), ends_max);
+        self.expire_addresses(now, ends_max);
         self.expire_mappings(now, budget, ends_max)
     }
 
@@ -142,8 +143,10 @@ impl Nat {
             self.prefetch_outbound(outbound);
         } else {
             self.prefetch_inbound(inbound);
-            let block = self.ports.block_of(mapping.address, mapping.public_port);
-            self.ports.prefetch(block, mapping.protocol, mapping.public_port);
+            if self.policy.enabled {
+                let block = self.ports.block_of(mapping.address, mapping.public_port);
+                self.ports.prefetch(block, mapping.protocol, mapping.public_port);
+            }
         }
         self.subscribers.prefetch(mapping.subscriber);
     }
@@ -240,6 +243,8 @@ impl Nat {
                 public: mapping.public(),
             };
             self.give_port_back(&seat, mapping.protocol);
+        } else {
+            self.release_address(mapping.address);
         }
         mapping
     }

@@ -24,6 +24,7 @@
 //!   at run time; the tables never grow.
 #![forbid(unsafe_code)]
 
+mod address_owner;
 mod address_ranges;
 mod admin;
 mod attach;

@@ -130,7 +130,7 @@ pub(crate) struct Mapping {
     pub(crate) sessions_inbound: u16,
     pub(crate) flags: u16,
     pub(crate) created: Tick,
-    /// Position of the public address in the pool; meaningless without translation.
+    /// Position of the public address in the pool; without translation the slot of its owner (`address_owner.rs`).
     pub(crate) address: u32,
 }
 

@@ -377,7 +377,7 @@ fn u3_t7_as_the_model_with_endpoint_independent_filtering() {
     play(Filtering::EndpointIndependent);
 }
 
-/// Without translation there is nothing to model but who holds an endpoint: conflicts, ends and counts.
+/// Without translation there is nothing to model but whose an endpoint and an address are: conflicts, ends and counts.
 #[test]
 fn a_crowded_firewall_loses_nothing() {
     for seed in 0..6 {
@@ -391,6 +391,7 @@ fn a_crowded_firewall_loses_nothing() {
         });
         let mut dice = Dice(seed + 1);
         let mut refusals = HashSet::new();
+        let mut owners: HashMap<u32, (Home, Tick)> = HashMap::new();
         for step in 0..6000 {
             let host = Endpoint::new(address("203.0.113.0") + dice.below(5), dice.below(8) as u16);
             let home = home(dice.below(3));
@@ -398,7 +399,13 @@ fn a_crowded_firewall_loses_nothing() {
             let protocol = Protocol::ALL[dice.below(3) as usize];
             let flags = [SYN, ACK, FIN_ACK, RST][dice.below(4) as usize];
             match world.out(home, host, remote, protocol, flags) {
-                Ok(public) => assert_eq!(public, host),
+                Ok(public) => {
+                    assert_eq!(public, host);
+                    let former = owners.insert(host.address, (home, world.now));
+                    let (owner, last) = former.unwrap_or((home, world.now));
+                    let is_free = world.now.since(last) >= QUARANTINE_SEC;
+                    assert!(owner == home || is_free, "{owner:?} has the address of {home:?}");
+                }
                 Err(refusal) => _ = refusals.insert(refusal),
             }
             if let Ok(delivery) = world.back(host, remote, protocol, flags) {

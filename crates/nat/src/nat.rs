@@ -3,6 +3,7 @@
 
 use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
 
+use crate::address_owner::AddressOwners;
 use crate::address_ranges::{AddressRanges, home_addresses, public_addresses};
 use crate::attach::Waiting;
 use crate::block_event::{BlockEvent, BlockEventKind, BlockEvents};
@@ -74,6 +75,8 @@ pub struct Nat {
     pub(crate) sessions: Slabs<Session>,
     pub(crate) ports: PortBlocks,
     pub(crate) subscribers: Subscribers,
+    /// Without translation.
+    pub(crate) owners: AddressOwners,
     pub(crate) random: Random,
     pub(crate) events: BlockEvents,
     pub(crate) totals: Totals,
@@ -138,6 +141,7 @@ impl Nat {
             sessions: Slabs::new(slots.sessions, slots.session_slabs)?,
             ports: PortBlocks::new(&config)?,
             subscribers: Subscribers::new(&config, quota_blocks)?,
+            owners: AddressOwners::new(&config)?,
             random: Random::new([seed[2], seed[3]]),
             events: BlockEvents::new(),
             totals: Totals::default(),

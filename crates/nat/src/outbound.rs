@@ -12,7 +12,6 @@ use crate::packet::{Outbound, Refusal};
 use crate::port_block::BlockId;
 use crate::port_choice::Seat;
 use crate::session_state::{Sender, SessionState};
-use crate::subscriber::NO_ADDRESS;
 use crate::tcp_state;
 
 /// Where a subscriber lies, until anything is ended.
@@ -26,7 +25,7 @@ pub struct Opening {
     inbound_hash: Hash,
     /// Without translation its endpoint is the inside one, and there is no block.
     seat: Seat,
-    /// Position of the public address in the pool; meaningless without translation.
+    /// As [`Mapping::address`].
     address: u32,
     slab: SlabId,
 }
@@ -216,7 +215,8 @@ impl Nat {
             let seat = Seat { subscriber, block: BlockId::NONE, public: packet.inside };
             // Without blocks any lane of ours will do.
             let lane = (lanes != 0).then(|| lanes.trailing_zeros());
-            (seat, NO_ADDRESS, lane.ok_or(Refusal::PortsExhausted)?)
+            let lane = lane.ok_or(Refusal::PortsExhausted)?;
+            (seat, self.claim_address(&{ packet.home }, packet.inside.address)?, lane)
         };
         let home = self.subscribers.get_mut(subscriber);
         home.records += 1;
@@ -276,7 +276,9 @@ impl Nat {
         if self.lanes.are_any_told {
             self.mark_begun(opening.slab, id);
         }
-        if block != BlockId::NONE && self.ports.note_use(block) {
+        if block == BlockId::NONE {
+            self.note_address_use(opening.address, now);
+        } else if self.ports.note_use(block) {
             self.push_block_event(BlockEventKind::Allocated, subscriber, block);
         }
         Ok(public)
@@ -306,6 +308,8 @@ impl Nat {
         home.flows -= 1;
         if self.policy.enabled {
             self.give_port_back(&opening.seat, protocol);
+        } else {
+            self.release_address(opening.address);
         }
         self.dismiss_home(opening.seat.subscriber);
     }
@@ -337,14 +341,10 @@ impl Nat {
         Some(id)
     }
 
-    /// Without translation an inside endpoint must be ours to announce and can belong to one home
-    /// only.
+    /// Without translation an inside endpoint can have one mapping only. The home has its address already.
     fn check_inside_is_free(&mut self, packet: &Outbound, now: Tick) -> Result<(), Refusal> {
         if self.policy.enabled {
             return Ok(());
-        }
-        if self.public.shard_of(packet.inside.address) != Some(packet.home.shard) {
-            return Err(Refusal::InsideNotPublic);
         }
         let hash = self.inbound_hash(packet.inside, packet.protocol);
         let Some(holder) = self.find_inbound(hash, packet.inside, packet.protocol) else {

@@ -86,13 +86,15 @@ pub(crate) enum Phase {
     LastAck,
     TimeWait,
     Closed,
+    /// A RST of the remote alone, in a connection that the inside has not ended.
+    Reset,
     Udp,
     UdpStream,
     Icmp,
 }
 
 impl Phase {
-    pub(crate) const COUNT: usize = 11;
+    pub(crate) const COUNT: usize = 12;
     #[cfg(test)]
     pub(crate) const ALL: [Self; Self::COUNT] = [
         Self::SynSent,
@@ -103,6 +105,7 @@ impl Phase {
         Self::LastAck,
         Self::TimeWait,
         Self::Closed,
+        Self::Reset,
         Self::Udp,
         Self::UdpStream,
         Self::Icmp,
@@ -119,6 +122,7 @@ impl Phase {
             Self::LastAck => "last-ack",
             Self::TimeWait => "time-wait",
             Self::Closed => "closed",
+            Self::Reset => "reset",
             Self::Udp => "one-way",
             Self::UdpStream => "stream",
             Self::Icmp => "query",

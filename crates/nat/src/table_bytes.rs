@@ -2,6 +2,7 @@
 
 use weir_flow::{Index, Slabs};
 
+use crate::address_owner::AddressOwners;
 use crate::config::{Filtering, NatConfig};
 use crate::lane::LANES;
 use crate::mapping::Mapping;
@@ -66,6 +67,8 @@ pub struct TableBytes {
     /// Port bitmaps and block owners: 27 KiB a public address with blocks of 256.
     pub ports: usize,
     pub subscribers: usize,
+    /// Without translation: which home an address belongs to.
+    pub addresses: usize,
 }
 
 impl TableBytes {
@@ -83,11 +86,12 @@ impl TableBytes {
             session_index: Index::bytes_for(slots.sessions),
             ports: PortBlocks::bytes_for(config),
             subscribers: Subscribers::bytes_for(config, quota_blocks),
+            addresses: AddressOwners::bytes_for(config),
         }
     }
 
     /// Each table with its name, as metrics label it.
-    pub const fn named(&self) -> [(&'static str, usize); 7] {
+    pub const fn named(&self) -> [(&'static str, usize); 8] {
         [
             ("mappings", self.mappings),
             ("outbound-index", self.outbound_index),
@@ -96,6 +100,7 @@ impl TableBytes {
             ("session-index", self.session_index),
             ("ports", self.ports),
             ("subscribers", self.subscribers),
+            ("addresses", self.addresses),
         ]
     }
 
@@ -116,6 +121,7 @@ impl Nat {
             session_index: self.session_index.bytes(),
             ports: self.ports.bytes(),
             subscribers: self.subscribers.bytes(),
+            addresses: self.owners.bytes(),
         }
     }
 }

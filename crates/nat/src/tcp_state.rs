@@ -12,12 +12,17 @@
 //!                                                                   fin-wait <'    '> close-wait
 //!                                                                       | the other FIN |
 //!                             time-wait <-- last ACK -- last-ack <------+---------------'
-//!   RST of either side, in any phase: closed.
-//!   SYN of either side in last-ack, time-wait or closed: opens anew.
+//!   RST of the inside, or of the remote unless established or close-wait: closed.
+//!   RST of the remote in established or close-wait: reset.
+//!   SYN of either side in last-ack, time-wait or closed, of the inside in reset too: opens anew.
 //! ```
 //!
 //! Sequence numbers are not tracked: a RST or FIN never deletes anything, it only shortens the
-//! timer.
+//! timer. Anybody can forge a segment of the remote. One RST of it far outside the window, which the
+//! inside ignores, must not cost an idle connection its mapping after 4 minutes, nor may a forged SYN
+//! behind it wipe out what is known. So *reset* keeps the session much longer, and ends with the
+//! next segment of the remote that goes on with the connection. What the inside sends comes through
+//! its own tunnel and is believed.
 
 use crate::session_state::{Phase, Sender, SessionState};
 
@@ -111,14 +116,22 @@ impl SessionState {
     /// inside after its own FIN can only be a new connection; one of the remote counts only when
     /// nothing is left to protect.
     fn may_reopen(self, sender: Sender) -> bool {
-        self.has_any(ANY_RST)
-            || self.has(BOTH_FIN)
-            || (sender == Sender::Inside && self.has(FIN_INSIDE))
+        match sender {
+            Sender::Inside => self.has_any(ANY_RST | FIN_INSIDE),
+            Sender::Remote => self.has(BOTH_FIN) || self.is_reset_credibly(),
+        }
+    }
+
+    /// A RST that is not only the word of the remote against an inside that goes on: the inside has aborted too, or is
+    /// done sending, or the connection was not established.
+    fn is_reset_credibly(self) -> bool {
+        self.has(RST_INSIDE)
+            || (self.has(RST_REMOTE) && (self.has(FIN_INSIDE) || !self.has(BOTH_ACK)))
     }
 
     pub(crate) fn tcp_phase(self) -> Phase {
         if self.has_any(ANY_RST) {
-            return Phase::Closed;
+            return if self.is_reset_credibly() { Phase::Closed } else { Phase::Reset };
         }
         if !self.has(BOTH_ACK) {
             return if self.has(SYN_REMOTE) { Phase::SynReceived } else { Phase::SynSent };
@@ -141,7 +154,7 @@ impl SessionState {
     /// outbound packets sent as a response to inbound packets SHOULD NOT refresh the mapping." Only
     /// the RST that ends an established connection counts: it starts the timer of the end.
     pub(crate) fn is_refreshed_by(self, tcp_flags: u8) -> bool {
-        tcp_flags & RST == 0 || (self.has(BOTH_ACK) && !self.has_any(ANY_RST))
+        tcp_flags & RST == 0 || (self.has(BOTH_ACK) && !self.is_reset_credibly())
     }
 
     /// Both sides have said FIN and neither RST: RFC 6888 REQ-8 lets such a port be given again at
@@ -303,7 +316,52 @@ mod tests {
     fn b2_rst_shortens_the_timer_and_a_live_sender_undoes_it() {
         assert_eq!(
             after_handshake(&[(Remote, RST_ACK), (Inside, ACK), (Remote, ACK)]),
+            ["established", "reset", "reset", "established"]
+        );
+        assert_eq!(
+            after_handshake(&[(Inside, RST_ACK), (Remote, ACK), (Inside, ACK)]),
             ["established", "closed", "closed", "established"]
+        );
+    }
+
+    #[test]
+    fn b2_a_rst_of_the_remote_is_believed_when_the_inside_is_done_or_was_refused() {
+        assert_eq!(play(&[(Inside, SYN), (Remote, RST_ACK)]), ["syn-sent", "closed"]);
+        assert_eq!(
+            after_handshake(&[(Inside, FIN_ACK), (Remote, RST_ACK)]),
+            ["established", "fin-wait", "closed"]
+        );
+        assert_eq!(
+            after_handshake(&[(Remote, RST), (Inside, FIN_ACK)]),
+            ["established", "reset", "closed"]
+        );
+        assert_eq!(
+            after_handshake(&[(Remote, RST), (Inside, RST_ACK)]),
+            ["established", "reset", "closed"]
+        );
+        assert_eq!(
+            after_handshake(&[(Remote, FIN_ACK), (Remote, RST)]),
+            ["established", "close-wait", "reset"]
+        );
+    }
+
+    #[test]
+    fn b2_a_forged_syn_behind_a_forged_rst_wipes_nothing_out() {
+        assert_eq!(
+            after_handshake(&[(Remote, RST), (Remote, SYN), (Inside, ACK), (Remote, ACK)]),
+            ["established", "reset", "reset", "reset", "established"]
+        );
+    }
+
+    #[test]
+    fn a_connection_reset_by_the_remote_is_opened_anew_by_either_side() {
+        assert_eq!(
+            after_handshake(&[(Remote, RST), (Inside, SYN), (Remote, SYN_ACK), (Inside, ACK)]),
+            ["established", "reset", "syn-sent", "syn-received", "established"]
+        );
+        assert_eq!(
+            after_handshake(&[(Remote, RST), (Remote, SYN), (Inside, SYN_ACK), (Remote, ACK)]),
+            ["established", "reset", "reset", "reset", "established"]
         );
     }
 

@@ -18,8 +18,10 @@ pub struct Timeouts {
     pub tcp_last_ack: u32,
     /// FIN from both, acknowledged.
     pub tcp_time_wait: u32,
-    /// After a RST.
+    /// After a RST that nothing speaks against.
     pub tcp_close: u32,
+    /// After a RST of the remote alone in an established connection: it may be forged.
+    pub tcp_reset: u32,
     /// UDP seen from inside only.
     pub udp: u32,
     /// UDP seen in both directions.
@@ -48,6 +50,9 @@ impl Default for Timeouts {
             // RFC 7857 section 2.2: "the NAT SHOULD wait for 4 minutes before deleting the
             // session".
             tcp_close: 240,
+            // The same section asks to verify that a RST belongs to the connection. Sequence numbers are not tracked, so
+            // an idle connection gets time for its next keepalive instead.
+            tcp_reset: 1800,
             // RFC 4787 REQ-5: at least two minutes, and 5c: "A default value of five minutes or
             // more for the NAT UDP mapping timer is RECOMMENDED."
             udp: 300,
@@ -72,6 +77,7 @@ impl Timeouts {
             tcp_last_ack: 30,
             tcp_time_wait: 120,
             tcp_close: 10,
+            tcp_reset: 120,
             udp: 30,
             udp_stream: 60,
             icmp: 30,
@@ -89,6 +95,7 @@ impl Timeouts {
             ("tcp_last_ack", self.tcp_last_ack),
             ("tcp_time_wait", self.tcp_time_wait),
             ("tcp_close", self.tcp_close),
+            ("tcp_reset", self.tcp_reset),
             ("udp", self.udp),
             ("udp_stream", self.udp_stream),
             ("icmp", self.icmp),
@@ -105,6 +112,7 @@ impl Timeouts {
             Phase::LastAck => self.tcp_last_ack,
             Phase::TimeWait => self.tcp_time_wait,
             Phase::Closed => self.tcp_close,
+            Phase::Reset => self.tcp_reset,
             Phase::Udp => self.udp,
             Phase::UdpStream => self.udp_stream,
             Phase::Icmp => self.icmp,

@@ -79,8 +79,8 @@ fn t5_established_connections_live_2_h_4_min_and_half_open_ones_4_min() {
 #[test]
 fn b2_a_rst_leaves_the_session_for_four_minutes() {
     let mut world = World::new(config());
-    let public = world.connect(inside(0), server(0));
-    assert!(world.tcp_back(public, server(0), RST).is_ok());
+    let public = world.tcp_out(home(1), inside(0), server(0), SYN).unwrap();
+    assert!(world.tcp_back(public, server(0), RST).is_ok(), "the connection is refused");
     world.wait_and_collect(239);
     assert!(world.tcp_back(public, server(0), RST).is_ok(), "still translated");
     world.wait_and_collect(240);
@@ -95,6 +95,40 @@ fn b2_a_rst_of_a_long_idle_connection_still_leaves_it_four_minutes() {
     world.tcp_out(home(1), inside(0), server(0), RST).unwrap();
     world.wait_and_collect(239);
     assert!(world.tcp_back(public, server(0), ACK).is_ok());
+}
+
+/// Nobody but the remote is to know the sequence numbers, and weir does not look at them: a RST of the remote alone may
+/// be forged. An idle connection lives on until its next keepalive.
+#[test]
+fn b2_a_rst_of_the_remote_alone_leaves_an_idle_connection_half_an_hour() {
+    let mut world = World::new(config());
+    let public = world.connect(inside(0), server(0));
+    for _ in 0..3 {
+        assert!(world.tcp_back(public, server(0), RST).is_ok());
+        assert!(world.tcp_back(public, server(0), SYN).is_ok(), "nor does a forged SYN count");
+        world.wait_and_collect(1799);
+        assert_eq!(world.tcp_out(home(1), inside(0), server(0), ACK), Ok(public));
+        assert!(world.tcp_back(public, server(0), ACK).is_ok());
+    }
+    // The keepalive has undone it: the full time of an established connection.
+    world.wait_and_collect(7439);
+    assert!(world.tcp_back(public, server(0), RST).is_ok());
+    world.wait_and_collect(1800);
+    assert_eq!(world.flows(), 0, "what nobody goes on with ends");
+}
+
+/// The home's own RST is believed, whenever it comes: its four minutes begin with it.
+#[test]
+fn b2_a_rst_of_the_home_after_one_of_the_remote_begins_the_four_minutes() {
+    let mut world = World::new(config());
+    let public = world.connect(inside(0), server(0));
+    world.tcp_back(public, server(0), RST).unwrap();
+    world.wait_and_collect(1000);
+    world.tcp_out(home(1), inside(0), server(0), RST).unwrap();
+    world.wait_and_collect(239);
+    assert!(world.tcp_back(public, server(0), RST).is_ok(), "still translated");
+    world.wait_and_collect(240);
+    assert_eq!(world.flows(), 0);
 }
 
 #[test]
@@ -228,7 +262,7 @@ fn c8_one_unclean_session_of_a_mapping_is_enough_for_quarantine() {
     let mut world = World::new(config());
     let public = world.connect(inside(0), server(0));
     assert_eq!(world.connect(inside(0), server(1)), public);
-    world.tcp_back(public, server(1), RST).unwrap();
+    world.tcp_out(home(1), inside(0), server(1), RST).unwrap();
     close_cleanly(&mut world, public, inside(0), server(0));
     world.wait_and_collect(240);
     assert_eq!(world.nat.gauges().quarantined, 1);

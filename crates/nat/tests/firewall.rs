@@ -31,16 +31,122 @@ fn the_inside_address_must_be_the_shards() {
     }
 }
 
+/// The n-th host on another port.
+fn other_port(n: u32, port: u16) -> Endpoint {
+    Endpoint { port, ..host(n) }
+}
+
 #[test]
-fn two_homes_cannot_hold_one_endpoint() {
+fn an_address_belongs_to_the_home_that_opened_its_first_flow() {
     let mut world = firewall();
     world.udp_out(home(1), host(1), server(0)).unwrap();
+    // Neither its endpoint nor another port, protocol or server.
+    let refused = Err(Refusal::AddressConflict);
+    for inside in [host(1), other_port(1, 5001)] {
+        assert_eq!(world.udp_out(home(2), inside, server(1)), refused);
+        assert_eq!(world.tcp_out(home(2), inside, server(1), SYN), refused);
+        assert_eq!(world.out(home(2), inside, server(1), Protocol::Icmp, 0), refused);
+    }
+    assert_eq!(world.nat.gauges().subscribers, 1, "a refused home holds nothing");
+    // The owner goes on, and may have more addresses.
+    assert_eq!(
+        world.tcp_out(home(1), other_port(1, 5001), server(1), SYN).map(|it| it.port),
+        Ok(5001)
+    );
+    assert_eq!(world.udp_out(home(1), host(3), server(0)), Ok(host(3)));
+    assert_eq!(world.udp_out(home(2), host(3), server(0)), refused);
+    assert_eq!(world.udp_out(home(2), host(2), server(0)), Ok(host(2)));
+}
+
+#[test]
+fn an_address_stays_its_homes_for_quarantine_sec_after_the_last_flow() {
+    let mut world = firewall();
+    world.udp_out(home(1), host(1), server(0)).unwrap();
+    world.tcp_out(home(1), host(1), server(0), SYN).unwrap();
+    world.wait_and_collect(299);
+    assert_eq!(world.flows(), 1, "UDP is left");
+    world.wait_and_collect(1);
+    assert_eq!(world.flows(), 0);
+    world.wait_and_collect(119);
     assert_eq!(world.udp_out(home(2), host(1), server(0)), Err(Refusal::AddressConflict));
-    // Another protocol is another endpoint; one that ran out is free, collected or not.
-    world.tcp_out(home(2), host(1), server(0), SYN).unwrap();
-    world.wait(300);
+    // The owner comes back: its time begins again with the end of that flow.
+    world.udp_out(home(1), host(1), server(0)).unwrap();
+    world.wait_and_collect(300);
+    world.wait_and_collect(119);
+    assert_eq!(world.udp_out(home(2), host(1), server(0)), Err(Refusal::AddressConflict));
+    world.wait_and_collect(1);
     assert_eq!(world.udp_out(home(2), host(1), server(0)), Ok(host(1)));
     assert_eq!(world.udp_back(host(1), server(0)).unwrap().home, home(2));
+    assert_eq!(world.udp_out(home(1), host(1), server(0)), Err(Refusal::AddressConflict));
+}
+
+#[test]
+fn the_log_says_which_home_had_an_address() {
+    use BlockEventKind::{Allocated, Released};
+    let mut world = firewall();
+    let event = |kind, n: u32| BlockEvent {
+        kind,
+        shard: ShardId(11),
+        subscriber: home(n).outer,
+        gre_key: None,
+        public_address: host(1).address,
+        port_first: 0,
+        port_last: u16::MAX,
+    };
+    world.udp_out(home(1), host(1), server(0)).unwrap();
+    world.udp_out(home(1), other_port(1, 9), server(0)).unwrap();
+    world.udp_out(home(2), host(1), server(0)).unwrap_err();
+    assert_eq!(world.events(), [event(Allocated, 1)]);
+    world.wait_and_collect(300);
+    assert_eq!(world.events(), []);
+    world.wait_and_collect(120);
+    assert_eq!(world.events(), [event(Released, 1)]);
+    world.udp_out(home(2), host(1), server(0)).unwrap();
+    assert_eq!(world.events(), [event(Allocated, 2)]);
+    world.wait_and_collect(10_000);
+    world.wait_and_collect(120);
+    assert_eq!(world.events(), [event(Released, 2)]);
+}
+
+#[test]
+fn homes_told_apart_by_key_do_not_share_an_address() {
+    let config = NatConfig { enabled: false, gre_key_identifies_home: true, ..config() };
+    let keyed = |key| Home { gre_key: Some(key), ..home(1) };
+    let mut world = World::new(config);
+    world.udp_out(keyed(1), host(1), server(0)).unwrap();
+    let refused = Err(Refusal::AddressConflict);
+    assert_eq!(world.udp_out(keyed(2), other_port(1, 9), server(0)), refused);
+    assert_eq!(world.udp_out(home(1), other_port(1, 9), server(0)), refused);
+    assert_eq!(world.events()[0].gre_key, Some(1));
+    // Otherwise a key is an echo.
+    let mut world = firewall();
+    world.udp_out(keyed(1), host(1), server(0)).unwrap();
+    assert!(world.udp_out(keyed(2), other_port(1, 9), server(0)).is_ok());
+}
+
+/// A home that owns an address has opened a flow from it: what is refused for another reason owns nothing.
+#[test]
+fn a_refused_packet_owns_no_address() {
+    let mut world = World::new(NatConfig { enabled: false, flows_max: 1, ..config() });
+    world.udp_out(home(1), host(1), server(0)).unwrap();
+    assert_eq!(world.udp_out(home(2), host(2), server(0)), Err(Refusal::TableFull));
+    assert_eq!(world.tcp_out(home(2), host(2), server(0), ACK), Err(Refusal::TcpNotSyn));
+    world.wait_and_collect(300);
+    world.events();
+    assert_eq!(world.udp_out(home(3), host(2), server(0)), Ok(host(2)));
+}
+
+/// More addresses than there is room for: those at rest go first, the one that rests longest before all.
+#[test]
+fn a_full_table_of_owners_takes_the_address_that_rests_longest() {
+    let mut world = World::new(NatConfig { enabled: false, flows_max: 2, ..config() });
+    world.udp_out(home(0), host(0), server(0)).unwrap();
+    world.wait_and_collect(300);
+    world.udp_out(home(1), host(1), server(0)).unwrap();
+    world.udp_out(home(2), host(2), server(0)).unwrap();
+    let subscribers: Vec<u32> = world.events().iter().map(|event| event.subscriber).collect();
+    assert_eq!(subscribers, [0, 1, 0, 2].map(|n| home(n).outer));
+    assert_eq!(world.udp_out(home(0), host(0), server(0)), Err(Refusal::TableFull));
 }
 
 #[test]
@@ -52,7 +158,7 @@ fn nothing_is_quarantined_and_no_block_is_opened() {
     assert_eq!(world.nat.gauges().subscribers, 4);
     world.wait_and_collect(300);
     world.assert_empty();
-    assert_eq!(world.events(), []);
+    assert!(world.events().iter().all(|event| (event.port_first, event.port_last) == (0, 65_535)));
 }
 
 #[test]

@@ -247,6 +247,56 @@ fn a_firewall_is_mirrored_and_taken_over() {
     replica.assert_empty_but_lanes();
 }
 
+/// A replica that has to open flows itself knows from its records whose an address is.
+#[test]
+fn a_replica_knows_the_home_of_an_address_from_its_copies() {
+    let config = NatConfig { enabled: false, ..pair_config() };
+    let (mut primary, mut replica) = pair(&config);
+    let (host, other) = (at("203.0.113.1:5000"), at("203.0.113.1:5001"));
+    primary.udp_out(home(1), host, server(1)).unwrap();
+    tell(&mut primary, &mut replica);
+    let refused = Err(Refusal::AddressConflict);
+    assert_eq!(replica.udp_out(home(2), other, server(1)), refused);
+    assert_eq!(replica.udp_out(home(1), other, server(1)), Ok(other));
+    // The replica logs what it gave, not what it copied.
+    assert_eq!(replica.events().len(), 1);
+    // The primary's end reaches it: only its own flow is left, then the rest.
+    primary.wait_and_collect(300);
+    tell(&mut primary, &mut replica);
+    assert_eq!(replica.udp_out(home(2), host, server(1)), refused);
+    replica.nat.set_owned_lanes(SHARD, 0xff, replica.now);
+    replica.wait_and_collect(300);
+    assert_eq!(replica.flows(), 0);
+    replica.wait_and_collect(119);
+    assert_eq!(replica.udp_out(home(2), host, server(1)), refused);
+    replica.wait_and_collect(1);
+    assert_eq!(replica.udp_out(home(2), host, server(1)), Ok(host));
+}
+
+/// Two workers that do not hear each other let one home each in. Then all agree on the one that was first; the flows of
+/// both go on.
+#[test]
+fn of_two_homes_of_an_address_the_first_opens_flows() {
+    let config = NatConfig { enabled: false, ..pair_config() };
+    let (mut primary, mut replica) = pair(&config);
+    let at = |port| Endpoint::new(address("203.0.113.1"), port);
+    primary.udp_out(home(2), at(5000), server(1)).unwrap();
+    for world in [&mut primary, &mut replica] {
+        world.wait_and_collect(5);
+    }
+    replica.udp_out(home(1), at(5001), server(1)).unwrap();
+    tell(&mut primary, &mut replica);
+    tell(&mut replica, &mut primary);
+    for world in [&mut primary, &mut replica] {
+        let (first, second) = (home(2), home(1));
+        assert_eq!(world.udp_back(at(5000), server(1)).unwrap().home, first);
+        assert_eq!(world.udp_back(at(5001), server(1)).unwrap().home, second);
+        assert_eq!(world.udp_out(second, at(5001), server(1)), Ok(at(5001)));
+        assert_eq!(world.udp_out(second, at(5002), server(1)), Err(Refusal::AddressConflict));
+        assert_eq!(world.udp_out(first, at(5003), server(1)), Ok(at(5003)));
+    }
+}
+
 /// Who passes a lane on may have missed a mapping's end, and its port or its block be another's by now: that one keeps it.
 /// What the lane's writer says replaces it.
 #[test]

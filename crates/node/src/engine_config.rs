@@ -142,6 +142,7 @@ fn timeouts(seconds: &weir_config::Timeouts) -> Timeouts {
         tcp_last_ack: seconds.tcp_last_ack_sec,
         tcp_time_wait: seconds.tcp_time_wait_sec,
         tcp_close: seconds.tcp_close_sec,
+        tcp_reset: seconds.tcp_reset_sec,
         udp: seconds.udp_sec,
         udp_stream: seconds.udp_stream_sec,
         icmp: seconds.icmp_sec,

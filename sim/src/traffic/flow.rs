@@ -90,7 +90,7 @@ impl Progress {
             "syn-received" => Self::Answered,
             "established" => Self::Established,
             "fin-wait" | "close-wait" => Self::HalfClosed,
-            "last-ack" | "time-wait" | "closed" => Self::Closed,
+            "last-ack" | "time-wait" | "closed" | "reset" => Self::Closed,
             _ => Self::Begun,
         }
     }

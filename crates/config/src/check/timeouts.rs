@@ -22,6 +22,7 @@ pub(crate) fn check(timeouts: &Timeouts, findings: &mut Findings<'_>) {
         ("tcp_last_ack_sec", timeouts.tcp_last_ack_sec, TRANSITORY),
         ("tcp_time_wait_sec", timeouts.tcp_time_wait_sec, TRANSITORY),
         ("tcp_close_sec", timeouts.tcp_close_sec, RESET),
+        ("tcp_reset_sec", timeouts.tcp_reset_sec, RESET),
         ("udp_sec", timeouts.udp_sec, (120, "RFC 4787 REQ-5")),
         ("udp_stream_sec", timeouts.udp_stream_sec, (120, "RFC 4787 REQ-5")),
         ("icmp_sec", timeouts.icmp_sec, (60, "RFC 5508 REQ-2")),

@@ -61,6 +61,7 @@ tcp_close_wait_sec = 7440
 tcp_last_ack_sec = 240
 tcp_time_wait_sec = 240
 tcp_close_sec = 240
+tcp_reset_sec = 1800
 udp_sec = 300
 udp_stream_sec = 300
 icmp_sec = 60

@@ -105,10 +105,11 @@ fn timers() {
             ),
             (
                 "profile = \"rfc\"",
-                "icmp_sec = 10\ntcp_close_sec = 10",
+                "icmp_sec = 10\ntcp_close_sec = 10\ntcp_reset_sec = 239",
                 &[
                     "21:12: timeouts.icmp_sec",
                     "22:17: timeouts.tcp_close_sec: 10 s is below the minimum of RFC 7857",
+                    "23:17: timeouts.tcp_reset_sec: 239 s is below the minimum of RFC 7857",
                 ],
             ),
             (

@@ -207,3 +207,32 @@ fn no_log_makes_the_search_panic() {
         },
     );
 }
+
+/// Without translation a home has a whole address. Another node that goes on with it says so itself.
+#[test]
+fn a_block_of_all_ports_answers_for_each() {
+    let whole = |ms, event, subscriber, node: &str| {
+        let line = line(ms, event, subscriber);
+        line.replace("1024-1279", "0-65535").replace("\"n1\"", &format!("{node:?}"))
+    };
+    let log = [
+        whole(1000, "block-allocated", 1, "n1"),
+        whole(2000, "block-allocated", 1, "n2"),
+        whole(3000, "block-released", 1, "n2"),
+        whole(4000, "block-released", 1, "n1"),
+        whole(5000, "block-allocated", 2, "n1"),
+    ]
+    .concat();
+    for port in [0, 1100, 65_535] {
+        let who = |ms| -> Vec<u8> {
+            let answer = where_was([log.as_bytes()], [203, 0, 113, 1].into(), port, time(ms));
+            let holders = answer.expect("read").holders;
+            assert!(holders.iter().all(|holder| holder.ports == (0, 65_535)));
+            holders.iter().map(|holder| holder.subscriber.octets()[3]).collect()
+        };
+        assert_eq!(
+            [999, 1500, 2500, 4500, 6000].map(who),
+            [vec![], vec![1], vec![1, 1], vec![], vec![2]]
+        );
+    }
+}

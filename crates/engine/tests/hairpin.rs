@@ -1,0 +1,211 @@
+//! Packets between homes: turned around in one worker, or through the internet side to another; and those from the
+//! internet that only look like that.
+
+mod world;
+
+use weir_engine::{DropReason, EngineConfig, Side};
+use weir_nat::{Filtering, ShardIndex, Tick};
+use weir_wire::build;
+use world::pair::{Pair, SHARD};
+use world::*;
+
+const OTHER: ShardIndex = ShardIndex(1);
+
+fn open_filter() -> EngineConfig {
+    let mut config = config();
+    config.nat.filtering = Filtering::EndpointIndependent;
+    config
+}
+
+/// A worker with one of the two shards; a node on its own.
+fn with_shard(index: usize) -> World {
+    let mut config = open_filter();
+    config.shards = vec![config.shards.remove(index)];
+    config.nat.shards = vec![config.nat.shards.remove(index)];
+    config.nat.seed[0] += index as u64;
+    World::new(config)
+}
+
+/// Through the tunnel to the second shard.
+fn up_second(world: &mut World, home: &str, inner: impl AsRef<[u8]>) -> Out {
+    let packet = build::ipv4(home, ENDPOINT_2).gre(build::gre(), inner);
+    world.packet(Side::Access, &packet)
+}
+
+#[test]
+fn u9_homes_of_two_nodes_reach_each_other_through_the_internet_side() {
+    let (mut first, mut second) = (with_shard(0), with_shard(1));
+    let to_server = build::ipv4(PC, SERVER).udp(6000, 53, b"x");
+    let b = ends(&up_second(&mut second, HOME_B, to_server).into_internet());
+    let mut a = None;
+    for n in 0..3 {
+        // The first of the flow, and two of an established one.
+        let hello = build::ipv4(PC, b.0).udp(5000, b.1, [n]);
+        let sent = first.up(HOME_A, hello).into_internet();
+        let (source, port, destination, destination_port) = ends(&sent);
+        assert_eq!((destination, destination_port), (b.0, b.1));
+        assert_eq!(*a.get_or_insert((source, port)), (source, port));
+        let (to, _, inner) = second.down(&sent).into_home();
+        assert_eq!(to, HOME_B.to_bits());
+        assert_eq!(ends(&inner), (source, port, PC.to_bits(), 6000), "the public source is seen");
+        let answer = build::ipv4(PC, source).udp(6000, port, [n]);
+        let back = up_second(&mut second, HOME_B, answer).into_internet();
+        let (to, _, inner) = first.down(&back).into_home();
+        assert_eq!(to, HOME_A.to_bits());
+        assert_eq!(ends(&inner), (b.0, b.1, PC.to_bits(), 5000));
+    }
+    assert_eq!((first.drops(), second.drops()), (0, 0));
+}
+
+/// The second node has a copy of the first one's shard as well, so it knows the source as one of its own.
+#[test]
+fn u9_a_source_of_a_shard_that_another_node_serves_too_is_delivered() {
+    let mut pair = Pair::new(open_filter());
+    // Homes of the first shard go to A, which does not serve the second; those of the second to B.
+    pair.a.engine.set_serving(OTHER, false);
+    pair.b.engine.nat_mut().set_owned_lanes(OTHER, 0xff, Tick(1));
+    let to_server = build::ipv4(PC, SERVER).udp(6000, 53, b"x");
+    let b = ends(&up_second(&mut pair.b, HOME_B, to_server).into_internet());
+    let hello = build::ipv4(PC, b.0).udp(5000, b.1, b"hello");
+    let sent = pair.a.up(HOME_A, hello).into_internet();
+    assert_eq!(pair.b.engine.nat().shard_of_public(ends(&sent).0), Some(SHARD));
+    let (to, _, inner) = pair.b.down(&sent).into_home();
+    assert_eq!((to, ends(&inner).3), (HOME_B.to_bits(), 6000));
+    assert_eq!(pair.drops(), 0);
+}
+
+#[test]
+fn a_packet_from_the_internet_with_a_source_of_ours_is_dropped() {
+    let mut world = World::new(open_filter());
+    let a = ends(&world.up(HOME_A, build::ipv4(PC, SERVER).udp(5000, 53, b"x")).into_internet());
+    let to_server = build::ipv4(PC, SERVER).tcp(build::tcp(5000, 80).syn());
+    let tcp = ends(&world.up(HOME_A, to_server).into_internet());
+    let of = |source: &str, tail: u8| {
+        [
+            build::ipv4(source, a.0).udp(53, a.1, [tail]),
+            build::ipv4(source, a.0).fragment(0, true).udp(53, a.1, [tail; 24]),
+            build::ipv4(source, tcp.0).tcp(build::tcp(80, tcp.1).syn()),
+        ]
+    };
+    // Of either shard, held by somebody or not.
+    for source in ["203.0.113.6", "203.0.113.15"] {
+        for packet in of(source, 1) {
+            assert!(world.down(&packet).is_nothing());
+        }
+    }
+    assert_eq!((world.dropped(DropReason::OwnSource), world.drops()), (6, 6));
+    for packet in of("203.0.113.16", 1) {
+        assert_eq!(world.down(&packet).into_home().0, HOME_A.to_bits());
+    }
+    assert_eq!(world.drops(), 6);
+}
+
+/// One block an address, so that identifiers of two addresses meet.
+fn one_block() -> EngineConfig {
+    let mut config = config();
+    config.nat.port_block = 8192;
+    config.nat.ports_per_subscriber = 8192;
+    config.nat.shards[0].public = vec!["203.0.113.0/31".parse().unwrap()];
+    config
+}
+
+fn ping(to: u32, identifier: u16) -> Vec<u8> {
+    build::ipv4(PC, to).icmp_echo_request(identifier, 1, b"ping")
+}
+
+/// (public address, its identifier) of a home's query.
+fn query(world: &mut World, home: &str, to: u32, identifier: u16) -> (u32, u16) {
+    let out = world.up(home, ping(to, identifier));
+    let sent = ends(&out.into_internet());
+    (sent.0, sent.1)
+}
+
+/// Identifiers of A and of B that have the same public one, and the two public addresses.
+fn meeting_queries(world: &mut World) -> [(u16, (u32, u16)); 2] {
+    world.engine.nat_mut().set_owned_lanes(SHARD, 1, Tick(1));
+    let of = |world: &mut World, home| -> Vec<_> {
+        (1..500).map(|own| (own, query(world, home, SERVER.to_bits(), own))).collect()
+    };
+    let (a, b) = (of(world, HOME_A), of(world, HOME_B));
+    let pair = a.iter().find_map(|a| Some((a, b.iter().find(|b| b.1.1 == a.1.1)?)));
+    let (a, b) = pair.expect("two of 500 in 8,192 meet");
+    assert_ne!(a.1.0, b.1.0, "an address each");
+    [*a, *b]
+}
+
+/// RFC 7857 extends RFC 5508 REQ-7a to NAPT. A query has one identifier, so it reaches the home whose mapping has the
+/// public identifier that the query got.
+#[test]
+fn i7a_b13_a_query_to_a_neighbour_is_answered() {
+    let mut world = World::new(one_block());
+    let [(own_a, a), (own_b, b)] = meeting_queries(&mut world);
+    // Without a packet of B to A's address the filter stands before it.
+    assert!(world.up(HOME_A, ping(b.0, own_a)).is_nothing());
+    assert_eq!(world.dropped(DropReason::Filtered), 1);
+    let (to, _, request) = world.up(HOME_B, ping(a.0, own_b)).into_home();
+    assert_eq!((to, ends(&request)), (HOME_A.to_bits(), (b.0, own_a, PC.to_bits(), own_a)));
+    for _ in 0..2 {
+        let (to, _, request) = world.up(HOME_A, ping(b.0, own_a)).into_home();
+        assert_eq!((to, ends(&request)), (HOME_B.to_bits(), (a.0, own_b, PC.to_bits(), own_b)));
+        let reply = build::ipv4(PC, a.0).icmp_echo_reply(own_b, 1, b"ping");
+        let (to, _, reply) = world.up(HOME_B, reply).into_home();
+        assert_eq!((to, ends(&reply)), (HOME_A.to_bits(), (b.0, own_a, PC.to_bits(), own_a)));
+    }
+    assert_eq!(world.drops(), 1);
+}
+
+#[test]
+fn i7a_b13_a_home_that_pings_its_own_public_address_is_answered() {
+    let mut world = World::default();
+    let (public, _) = query(&mut world, HOME_A, SERVER.to_bits(), 7);
+    let (to, _, request) = world.up(HOME_A, ping(public, 7)).into_home();
+    assert_eq!((to, ends(&request)), (HOME_A.to_bits(), (public, 7, PC.to_bits(), 7)));
+    let reply = build::ipv4(PC, public).icmp_echo_reply(7, 1, b"ping");
+    let (to, _, reply) = world.up(HOME_A, reply).into_home();
+    assert_eq!((to, ends(&reply)), (HOME_A.to_bits(), (public, 7, PC.to_bits(), 7)));
+}
+
+#[test]
+fn i7a_a_query_between_homes_without_translation_is_answered() {
+    let mut config = config();
+    config.nat.enabled = false;
+    let mut world = World::new(config);
+    let (a, b) = ("203.0.113.1", "203.0.113.2");
+    let ping = |from: &str, to: &str| build::ipv4(from, to).icmp_echo_request(9, 1, b"ping");
+    assert!(world.up(HOME_A, ping(a, b)).is_nothing(), "B has asked nobody");
+    assert_eq!(world.dropped(DropReason::NoMapping), 1);
+    let (to, _, request) = world.up(HOME_B, ping(b, a)).into_home();
+    assert_eq!((to, ends(&request).0), (HOME_A.to_bits(), b.to_bits()));
+    let reply = build::ipv4(a, b).icmp_echo_reply(9, 1, b"ping");
+    let (to, _, reply) = world.up(HOME_A, reply).into_home();
+    assert_eq!((to, ends(&reply).0), (HOME_B.to_bits(), a.to_bits()));
+}
+
+/// A reply opens nothing, and none leaves to the internet, whence no request comes.
+#[test]
+fn i7a_replies_to_nothing_are_dropped() {
+    let mut world = World::default();
+    let (public, _) = query(&mut world, HOME_A, SERVER.to_bits(), 7);
+    let reply = |to: u32, identifier| build::ipv4(PC, to).icmp_echo_reply(identifier, 1, b"x");
+    let flows = world.engine.nat().gauges().flows;
+    let fragment = build::ipv4(PC, public).fragment(0, true).icmp_echo_reply(7, 1, [0; 24]);
+    let replies = [
+        // To a server, known or not; to a public address that it never asked; with an identifier that it never used.
+        reply(SERVER.to_bits(), 7),
+        reply(SERVER_2.to_bits(), 7),
+        reply(public, 7),
+        reply(public, 8),
+        fragment,
+    ];
+    for (n, packet) in (1..).zip(replies) {
+        assert!(world.up(HOME_A, packet).is_nothing());
+        assert_eq!((world.dropped(DropReason::IcmpUnsolicited), world.drops()), (n, n));
+    }
+    // Nor does a request from the internet come in, whatever the filter.
+    let mut world = World::new(open_filter());
+    let (public, mapped) = query(&mut world, HOME_A, SERVER.to_bits(), 7);
+    let request = build::ipv4(SERVER, public).icmp_echo_request(mapped, 1, b"x");
+    assert!(world.down(request).is_nothing());
+    assert_eq!(world.dropped(DropReason::IcmpUnsolicited), 1);
+    assert_eq!(flows, world.engine.nat().gauges().flows);
+}
