@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use weir_cluster::{Cause, Cluster, Key, Options, Store, TlsFiles, User};
+use weir_cluster::{Cause, Cluster, Key, Options, Password, Store, TlsFiles, User};
 use weir_config::{File, Membership};
 use weir_controller::operate::Operator;
 
@@ -107,11 +107,10 @@ impl EtcdArgs {
         if let Some(name) = self.etcd_user.clone() {
             let password = from_environment("WEIR_ETCD_PASSWORD");
             let password = password.context("the user of etcd needs $WEIR_ETCD_PASSWORD")?;
-            return Ok(Some(User { name, password }));
+            return Ok(Some(User { name, password: Password::Given(password) }));
         }
         let Some(user) = file.and_then(|file| file.user.clone()) else { return Ok(None) };
-        let password = read(&user.password_file)?.trim_end_matches(['\r', '\n']).to_owned();
-        Ok(Some(User { name: user.name, password }))
+        Ok(Some(User { name: user.name, password: Password::File(user.password_file) }))
     }
 
     /// Runs what an operator asks for.

@@ -29,7 +29,7 @@ impl Cluster {
     /// the cores of workers.
     ///
     /// # Errors
-    /// Everything that is wrong with the options, or that a file of TLS cannot be read.
+    /// Everything that is wrong with the options, or that a file of TLS or of the password cannot be read.
     pub fn start(
         options: Options,
         on_thread_start: impl Fn() + Send + Sync + 'static,
@@ -37,6 +37,9 @@ impl Cluster {
         options.check()?;
         if let Some(files) = &options.tls {
             read_tls(files).map_err(|error| vec![error])?;
+        }
+        if let Some(user) = &options.user {
+            user.password.read().map_err(|error| vec![error.into()])?;
         }
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)

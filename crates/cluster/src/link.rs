@@ -1,7 +1,7 @@
 //! The connection to etcd: one member at a time, the next one after a failure.
 //!
 //! All of this crate shares one connection. Who finds that it does not work says so, and the next request makes
-//! another one, to the next endpoint; certificates are read and the user is authenticated anew each time. After an
+//! another one, to the next endpoint; certificates and the password are read and the user is authenticated anew each time. After an
 //! attempt that failed there is a wait, in which requests fail at once with that error. Every request has its time, connecting included; none is repeated here.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,6 +17,7 @@ use crate::counters::{Counters, count};
 use crate::error::{Cause, Error};
 use crate::keys::{Key, Keys};
 use crate::options::{Options, OptionsError, TlsFiles};
+use crate::secret_file::read_secret;
 
 /// Pings on a connection without traffic. etcd ends connections that ping more often than every 5 s.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -201,7 +202,10 @@ impl Link {
             .with_require_leader(true)
             .with_auto_token_refresh(options.user.is_some());
         if let Some(user) = &options.user {
-            connect = connect.with_user(&user.name, &user.password);
+            let password = user.password.read().map_err(|error| {
+                Error::unsent(endpoint, "connect", Cause::NotAuthenticated, error.to_string())
+            })?;
+            connect = connect.with_user(&user.name, password);
         }
         if let Some(files) = &options.tls {
             let tls = read_tls(files).map_err(|error| {
@@ -232,7 +236,7 @@ pub(crate) fn read_tls(files: &TlsFiles) -> Result<TlsOptions, OptionsError> {
     };
     let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(read(&files.ca)?));
     if let Some((certificate, key)) = &files.client {
-        tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+        tls = tls.identity(Identity::from_pem(read(certificate)?, read_secret(key)?));
     }
     if let Some(name) = &files.server_name {
         tls = tls.domain_name(name);

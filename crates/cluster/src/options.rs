@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::keys::ClusterName;
+use crate::secret_file::{SecretFileError, read_secret_line};
 
 /// etcd itself grants no shorter lease than one and a half election timeouts, 2 s as it is shipped.
 const LEASE_TTL_MIN: Duration = Duration::from_secs(2);
@@ -25,7 +26,37 @@ pub struct TlsFiles {
 #[derive(Clone, PartialEq, Eq)]
 pub struct User {
     pub name: String,
-    pub password: String,
+    pub password: Password,
+}
+
+/// A password, or where it is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Password {
+    Given(String),
+    /// A file, read anew for each connection, so that it may be changed at any time.
+    File(PathBuf),
+}
+
+impl Password {
+    /// The password now.
+    ///
+    /// # Errors
+    /// When its file cannot be read, or others can read it.
+    pub(crate) fn read(&self) -> Result<String, SecretFileError> {
+        match self {
+            Self::Given(password) => Ok(password.clone()),
+            Self::File(path) => read_secret_line(path),
+        }
+    }
+}
+
+impl std::fmt::Debug for Password {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Given(_) => out.write_str("Given"),
+            Self::File(path) => out.debug_tuple("File").field(path).finish(),
+        }
+    }
 }
 
 impl std::fmt::Debug for User {
@@ -85,6 +116,9 @@ pub enum OptionsError {
     Zero(&'static str),
     #[error("{0} cannot be read: {1}")]
     File(PathBuf, String),
+    /// A key or password that cannot be read, or that others can read.
+    #[error(transparent)]
+    Secret(#[from] SecretFileError),
     #[error("the thread for etcd cannot be started: {0}")]
     Thread(String),
 }
@@ -189,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_password_is_not_printed() {
-        let user = User { name: "weir".to_owned(), password: "secret".to_owned() };
+        let user = User { name: "weir".to_owned(), password: Password::Given("secret".to_owned()) };
         assert!(!format!("{user:?}").contains("secret"));
     }
 }

@@ -180,10 +180,10 @@ pub(crate) const KEYS: &[Key] = &[
         "The members of etcd. One is used at a time, the next after a failure.").only(Files::MEMBER),
     key("cluster", "tls_ca", PATH, "", Absent("required with `https`"), "Authorities for etcd's certificate, PEM.").only(Files::MEMBER),
     key("cluster", "tls_cert", PATH, "", Absent("no certificate of our own"), "Certificate that we show to etcd, PEM; with `tls_key`.").only(Files::MEMBER),
-    key("cluster", "tls_key", PATH, "", Absent("no certificate of our own"), "Its key, PEM.").only(Files::MEMBER),
+    key("cluster", "tls_key", PATH, "", Absent("no certificate of our own"), "Its key, PEM, mode 0600.").only(Files::MEMBER),
     key("cluster", "tls_server_name", Form("string", "a name"), "", Absent("the host of the address"), "Name in etcd's certificate.").only(Files::MEMBER),
     key("cluster", "user", Form("string", "a name"), "", Absent("etcd without users"), "User of etcd; with `password_file`.").only(Files::MEMBER),
-    key("cluster", "password_file", PATH, "", Absent("etcd without users"), "File with the user's password.").only(Files::MEMBER),
+    key("cluster", "password_file", PATH, "", Absent("etcd without users"), "File with the user's password, mode 0600.").only(Files::MEMBER),
     key("cluster", "key_file", PATH, "", Required,
         "File with the key that all nodes share, mode 0600: copies of flows are authenticated with it.").only(Files::MEMBER),
 

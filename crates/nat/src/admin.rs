@@ -8,11 +8,13 @@ use crate::mapping::{Mapping, Remote};
 use crate::nat::Nat;
 use crate::port_block::BlockId;
 use crate::session_view::{
-    BlockView, PageCursor, PageStage, SessionFilter, SessionView, SubscriberView,
+    BlockView, PageCursor, PageStage, SessionFilter, SessionView, SubscriberCursor, SubscriberPart,
+    SubscriberView, subscriber_views,
 };
 
 /// Slots looked at in one slab before the budget is asked again.
 const PAGE_STEP: usize = 64;
+const PARTS_AT_ONCE: usize = 1024;
 
 impl Nat {
     /// Appends the next sessions that match to `out`, looking at `budget` slots at most (rounded up
@@ -146,36 +148,69 @@ impl Nat {
         });
     }
 
-    /// The subscribers with this outer address: one per shard and, if keys tell homes apart, per
-    /// key.
+    /// Appends to `out` what the subscribers with this outer address hold: one per shard and, if keys tell homes apart, per
+    /// key. Looks at `budget` places, homes and blocks at most, and at no more than `out` has room for: it does not
+    /// allocate. Returns whether there may be more.
+    pub fn subscriber_parts(
+        &self,
+        outer: u32,
+        cursor: &mut SubscriberCursor,
+        budget: usize,
+        out: &mut Vec<SubscriberPart>,
+    ) -> bool {
+        let places = self.subscribers.home_places();
+        let mut left = budget.min(out.capacity() - out.len());
+        while left > 0 && cursor.place < places {
+            left -= 1;
+            let found = self.subscribers.home_at(cursor.place, outer);
+            let Some(slot) = found else {
+                cursor.next_place();
+                continue;
+            };
+            let identity = self.subscribers.identity(slot);
+            if cursor.home != Some(identity) {
+                out.push(SubscriberPart::Home(self.home_view(slot)));
+                *cursor = SubscriberCursor { home: Some(identity), blocks: 0, ..*cursor };
+                continue;
+            }
+            let blocks = self.subscribers.blocks(slot).get(cursor.blocks as usize..);
+            let blocks = blocks.unwrap_or_default();
+            let shown = blocks.len().min(left);
+            out.extend(
+                blocks[..shown].iter().map(|&block| SubscriberPart::Block(self.block_view(block))),
+            );
+            left -= shown;
+            cursor.blocks += shown as u32;
+            if shown == blocks.len() {
+                cursor.next_place();
+            }
+        }
+        cursor.place < places
+    }
+
+    /// All of [`subscriber_parts`](Self::subscriber_parts) at once; for callers that share their thread with no packets.
     pub fn subscriber(&self, outer: u32) -> Vec<SubscriberView> {
-        self.subscribers
-            .with_outer(outer)
-            .into_iter()
-            .map(|slot| {
-                let home = self.subscribers.get(slot);
-                let mut blocks: Vec<_> = self
-                    .subscribers
-                    .blocks(slot)
-                    .iter()
-                    .map(|&block| self.block_view(block))
-                    .collect();
-                blocks.sort_unstable();
-                SubscriberView {
-                    shard: self.shards.id(home.shard),
-                    outer,
-                    gre_key: home.gre_key,
-                    public_address: self
-                        .policy
-                        .enabled
-                        .then(|| self.ports.public_address(home.seat)),
-                    blocks,
-                    ports_used: home.ports_used.iter().sum(),
-                    mappings: home.records,
-                    flows: home.flows,
-                }
-            })
-            .collect()
+        let (mut cursor, mut parts) = (SubscriberCursor::default(), Vec::new());
+        let mut has_more = true;
+        while has_more {
+            parts.reserve(PARTS_AT_ONCE);
+            has_more = self.subscriber_parts(outer, &mut cursor, PARTS_AT_ONCE, &mut parts);
+        }
+        subscriber_views(parts)
+    }
+
+    fn home_view(&self, slot: u32) -> SubscriberView {
+        let home = self.subscribers.get(slot);
+        SubscriberView {
+            shard: self.shards.id(home.shard),
+            outer: home.outer,
+            gre_key: home.gre_key,
+            public_address: self.policy.enabled.then(|| self.ports.public_address(home.seat)),
+            blocks: Vec::new(),
+            ports_used: home.ports_used.iter().sum(),
+            mappings: home.records,
+            flows: home.flows,
+        }
     }
 
     fn block_view(&self, block: BlockId) -> BlockView {
@@ -185,5 +220,11 @@ impl Nat {
             port_first,
             port_last,
         }
+    }
+}
+
+impl SubscriberCursor {
+    fn next_place(&mut self) {
+        *self = Self { place: self.place + 1, ..Self::default() };
     }
 }

@@ -6,16 +6,20 @@ use crate::endpoint::{Protocol, Tick};
 use crate::lane::{LANES, slab_of};
 use crate::nat::Nat;
 
-/// Slots of a slab that one piece looks at, without translation.
-const SLOTS_PER_PIECE: usize = 256;
+/// Places, slots of a slab or ports of a block that one piece looks at.
+const LOOKS_PER_PIECE: u32 = 256;
+/// Mappings and further sessions that one piece ends.
+const ENDS_PER_PIECE: usize = 256;
 
 /// A flush in progress.
 #[derive(Debug)]
 pub struct Flush {
     outer: u32,
-    /// Subscriber slots still to do, the last one in work.
-    homes: Vec<u32>,
-    place: Place,
+    /// Where the next home is looked for: shard, or slot if keys tell homes apart.
+    next_home: u32,
+    /// The subscriber slot in work, and how far it is done.
+    home: Option<(u32, Place)>,
+    /// Its mappings found last; what is left of them is to be ended.
     ids: Vec<RecordId>,
     ended: usize,
 }
@@ -24,14 +28,18 @@ pub struct Flush {
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Start,
-    /// Ports of blocks below this position, and of this one the protocols from the given on, are left. Downward,
-    /// because a released block's place in the list is taken by the last one, which is done already.
+    /// Ports of blocks below this position, of this one those of the protocols behind the given one, and of that the ports
+    /// from an offset on are left. Downward, because a released block's place in the list is taken by the last one, which
+    /// is done already.
     Block {
         position: usize,
         protocol: usize,
+        offset: u32,
     },
     /// Slots of the shard's slab from this one on are left (without translation there are no blocks).
     Slot(u32),
+    /// Nothing is left but what was found last.
+    Done,
 }
 
 impl Flush {
@@ -44,30 +52,66 @@ impl Flush {
 impl Nat {
     /// Prepares to end all mappings of the homes with this outer address, as far as they lie in our lanes.
     pub fn begin_flush(&self, outer: u32) -> Flush {
-        let homes = self.subscribers.with_outer(outer);
-        Flush { outer, homes, place: Place::Start, ids: Vec::new(), ended: 0 }
+        let ids = Vec::with_capacity(LOOKS_PER_PIECE as usize);
+        Flush { outer, next_home: 0, home: None, ids, ended: 0 }
     }
 
-    /// Ends a piece of them: at most one block's ports of one protocol. Their ports go through the quarantine.
-    /// Returns whether there is more to do.
+    /// Does a piece of it: looks at 256 places, ports or slots, and ends at most 256 mappings and further sessions. The
+    /// ports go through the quarantine. A home that comes meanwhile may be left alone. Returns whether there is more to do.
     pub fn flush(&mut self, flush: &mut Flush, now: Tick) -> bool {
-        let Some(&home) = flush.homes.last() else { return false };
-        let subscriber = self.subscribers.get(home);
-        // Between two pieces the home may have gone and its slot may have been given to another.
-        let is_still_it = subscriber.is_live && subscriber.outer == flush.outer;
-        let next = if is_still_it { self.find_piece(home, flush) } else { None };
-        while let Some(id) = flush.ids.pop() {
-            while self.mappings.get(id).sessions > 0 {
-                self.end_session(self.mappings.get(id).sessions_head);
+        match flush.home {
+            _ if !flush.ids.is_empty() => {}
+            None => self.find_home(flush),
+            Some((home, place)) => {
+                // Between two pieces the home may have gone and its slot may have been given to another.
+                let is_still_it = self.is_home(home, flush.outer);
+                let next = if is_still_it { self.find_piece(home, place, flush) } else { None };
+                if next.is_none() && flush.ids.is_empty() {
+                    flush.home = None;
+                } else {
+                    flush.home = Some((home, next.unwrap_or(Place::Done)));
+                }
             }
-            self.end_mapping(id, now);
-            flush.ended += 1;
         }
-        flush.place = next.unwrap_or(Place::Start);
-        if next.is_none() {
-            flush.homes.pop();
+        self.end_some(flush, now);
+        flush.home.is_some() || flush.next_home < self.subscribers.home_places()
+    }
+
+    fn find_home(&self, flush: &mut Flush) {
+        let places = self.subscribers.home_places();
+        let end = places.min(flush.next_home.saturating_add(LOOKS_PER_PIECE));
+        while flush.home.is_none() && flush.next_home < end {
+            let home = self.subscribers.home_at(flush.next_home, flush.outer);
+            flush.home = home.map(|home| (home, Place::Start));
+            flush.next_home += 1;
         }
-        !flush.homes.is_empty()
+    }
+
+    /// Ends mappings that were found, each behind its further sessions.
+    fn end_some(&mut self, flush: &mut Flush, now: Tick) {
+        let Some((home, _)) = flush.home else { return };
+        if !self.is_home(home, flush.outer) {
+            flush.ids.clear();
+        }
+        for _ in 0..ENDS_PER_PIECE {
+            let Some(&id) = flush.ids.last() else { return };
+            let mapping = self.mappings.get(id);
+            // Between two pieces it may have ended and its slot may have been given to another.
+            if !mapping.kind.is_in_use() || mapping.subscriber != home || !self.is_ours(id) {
+                flush.ids.pop();
+            } else if mapping.sessions > 0 {
+                self.end_session(mapping.sessions_head);
+            } else {
+                self.end_mapping(id, now);
+                flush.ended += 1;
+                flush.ids.pop();
+            }
+        }
+    }
+
+    fn is_home(&self, slot: u32, outer: u32) -> bool {
+        let subscriber = self.subscribers.get(slot);
+        subscriber.is_live && subscriber.outer == outer
     }
 
     fn is_ours(&self, mapping: RecordId) -> bool {
@@ -75,30 +119,31 @@ impl Nat {
     }
 
     /// Collects the next mappings of a home and returns where to go on; `None` when it is done.
-    fn find_piece(&self, home: u32, flush: &mut Flush) -> Option<Place> {
-        match flush.place {
+    fn find_piece(&self, home: u32, place: Place, flush: &mut Flush) -> Option<Place> {
+        match place {
+            Place::Done => None,
             Place::Start if self.policy.enabled => {
                 let position = self.subscribers.blocks(home).len().checked_sub(1)?;
-                Some(Place::Block { position, protocol: 0 })
+                Some(Place::Block { position, protocol: 0, offset: 0 })
             }
             Place::Start => Some(Place::Slot(0)),
-            Place::Block { position, protocol } => {
+            Place::Block { position, protocol, offset } => {
+                let end = offset + LOOKS_PER_PIECE;
                 if let Some(&block) = self.subscribers.blocks(home).get(position) {
                     let number = Protocol::ALL[protocol];
-                    self.ports.each_taken(block, number, |public| {
+                    self.ports.each_taken_of(block, number, offset..end, |public| {
                         let hash = self.inbound_hash(public, number);
                         let found = self.find_inbound(hash, public, number);
                         flush.ids.extend(found.filter(|&id| self.is_ours(id)));
                     });
                 }
-                match protocol + 1 {
-                    next if next < Protocol::ALL.len() => {
-                        Some(Place::Block { position, protocol: next })
-                    }
-                    _ => {
-                        let position = position.checked_sub(1)?;
-                        Some(Place::Block { position, protocol: 0 })
-                    }
+                if end < self.ports.block_ports() {
+                    Some(Place::Block { position, protocol, offset: end })
+                } else if protocol + 1 < Protocol::ALL.len() {
+                    Some(Place::Block { position, protocol: protocol + 1, offset: 0 })
+                } else {
+                    let position = position.checked_sub(1)?;
+                    Some(Place::Block { position, protocol: 0, offset: 0 })
                 }
             }
             Place::Slot(slot) => {
@@ -108,7 +153,8 @@ impl Nat {
                 let is_its = |mapping: &crate::mapping::Mapping| {
                     mapping.kind.is_in_use() && mapping.subscriber == home && is_ours
                 };
-                let next = self.mappings.walk_slab(slab, slot, SLOTS_PER_PIECE, |id, mapping| {
+                let looks = LOOKS_PER_PIECE as usize;
+                let next = self.mappings.walk_slab(slab, slot, looks, |id, mapping| {
                     if is_its(mapping) {
                         ids.push(id);
                     }

@@ -99,7 +99,10 @@ pub use nat::Nat;
 pub use outbound::{Opening, SubscriberSlot};
 pub use packet::{Delivery, Inbound, Outbound, Refusal};
 pub use seats::{Seats, seats};
-pub use session_view::{BlockView, PageCursor, SessionFilter, SessionView, SubscriberView};
+pub use session_view::{
+    BlockView, PageCursor, SessionFilter, SessionView, SubscriberCursor, SubscriberPart,
+    SubscriberView, subscriber_views,
+};
 pub use subscriber::SUBSCRIBERS_TOTAL_MAX;
 pub use table_bytes::TableBytes;
 pub use timeouts::Timeouts;

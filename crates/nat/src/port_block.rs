@@ -13,6 +13,8 @@
 //! bits are all clear is released by its owner. In a block that straddles `port_min` the ports below
 //! it are marked taken at the start and never counted. An address of the pool that no shard has is as at the start.
 
+use std::ops::Range;
+
 use weir_flow::{OutOfMemory, Region};
 
 use self::free_positions::FreePositions;
@@ -372,16 +374,34 @@ impl PortBlocks {
         &self,
         block: BlockId,
         protocol: Protocol,
+        visit: impl FnMut(Endpoint),
+    ) {
+        self.each_taken_of(block, protocol, 0..self.block_ports, visit);
+    }
+
+    /// The same for those of its ports that are so many behind the first one.
+    pub(crate) fn each_taken_of(
+        &self,
+        block: BlockId,
+        protocol: Protocol,
+        offsets: Range<u32>,
         mut visit: impl FnMut(Endpoint),
     ) {
         let address = self.public_address(self.address_of(block));
         let (first, last) = self.port_range(block);
-        for port in first..=last {
+        let ports = usize::from(first)..=usize::from(last);
+        let ports = ports.skip(offsets.start as usize).take(offsets.len());
+        for port in ports.map(|port| port as u16) {
             let (word, bit) = self.port_bit(block, protocol, port);
             if self.ports[word] & bit != 0 {
                 visit(Endpoint::new(address, port));
             }
         }
+    }
+
+    /// Ports of a block.
+    pub(crate) fn block_ports(&self) -> u32 {
+        self.block_ports
     }
 
     pub(crate) fn ports_used(&self, shard: ShardIndex) -> u32 {

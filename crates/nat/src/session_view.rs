@@ -1,6 +1,6 @@
 //! What an operator sees of a session and of a subscriber.
 
-use crate::endpoint::{Endpoint, Protocol, ShardId};
+use crate::endpoint::{Endpoint, Protocol, ShardId, ShardIndex};
 
 /// Which sessions to list; `None` matches all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +57,48 @@ pub struct BlockView {
     pub public_address: u32,
     pub port_first: u16,
     pub port_last: u16,
+}
+
+/// A piece of the answer to "which homes have this outer address, and what do they hold?".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SubscriberPart {
+    /// A home, without its blocks.
+    Home(SubscriberView),
+    /// A block of the last home.
+    Block(BlockView),
+}
+
+/// The homes of all pieces, in their order, each with its blocks sorted.
+pub fn subscriber_views(parts: impl IntoIterator<Item = SubscriberPart>) -> Vec<SubscriberView> {
+    let mut views: Vec<SubscriberView> = Vec::new();
+    for part in parts {
+        match part {
+            SubscriberPart::Home(view) => views.push(view),
+            SubscriberPart::Block(block) => {
+                let view = views.last_mut().expect("a block comes behind its home");
+                view.blocks.push(block);
+            }
+        }
+    }
+    for view in &mut views {
+        view.blocks.sort_unstable();
+        // One that moved in the list between two pieces.
+        view.blocks.dedup();
+    }
+    views
+}
+
+/// Where a question about the homes of one outer address goes on. It stays valid while the tables change: a home that is
+/// there throughout is shown once. One that comes or goes meanwhile may be missing, and so may a block that is opened or
+/// given back meanwhile, or whose place in its home's list a block that was given back leaves to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SubscriberCursor {
+    /// Shard, or slot if keys tell homes apart.
+    pub(crate) place: u32,
+    /// The home there that is being shown.
+    pub(crate) home: Option<(ShardIndex, Option<u32>)>,
+    /// Its blocks that were shown.
+    pub(crate) blocks: u32,
 }
 
 /// Where a listing goes on. It stays valid while the tables change: a session that lives throughout

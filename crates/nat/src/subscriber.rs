@@ -274,21 +274,24 @@ impl Subscribers {
         self.block_lists[start + at] = self.block_lists[start + subscriber.blocks as usize];
     }
 
-    /// The slots of homes with this outer address: one per shard and, if keys tell homes apart, per
-    /// key.
-    pub(crate) fn with_outer(&self, outer: u32) -> Vec<u32> {
+    /// Places where homes of one outer address may be: the shards, or every slot if keys tell homes apart.
+    pub(crate) fn home_places(&self) -> u32 {
+        if self.by_key { self.slots.len() as u32 } else { self.counts.len() as u32 }
+    }
+
+    /// The slot of the home with this outer address at a place, if there is one.
+    pub(crate) fn home_at(&self, place: u32, outer: u32) -> Option<u32> {
         if self.by_key {
-            let is_it = |slot: &u32| {
-                let subscriber = self.get(*slot);
-                subscriber.is_live && subscriber.outer == outer
-            };
-            return (0..self.slots.len() as u32).filter(is_it).collect();
+            let subscriber = self.get(place);
+            return (subscriber.is_live && subscriber.outer == outer).then_some(place);
         }
-        (0..self.counts.len())
-            .filter_map(|shard| {
-                self.find(&Home { shard: ShardIndex(shard as u16), outer, gre_key: None })
-            })
-            .collect()
+        self.find(&Home { shard: ShardIndex(place as u16), outer, gre_key: None })
+    }
+
+    /// What tells a home from others with its outer address.
+    pub(crate) fn identity(&self, slot: u32) -> (ShardIndex, Option<u32>) {
+        let subscriber = self.get(slot);
+        (subscriber.shard, subscriber.gre_key.filter(|_| self.by_key))
     }
 
     pub(crate) fn count(&self, shard: ShardIndex) -> u32 {

@@ -136,3 +136,120 @@ fn gauges_count() {
     assert_eq!((shard.blocks_total, shard.blocks_free), (4 * 252, 4 * 252 - 20));
     assert_eq!(world.nat.shard_gauges(ShardIndex(1)).subscribers, 0);
 }
+
+/// All pieces of a question about an address, at most `budget` looks each, in pages of 64.
+fn pieces(world: &World, outer: u32, budget: usize) -> (usize, Vec<SubscriberView>) {
+    let (mut cursor, mut all, mut pieces) = (SubscriberCursor::default(), Vec::new(), 0);
+    let mut has_more = true;
+    while has_more {
+        let mut page = Vec::with_capacity(64);
+        has_more = world.nat.subscriber_parts(outer, &mut cursor, budget, &mut page);
+        assert!(page.len() <= budget.min(64) && page.capacity() == 64, "it does not allocate");
+        all.append(&mut page);
+        pieces += 1;
+    }
+    (pieces, subscriber_views(all))
+}
+
+#[test]
+fn a_question_about_an_address_looks_at_a_bounded_number_of_seats_a_piece() {
+    let seats = 4_000;
+    let large = ShardConfig { subscribers_max: seats, ..shard(11, "203.0.113.0/30") };
+    let mut world =
+        World::new(NatConfig { gre_key_identifies_home: true, shards: vec![large], ..config() });
+    let keys = [None, Some(1), Some(900)];
+    for n in 0..300 {
+        world.udp_out(home(n), inside(0), server(0)).unwrap();
+        let key = keys.get(n as usize / 100).copied().flatten();
+        world.udp_out(Home { gre_key: key, ..home(7) }, inside(0), server(0)).unwrap();
+    }
+    let (pieces, views) = pieces(&world, home(7).outer, 16);
+    assert!(pieces >= seats as usize / 16, "{pieces} pieces");
+    let shown: HashSet<_> = views.iter().map(|view| view.gre_key).collect();
+    assert_eq!((views.len(), shown), (3, keys.into_iter().collect()));
+    assert!(views.iter().all(|view| view.outer == home(7).outer && view.blocks.len() == 1));
+}
+
+#[test]
+fn the_blocks_of_a_home_are_shown_a_bounded_number_a_piece() {
+    let mut world = World::new(NatConfig { port_block: 64, ..config() });
+    for n in 0..1_900 {
+        world.udp_out(home(1), inside(n), server(0)).unwrap();
+    }
+    let at_once = world.nat.subscriber(home(1).outer);
+    assert!(at_once[0].blocks.len() >= 29);
+    for budget in [2, 3, 7, 29, 30, 31, 1_000] {
+        let (count, views) = pieces(&world, home(1).outer, budget);
+        assert_eq!(views, at_once, "budget {budget}");
+        assert!(count >= 30 / budget, "{count} pieces with {budget}");
+    }
+}
+
+#[test]
+fn a_home_that_goes_while_it_is_shown_takes_no_other_along() {
+    let mut world = World::new(NatConfig { port_block: 64, ..config() });
+    for n in 0..300 {
+        world.udp_out(home(1), inside(n), server(0)).unwrap();
+        let other = Home { shard: ShardIndex(1), ..home(1) };
+        world.udp_out(other, inside(n), server(0)).unwrap();
+    }
+    let mut parts = Vec::with_capacity(64);
+    let mut cursor = SubscriberCursor::default();
+    assert!(world.nat.subscriber_parts(home(1).outer, &mut cursor, 3, &mut parts));
+    assert_eq!(world.nat.flush_subscriber(home(1).outer, world.now), 600);
+    world.wait_and_collect(130);
+    // Another home in its place, then the same address again in the other shard.
+    world.udp_out(home(2), inside(0), server(0)).unwrap();
+    world.udp_out(Home { shard: ShardIndex(1), ..home(1) }, inside(0), server(0)).unwrap();
+    while world.nat.subscriber_parts(home(1).outer, &mut cursor, 3, &mut parts) {}
+    let views = subscriber_views(parts);
+    assert_eq!(views.iter().map(|view| view.shard).collect::<Vec<_>>(), [ShardId(11), ShardId(12)]);
+    assert_eq!(views[1].blocks.len(), 1);
+    assert!(views.iter().all(|view| view.outer == home(1).outer));
+}
+
+#[test]
+fn a_piece_of_a_flush_ends_a_bounded_number_of_mappings_and_sessions() {
+    let filtering = Filtering::AddressAndPortDependent;
+    let mut world = World::new(NatConfig { port_block: 4096, filtering, ..config() });
+    for n in 0..1_500 {
+        world.udp_out(home(1), inside(n), server(0)).unwrap();
+    }
+    // One mapping with many remotes, and a home that is to stay.
+    for remote in 1..2_000 {
+        world.udp_out(home(1), inside(0), server(remote)).unwrap();
+    }
+    world.udp_out(home(2), inside(0), server(0)).unwrap();
+    let mut flush = world.nat.begin_flush(home(1).outer);
+    let (mut pieces, mut before) = (1, world.nat.gauges().flows);
+    while world.nat.flush(&mut flush, world.now) {
+        let now = world.nat.gauges().flows;
+        assert!(before - now <= 256, "{} ended in one piece", before - now);
+        (before, pieces) = (now, pieces + 1);
+    }
+    assert_eq!((flush.ended(), world.nat.gauges().flows), (1_500, 1));
+    assert!(pieces >= 4_096 * 3 / 256, "{pieces} pieces");
+}
+
+#[test]
+fn a_flush_whose_mappings_end_meanwhile_takes_those_of_no_other_home() {
+    let mut world = World::new(NatConfig { quarantine_sec: 0, ..config() });
+    for n in 0..256 {
+        for remote in 0..3 {
+            world.udp_out(home(1), inside(n), server(remote)).unwrap();
+        }
+    }
+    let mut flush = world.nat.begin_flush(home(1).outer);
+    while flush.ended() == 0 {
+        assert!(world.nat.flush(&mut flush, world.now));
+    }
+    // All that is left runs out, and another home gets the seat and the records.
+    world.wait_and_collect(1_000);
+    world.wait_and_collect(1_000);
+    assert_eq!(world.nat.gauges().subscribers, 0);
+    for n in 0..256 {
+        world.udp_out(home(2), inside(n), server(0)).unwrap();
+    }
+    while world.nat.flush(&mut flush, world.now) {}
+    assert_eq!(world.nat.gauges().flows, 256);
+}

@@ -219,6 +219,12 @@ pub struct MemberStatus {
     /// Milliseconds since etcd was last known to answer.
     pub etcd_silent_ms: u64,
     pub etcd_errors_total: u64,
+    /// Names of the cluster keys in use, the one to send with first; a name gives nothing of its key away.
+    #[serde(default)]
+    pub cluster_keys: Vec<String>,
+    /// Why the key file was refused when it was read last; the former keys are in use.
+    #[serde(default)]
+    pub key_file_error: Option<String>,
     /// What etcd tells of the map is complete and of now.
     pub is_map_fresh: bool,
     /// It hands its shards over and will end.

@@ -87,7 +87,10 @@ pub(crate) async fn control(
                 is_ending = true;
             }
             () = &mut handing_over => return Ok(()),
-            _ = signals.hangup.recv() => reopen(&node),
+            _ = signals.hangup.recv() => {
+                reopen(&node);
+                membership.into_iter().for_each(Membership::read_keys_again);
+            }
             Some(ended) = ended.recv() => return Err(failed(ended)),
         }
     }

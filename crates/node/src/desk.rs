@@ -1,4 +1,5 @@
-//! Where a worker answers requests: a bounded piece of one per turn, so that no dump ever stalls it.
+//! Where a worker answers requests: a bounded piece of one per turn, so that no question ever stalls it. The asker brings
+//! the room for an answer, so that the worker does not allocate.
 
 use std::time::Duration;
 
@@ -6,18 +7,36 @@ use tokio::sync::oneshot;
 use weir_nat::{Flush, Nat, SessionFilter, Tick};
 
 use crate::capture::Tap;
-use crate::request::{Mailbox, Page, Request};
+use crate::request::{Mailbox, Page, Request, SubscriberPage};
 
 /// Table slots looked at per turn for a dump: some microseconds.
 const SLOTS_PER_TURN: usize = 256;
+
+/// Places, homes and blocks looked at per turn for what an address holds. A place is a look-up in the index at most.
+const PARTS_PER_TURN: usize = 256;
 
 /// The worker's open work besides packets.
 #[derive(Debug)]
 pub(crate) struct Desk {
     mailbox: Mailbox,
-    dump: Option<Dump>,
-    flushing: Option<Flushing>,
+    work: Option<Work>,
     tap: Option<Box<Tap>>,
+}
+
+/// What is done piece by piece.
+#[derive(Debug)]
+enum Work {
+    Dump(Dump),
+    Homes(Homes),
+    Flushing(Flushing),
+}
+
+/// A page of homes and blocks being filled.
+#[derive(Debug)]
+struct Homes {
+    outer: u32,
+    page: SubscriberPage,
+    reply: oneshot::Sender<SubscriberPage>,
 }
 
 /// A page being filled.
@@ -37,7 +56,7 @@ struct Flushing {
 
 impl Desk {
     pub(crate) fn new(mailbox: Mailbox) -> Self {
-        Self { mailbox, dump: None, flushing: None, tap: None }
+        Self { mailbox, work: None, tap: None }
     }
 
     /// The running capture, if there is one.
@@ -52,15 +71,8 @@ impl Desk {
         if self.tap.as_ref().is_some_and(|tap| tap.is_closed()) {
             self.tap = None;
         }
-        if self.dump.is_some() {
-            self.go_on(nat);
-            return true;
-        }
-        if let Some(flushing) = &mut self.flushing {
-            let has_more = nat.flush(&mut flushing.flush, Tick(now.as_secs() as u32));
-            if !has_more {
-                self.end_flush();
-            }
+        if self.work.is_some() {
+            self.go_on(nat, now);
             return true;
         }
         match self.mailbox.take() {
@@ -77,13 +89,13 @@ impl Desk {
         // Whoever asked may have gone: an answer that nobody takes is dropped.
         match request {
             Request::Sessions { page, filter, reply } => {
-                self.dump = Some(Dump { page, filter, reply });
+                self.work = Some(Work::Dump(Dump { page, filter, reply }));
             }
-            Request::Subscriber { outer, reply } => {
-                let _ = reply.send(nat.subscriber(outer));
+            Request::Subscriber { outer, page, reply } => {
+                self.work = Some(Work::Homes(Homes { outer, page, reply }));
             }
             Request::Flush { outer, reply } => {
-                self.flushing = Some(Flushing { flush: nat.begin_flush(outer), reply });
+                self.work = Some(Work::Flushing(Flushing { flush: nat.begin_flush(outer), reply }));
             }
             Request::Capture { tap, reply } => {
                 let is_free = self.tap.is_none();
@@ -96,34 +108,68 @@ impl Desk {
     }
 
     #[cold]
-    fn end_flush(&mut self) {
-        if let Some(Flushing { flush, reply }) = self.flushing.take() {
-            let _ = reply.send(flush.ended());
-        }
+    fn go_on(&mut self, nat: &mut Nat, now: Duration) {
+        self.work = match self.work.take() {
+            Some(Work::Dump(dump)) => dump.go_on(nat).map(Work::Dump),
+            Some(Work::Homes(homes)) => homes.go_on(nat).map(Work::Homes),
+            Some(Work::Flushing(flushing)) => flushing.go_on(nat, now).map(Work::Flushing),
+            None => None,
+        };
     }
+}
 
-    #[cold]
-    fn go_on(&mut self, nat: &Nat) {
-        let Some(mut dump) = self.dump.take() else { return };
-        if dump.reply.is_closed() {
-            return;
+impl Dump {
+    /// Looks at the next slots. Nothing is left once the page is full or complete, or nobody waits for it.
+    fn go_on(mut self, nat: &Nat) -> Option<Self> {
+        if self.reply.is_closed() {
+            return None;
         }
-        let page = &mut dump.page;
+        let page = &mut self.page;
         page.has_more =
-            nat.sessions(&mut page.cursor, SLOTS_PER_TURN, &dump.filter, &mut page.sessions);
+            nat.sessions(&mut page.cursor, SLOTS_PER_TURN, &self.filter, &mut page.sessions);
         let is_full = page.sessions.len() + SLOTS_PER_TURN > page.sessions.capacity();
         if page.has_more && !is_full {
-            self.dump = Some(dump);
-        } else {
-            let _ = dump.reply.send(dump.page);
+            return Some(self);
         }
+        let _ = self.reply.send(self.page);
+        None
+    }
+}
+
+impl Homes {
+    /// Looks at the next places, as [`Dump::go_on`].
+    fn go_on(mut self, nat: &Nat) -> Option<Self> {
+        if self.reply.is_closed() {
+            return None;
+        }
+        let page = &mut self.page;
+        page.has_more =
+            nat.subscriber_parts(self.outer, &mut page.cursor, PARTS_PER_TURN, &mut page.parts);
+        let is_full = page.parts.len() + PARTS_PER_TURN > page.parts.capacity();
+        if page.has_more && !is_full {
+            return Some(self);
+        }
+        let _ = self.reply.send(self.page);
+        None
+    }
+}
+
+impl Flushing {
+    /// Ends a piece. It goes on when nobody waits for its answer any more: what was ordered is done.
+    fn go_on(mut self, nat: &mut Nat, now: Duration) -> Option<Self> {
+        if nat.flush(&mut self.flush, Tick(now.as_secs() as u32)) {
+            return Some(self);
+        }
+        let _ = self.reply.send(self.flush.ended());
+        None
     }
 }
 
 #[cfg(test)]
 mod tests {
     use weir_nat::{
-        Endpoint, Home, NatConfig, Outbound, PageCursor, Protocol, ShardConfig, ShardId, ShardIndex,
+        Endpoint, Home, NatConfig, Outbound, PageCursor, Protocol, ShardConfig, ShardId,
+        ShardIndex, SubscriberCursor, subscriber_views,
     };
 
     use super::*;
@@ -196,6 +242,50 @@ mod tests {
         }
         ports.sort_unstable();
         assert_eq!(ports, (1024..1024 + SESSIONS).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_an_address_holds_is_told_in_many_short_turns() {
+        let mut nat = nat_with_sessions();
+        let (_requester, mailbox) = mailbox();
+        let mut desk = Desk::new(mailbox);
+        let (mut cursor, mut parts, mut pages) = (SubscriberCursor::default(), Vec::new(), 0);
+        let mut has_more = true;
+        while has_more {
+            let (reply, mut answer) = oneshot::channel();
+            let room = Vec::with_capacity(PARTS_PER_TURN);
+            let page = SubscriberPage { cursor, parts: room, has_more: true };
+            desk.begin(Request::Subscriber { outer: 0x0ac8_0001, page, reply }, &nat);
+            turns(&mut desk, &mut nat);
+            let page = answer.try_recv().unwrap();
+            assert_eq!(page.parts.capacity(), PARTS_PER_TURN, "the worker must not allocate");
+            parts.extend(page.parts);
+            (cursor, has_more, pages) = (page.cursor, page.has_more, pages + 1);
+        }
+        // A place, a home and its blocks.
+        assert_eq!(pages, 1 + parts.len() / PARTS_PER_TURN);
+        assert_eq!(subscriber_views(parts), nat.subscriber(0x0ac8_0001));
+    }
+
+    #[test]
+    fn a_question_that_nobody_waits_for_is_dropped_and_an_order_is_not() {
+        let mut nat = nat_with_sessions();
+        let (_requester, mailbox) = mailbox();
+        let mut desk = Desk::new(mailbox);
+        let (reply, answer) = oneshot::channel();
+        let page = SubscriberPage {
+            cursor: SubscriberCursor::default(),
+            parts: Vec::with_capacity(1024),
+            has_more: true,
+        };
+        desk.begin(Request::Subscriber { outer: 0x0ac8_0001, page, reply }, &nat);
+        drop(answer);
+        assert_eq!(turns(&mut desk, &mut nat), 2);
+        let (reply, answer) = oneshot::channel();
+        desk.begin(Request::Flush { outer: 0x0ac8_0001, reply }, &nat);
+        drop(answer);
+        turns(&mut desk, &mut nat);
+        assert_eq!(nat.gauges().flows, 0);
     }
 
     #[test]

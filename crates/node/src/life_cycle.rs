@@ -143,6 +143,7 @@ fn start_and_control(file: &File<'_>, log_limit: LogLimit) -> Result<(), Failure
         frame_max: frame_max(&config),
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),
+        http: Arc::default(),
         member: OnceLock::new(),
     });
     let listener = socket.listener().map_err(|error| socket_failure(node_config, &error.into()))?;

@@ -32,6 +32,14 @@ pub const EVENTS: &[(&str, &str)] = &[
         "cluster-awaited",
         "etcd does not answer, or no cluster file has been applied yet; it is waited for.",
     ),
+    (
+        "cluster-keys-read",
+        "SIGHUP: the key file was read; says the names of its keys, to compare nodes by.",
+    ),
+    (
+        "cluster-keys-refused",
+        "SIGHUP: the key file cannot be read, or others can read it; the former cluster keys stay in use.",
+    ),
     ("config-warning", "The configuration works but will hurt, as `weir check` says."),
     ("dpdk-started", "DPDK runs; says whether huge pages are used."),
     (

@@ -89,6 +89,9 @@ fn risks(member: &MemberStatus) -> Vec<String> {
         }
         None => {}
     }
+    if let Some(error) = &member.key_file_error {
+        risks.push(format!("the cluster keys are those of before: {error}"));
+    }
     risks.extend(silence(&silent_peers(member).collect::<Vec<_>>()));
     risks.extend(missing_routes(member));
     risks

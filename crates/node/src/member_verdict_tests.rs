@@ -102,6 +102,8 @@ fn every_risk_is_named() {
     assert_eq!(risks_of(|member| member.etcd_silent_ms = 9_999), [""; 0]);
     let silent = risks_of(|member| member.etcd_silent_ms = 12_000);
     assert_eq!(silent, ["etcd has been silent for 12 s"]);
+    let keys = risks_of(|member| member.key_file_error = Some("k: chmod 600 k".into()));
+    assert_eq!(keys, ["the cluster keys are those of before: k: chmod 600 k"]);
     let unheard = risks_of(|member| member.peers.push(peer(3_500)));
     assert_eq!(unheard, ["not heard: n2/0 for 3 s (by worker 0)"]);
     let unset = risks_of(|member| member.routes.push(route(false)));

@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use weir_engine::{Direction, DropReason, Side};
 use weir_nat::TableBytes;
 
+use crate::admin::Refusal;
 use crate::board::{Board, ShardBoard};
 use crate::duration_histogram::Durations;
 use crate::member_metrics::member;
@@ -119,6 +120,7 @@ impl Collector for Scrape {
         ports(&mut family, &workers)?;
         shards(&mut family, &workers)?;
         member(&mut family, node, &workers)?;
+        http(&mut family, node)?;
         logs(&mut family, node)
     }
 }
@@ -290,6 +292,23 @@ fn shards(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
     family.gauge("weir_blocks", "Port blocks of the shard.", total)?;
     let subscribers = series(|board| board.subscribers.get());
     family.gauge("weir_shard_subscribers", "Homes seated in the shard.", subscribers)
+}
+
+fn http(family: &mut Family<'_, '_>, node: &Node) -> Result<(), Error> {
+    let listeners = node.http.all();
+    let open = listeners.iter().map(|(listener, numbers)| {
+        (Labels([("listener", listener), NO_LABEL, NO_LABEL]), numbers.open() as f64)
+    });
+    let help = "Open connections of the admin socket and the metrics address.";
+    family.gauge("weir_http_connections", help, open)?;
+    let refusals = listeners.iter().flat_map(|(listener, numbers)| {
+        Refusal::ALL.into_iter().map(move |refusal| {
+            let labels = Labels([("listener", listener), ("reason", refusal.name()), NO_LABEL]);
+            (labels, numbers.refused(refusal))
+        })
+    });
+    let help = "Connections and requests refused or ended by the server, by reason.";
+    family.counter("weir_http_refusals", help, refusals)
 }
 
 fn logs(family: &mut Family<'_, '_>, node: &Node) -> Result<(), Error> {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use weir_engine::{Direction, DropReason, Side};
 use weir_records::{BlockLogHandle, LogCounters};
 
+use crate::admin::HttpNumbers;
 use crate::api::{DropCount, ShardStatus, SideStatus, Status, WorkerStatus};
 use crate::board::Board;
 use crate::clock::Clock;
@@ -31,6 +32,8 @@ pub(crate) struct Node {
     pub frame_max: usize,
     pub has_been_ready: AtomicBool,
     pub is_block_log_failing: AtomicBool,
+    /// Connections of the admin socket and the metrics address.
+    pub http: Arc<HttpNumbers>,
     /// Set once the node takes part in a cluster.
     pub member: OnceLock<Arc<MemberBoard>>,
 }

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use weir_nat::{PageCursor, SessionFilter, SessionView, SubscriberView};
+use weir_nat::{PageCursor, SessionFilter, SessionView, SubscriberCursor, SubscriberPart};
 
 use crate::capture::Tap;
 
@@ -31,29 +31,25 @@ pub(crate) struct Page {
     pub has_more: bool,
 }
 
+/// A page of what the homes of one outer address hold.
+#[derive(Debug)]
+pub(crate) struct SubscriberPage {
+    pub cursor: SubscriberCursor,
+    pub parts: Vec<SubscriberPart>,
+    pub has_more: bool,
+}
+
 /// What one can ask of a worker.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Fills `page` up to the capacity of its vector, going on from its cursor.
-    Sessions {
-        page: Page,
-        filter: SessionFilter,
-        reply: oneshot::Sender<Page>,
-    },
-    Subscriber {
-        outer: u32,
-        reply: oneshot::Sender<Vec<SubscriberView>>,
-    },
+    Sessions { page: Page, filter: SessionFilter, reply: oneshot::Sender<Page> },
+    /// Fills `page` up to the capacity of its vector, going on from its cursor.
+    Subscriber { outer: u32, page: SubscriberPage, reply: oneshot::Sender<SubscriberPage> },
     /// Answers how many mappings were removed.
-    Flush {
-        outer: u32,
-        reply: oneshot::Sender<usize>,
-    },
+    Flush { outer: u32, reply: oneshot::Sender<usize> },
     /// Copies frames into the tap until its reader goes away; false when a capture already runs.
-    Capture {
-        tap: Box<Tap>,
-        reply: oneshot::Sender<bool>,
-    },
+    Capture { tap: Box<Tap>, reply: oneshot::Sender<bool> },
 }
 
 /// Why a worker did not answer.

@@ -5,13 +5,15 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use weir_engine::{Counters, Direction, Side};
-use weir_nat::{BlockView, Endpoint, Protocol, SessionView, ShardId, SubscriberView};
+use weir_nat::{
+    BlockView, Endpoint, Protocol, SessionView, ShardId, SubscriberPart, SubscriberView,
+};
 
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::log::LogLimit;
 use crate::node::{Node, PortHandle, PortSample, ShardHandle, Shards, WorkerHandle};
-use crate::request::{Mailbox, mailbox};
+use crate::request::{Mailbox, SubscriberPage, mailbox};
 
 const TSC_HZ: u64 = 2_000_000_000;
 /// The home that the node knows: 10.200.0.1.
@@ -59,6 +61,7 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
         frame_max: 1518,
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),
+        http: Arc::default(),
         member: OnceLock::new(),
     };
     (Arc::new(node), mailbox)
@@ -91,16 +94,24 @@ pub(crate) fn session(number: u16) -> SessionView {
     }
 }
 
-/// What its worker says of it.
-pub(crate) fn subscriber() -> SubscriberView {
-    SubscriberView {
+/// What its worker says of a home.
+pub(crate) fn show_subscriber(outer: u32, page: &mut SubscriberPage) {
+    let parts = if outer == HOME { subscriber_parts() } else { Vec::new() };
+    page.parts.extend(parts);
+    page.has_more = false;
+}
+
+fn subscriber_parts() -> Vec<SubscriberPart> {
+    let home = SubscriberView {
         shard: ShardId(7),
         outer: HOME,
         gre_key: None,
         public_address: Some(0xcb00_7101),
-        blocks: vec![BlockView { public_address: 0xcb00_7101, port_first: 1024, port_last: 1279 }],
+        blocks: Vec::new(),
         ports_used: 3,
         mappings: 2,
         flows: 4,
-    }
+    };
+    let block = BlockView { public_address: 0xcb00_7101, port_first: 1024, port_last: 1279 };
+    vec![SubscriberPart::Home(home), SubscriberPart::Block(block)]
 }

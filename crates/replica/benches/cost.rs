@@ -111,7 +111,7 @@ struct Spent {
 fn endpoint(worker: u64, peer: u64, is_encrypted: bool) -> (Endpoint, PeerIndex) {
     let secret = [worker as u8; 32];
     let identity = Identity { worker: WorkerId(worker), boot: BootId(worker.into()), secret };
-    let keys = ClusterKeys::parse(&"1f".repeat(32), 0o600, 0, 0).expect("a key");
+    let keys = ClusterKeys::parse(&"1f".repeat(32)).expect("a key");
     let options = Options { is_encrypted, ..Options::default() };
     let mut endpoint =
         Endpoint::new(options, identity, Fingerprint::default(), keys).expect("good options");

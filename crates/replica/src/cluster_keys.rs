@@ -2,7 +2,7 @@
 //!
 //! A key file holds a key a line, 64 hexadecimal digits; empty lines and lines that begin with `#` do not count. The
 //! first key is used to send, all are accepted, so a change is: add the new key as second everywhere, make it first
-//! everywhere, remove the old one. This module reads no file: text, mode and owner are arguments.
+//! everywhere, remove the old one. This module reads no file; that nobody else can read it is asked where it is read.
 
 use std::fmt;
 
@@ -26,14 +26,6 @@ pub(crate) struct ClusterKey {
 /// Why a key file is refused.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum KeyFileError {
-    /// Others than its owner may read or change it.
-    #[error("the key file has mode {0:04o}: make it 0600")]
-    Mode(u32),
-    /// Someone else could change it.
-    #[error(
-        "the key file belongs to user {0}: it must belong to the user that runs weir, or to root"
-    )]
-    Owner(u32),
     /// A line that is not a key.
     #[error("line {0}: a key is 64 hexadecimal digits")]
     Line(usize),
@@ -46,18 +38,11 @@ pub enum KeyFileError {
 }
 
 impl ClusterKeys {
-    /// Reads the text of a key file. `mode` is its permission bits (0o600 alone is accepted), `owner` its user,
-    /// `user` the one that the process runs as.
+    /// Reads the text of a key file.
     ///
     /// # Errors
     /// A [`KeyFileError`], which never shows a key.
-    pub fn parse(text: &str, mode: u32, owner: u32, user: u32) -> Result<Self, KeyFileError> {
-        if mode & 0o7777 != 0o600 {
-            return Err(KeyFileError::Mode(mode & 0o7777));
-        }
-        if owner != user && owner != 0 {
-            return Err(KeyFileError::Owner(owner));
-        }
+    pub fn parse(text: &str) -> Result<Self, KeyFileError> {
         let mut secrets: Vec<[u8; 32]> = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let (number, line) = (index + 1, line.trim());
@@ -74,6 +59,12 @@ impl ClusterKeys {
             return Err(KeyFileError::Count(secrets.len()));
         }
         Ok(Self(secrets.iter().map(ClusterKey::new).collect()))
+    }
+
+    /// A name for each key, in their order, which gives nothing of it away: for logs, to compare nodes by.
+    pub fn names(&self) -> Vec<String> {
+        let hex = |key: &ClusterKey| key.name.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.0.iter().map(hex).collect()
     }
 
     /// The key to send with comes first.
@@ -134,7 +125,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<ClusterKeys, KeyFileError> {
-        ClusterKeys::parse(text, 0o600, 1000, 1000)
+        ClusterKeys::parse(text)
     }
 
     #[test]
@@ -147,6 +138,8 @@ mod tests {
         assert_ne!(one.first().name, two.first().name);
         assert!(two.has(one.first().name) && !one.has(two.first().name));
         assert_eq!(format!("{two:?}"), "ClusterKeys(2)");
+        assert_eq!(two.names()[1], one.names()[0]);
+        assert!(two.names().iter().all(|name| name.len() == 16 && !a.contains(name.as_str())));
     }
 
     #[test]
@@ -160,11 +153,5 @@ mod tests {
         assert_eq!(error(&format!("\n{}g", &a[1..])), KeyFileError::Line(2));
         assert_eq!(error(&format!("{a}\n{a}")), KeyFileError::Weak(2));
         assert_eq!(error(&key("0")), KeyFileError::Weak(1));
-        for mode in [0o644, 0o640, 0o700, 0o400, 0o660, 0o4600] {
-            let error = ClusterKeys::parse(&a, mode, 0, 0).unwrap_err();
-            assert_eq!(error, KeyFileError::Mode(mode));
-        }
-        assert!(ClusterKeys::parse(&a, 0o100_600, 0, 1000).is_ok(), "the file type does not count");
-        assert_eq!(ClusterKeys::parse(&a, 0o600, 5, 1000).unwrap_err(), KeyFileError::Owner(5));
     }
 }

@@ -37,7 +37,7 @@ fn peer_address() -> SocketAddr {
 }
 
 fn keys() -> ClusterKeys {
-    ClusterKeys::parse(&"3c".repeat(32), 0o600, 0, 0).unwrap()
+    ClusterKeys::parse(&"3c".repeat(32)).unwrap()
 }
 
 /// Notes what is applied; has no slabs.

@@ -92,7 +92,7 @@ fn endpoint(worker: u64, peer: u64) -> (Endpoint, PeerIndex) {
         boot: BootId(worker.into()),
         secret: [worker as u8; 32],
     };
-    let keys = ClusterKeys::parse(&"1f".repeat(32), 0o600, 0, 0).unwrap();
+    let keys = ClusterKeys::parse(&"1f".repeat(32)).unwrap();
     let mut endpoint =
         Endpoint::new(Options::default(), identity, Fingerprint::default(), keys).unwrap();
     let peer = endpoint.add_peer(WorkerId(peer), address(peer), 0).unwrap();

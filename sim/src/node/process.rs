@@ -169,7 +169,7 @@ fn new_worker(options: &Options, place: Place, boot: BootId, dice: &mut Dice) ->
         boot: weir_replica::BootId(boot.0),
         secret,
     };
-    let keys = ClusterKeys::parse(&"5a".repeat(32), 0o600, 0, 0).expect("a key");
+    let keys = ClusterKeys::parse(&"5a".repeat(32)).expect("a key");
     let replication = Replication::new(
         replication_options(options),
         identity,

@@ -156,6 +156,19 @@ impl Etcd {
         }
     }
 
+    /// Runs `etcdctl` without the options of the operator; why etcd refuses it.
+    pub(crate) fn refused(&self, arguments: &[&str]) -> String {
+        let output = Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &self.endpoint(), "--command-timeout", "10s"])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .expect("etcd-client is installed");
+        assert!(!output.status.success(), "etcdctl {arguments:?} did it");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
     /// The store's revision now.
     pub(crate) fn revision(&self) -> i64 {
         let status = self.control(&["endpoint", "status", "--write-out", "json"]);

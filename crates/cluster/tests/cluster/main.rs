@@ -10,5 +10,6 @@ mod etcd;
 mod members;
 mod mirrors;
 mod proxy;
+mod rights;
 mod trust;
 mod writes;

@@ -1,6 +1,6 @@
 //! TLS, users, and a role that may touch one cluster's keys only.
 
-use weir_cluster::{Cause, ClaimEvent, Key, Options, Outcome, Range, TlsFiles, User};
+use weir_cluster::{Cause, ClaimEvent, Key, Options, Outcome, Password, Range, TlsFiles, User};
 
 use crate::bench::{Copy, done, next_of_session, node_record, options, start, wait, write};
 use crate::certificates::{authority, certificate};
@@ -50,7 +50,7 @@ fn protect(etcd: &mut Etcd) {
 }
 
 fn user(password: &str) -> Option<User> {
-    Some(User { name: "weir".to_owned(), password: password.to_owned() })
+    Some(User { name: "weir".to_owned(), password: Password::Given(password.to_owned()) })
 }
 
 #[test]

@@ -216,7 +216,7 @@ impl Worker {
     fn join(&mut self, host: u32, group: Group, homes: u32, now_us: u64) {
         let identity =
             Identity { worker: peer_id(host), boot: boot(host), secret: [host as u8; 32] };
-        let keys = ClusterKeys::parse(&"1f".repeat(32), 0o600, 0, 0).expect("a key");
+        let keys = ClusterKeys::parse(&"1f".repeat(32)).expect("a key");
         let peers_max = group.workers as u16 - 1;
         let mut options = Options { peers_max, copies_max: 256, ..Options::default() };
         if group.commit_pace_us.is_some() {

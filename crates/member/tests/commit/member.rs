@@ -122,7 +122,7 @@ impl Member {
         let mut secret = [0; 32];
         secret[..8].copy_from_slice(&network.random.next().to_be_bytes());
         let identity = Identity { worker: peer_id(number), boot: boot(number), secret };
-        let keys = ClusterKeys::parse(&"5a".repeat(32), 0o600, 0, 0).unwrap();
+        let keys = ClusterKeys::parse(&"5a".repeat(32)).unwrap();
         let options =
             Options { peers_max: 4, copies_max: 64, acknowledge_us: 0, ..Options::default() };
         let mut replication =

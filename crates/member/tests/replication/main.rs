@@ -2,6 +2,7 @@
 
 mod copies;
 mod hostile;
+mod keys;
 mod lanes;
 mod many;
 mod messages;

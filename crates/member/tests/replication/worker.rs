@@ -38,7 +38,7 @@ pub(crate) fn options() -> Options {
 }
 
 pub(crate) fn keys() -> ClusterKeys {
-    ClusterKeys::parse(&"5a".repeat(32), 0o600, 0, 0).unwrap()
+    ClusterKeys::parse(&"5a".repeat(32)).unwrap()
 }
 
 pub(crate) fn no_duties(shard: u32) -> ShardDuties {

@@ -2,7 +2,8 @@
 //! served there.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -11,11 +12,17 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
+use tokio::net::TcpSocket;
 use weir_controller::records::NodeAnswer;
 
+use super::limits::Limits;
 use super::problem::Refused;
+use super::server::Server;
 use crate::metrics;
 use crate::node::Node;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1024;
 
 /// A bound address.
 #[derive(Debug)]
@@ -25,9 +32,7 @@ impl MetricsServer {
     /// # Errors
     /// When the address is in use or not of this machine.
     pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        Ok(Self(listener))
+        Ok(Self(TcpListener::bind(address)?))
     }
 
     /// Serves until the task is dropped.
@@ -35,9 +40,26 @@ impl MetricsServer {
     /// # Errors
     /// When the runtime cannot take the socket.
     pub(crate) async fn serve(self, node: Arc<Node>) -> io::Result<()> {
-        let listener = tokio::net::TcpListener::from_std(self.0)?;
-        axum::serve(listener, router().with_state(node)).await
+        let listener = listen(self.0)?;
+        match server(node, Limits::METRICS).serve_tcp(listener).await {}
     }
+}
+
+/// The listener with room for the connections of some hundred milliseconds of a flood: those that find none would be tried
+/// again seconds later by the kernel of the client. The standard library asks for 128.
+///
+/// # Errors
+/// When the runtime cannot take the socket. To be called inside of it.
+pub(super) fn listen(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
+    listener.set_nonblocking(true)?;
+    let socket = TcpStream::from(OwnedFd::from(listener));
+    TcpSocket::from_std_stream(socket).listen(BACKLOG)
+}
+
+/// What answers a connection.
+pub(super) fn server(node: Arc<Node>, limits: Limits) -> Arc<Server> {
+    let numbers = Arc::clone(&node.http);
+    Server::new(router().with_state(node), limits, numbers, |numbers| &numbers.metrics)
 }
 
 /// The routes, also part of the admin API.

@@ -5,18 +5,27 @@
 
 mod body;
 mod capture_route;
+mod connection;
 #[cfg(test)]
 mod hostile;
+mod limits;
 mod metrics_server;
 mod peer;
 mod problem;
+mod refusals;
 mod routes;
+mod server;
+#[cfg(test)]
+mod server_tests;
 mod sessions_route;
 mod socket;
 mod subscriber_route;
+mod table;
 #[cfg(test)]
 mod tests;
+mod timed_stream;
 
 pub(crate) use metrics_server::MetricsServer;
+pub(crate) use refusals::{HttpNumbers, Refusal};
 pub(crate) use routes::serve;
 pub(crate) use socket::{AdminSocket, ClaimError};

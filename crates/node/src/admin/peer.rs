@@ -1,12 +1,10 @@
 //! Who is at the other end of the socket, and what they may do.
 
 use axum::extract::Request;
-use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::extract::connect_info::ConnectInfo;
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::serve::IncomingStream;
-use tokio::net::UnixListener;
 
 use super::problem::Refused;
 
@@ -16,10 +14,9 @@ pub(super) struct Peer {
     pub(super) uid: Option<u32>,
 }
 
-impl Connected<IncomingStream<'_, UnixListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
-        Self { uid: stream.io().peer_cred().ok().map(|credentials| credentials.uid()) }
-    }
+/// Whether a request may change something. The safe methods of RFC 9110 section 9.2.1 do not.
+fn changes(method: &Method) -> bool {
+    !method.is_safe()
 }
 
 /// Reading is for everyone the socket file lets in, changing for root.
@@ -38,7 +35,7 @@ pub(super) async fn guard(
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = next.run(request).await;
-    if method != Method::GET && response.status().is_success() {
+    if changes(&method) && response.status().is_success() {
         tracing::info!(event = "admin-change", %method, path, "state changed");
     }
     response
@@ -55,6 +52,7 @@ mod tests {
         let unknown = Peer { uid: None };
         for peer in [root, operator, unknown] {
             assert!(may(peer, &Method::GET));
+            assert!(may(peer, &Method::HEAD));
         }
         for method in [Method::POST, Method::DELETE, Method::PUT, Method::PATCH] {
             assert!(may(root, &method));

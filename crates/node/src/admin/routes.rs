@@ -5,13 +5,14 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
 use axum::http::{Method, StatusCode, Uri};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 
-use super::peer::{Peer, guard};
+use super::limits::Limits;
+use super::peer::guard;
 use super::problem::Refused;
+use super::server::Server;
 use super::{capture_route, metrics_server, sessions_route, subscriber_route};
 use crate::api::{DropCount, MemberStatus, ShardStatus, Status};
 use crate::node::Node;
@@ -22,12 +23,13 @@ use crate::node::Node;
 /// When the runtime cannot take the socket.
 pub(crate) async fn serve(listener: UnixListener, node: Arc<Node>) -> io::Result<()> {
     let listener = tokio::net::UnixListener::from_std(listener)?;
-    axum::serve(listener, service(node)).await
+    match server(&node, Limits::ADMIN).serve_unix(listener).await {}
 }
 
 /// What answers a connection, whatever it runs over.
-pub(super) fn service(node: Arc<Node>) -> IntoMakeServiceWithConnectInfo<Router, Peer> {
-    router(node).into_make_service_with_connect_info()
+pub(super) fn server(node: &Arc<Node>, limits: Limits) -> Arc<Server> {
+    let numbers = Arc::clone(&node.http);
+    Server::new(router(Arc::clone(node)), limits, numbers, |numbers| &numbers.admin)
 }
 
 fn router(node: Arc<Node>) -> Router {

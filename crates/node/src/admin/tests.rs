@@ -14,7 +14,7 @@ use crate::capture::{Tally, Tap};
 use crate::client::{Client, ClientError};
 use crate::node::Node;
 use crate::request::{Mailbox, Request};
-use crate::sample_node::{HOME, sample_node, session, subscriber};
+use crate::sample_node::{sample_node, session, show_subscriber};
 
 const SESSIONS: u16 = 2500;
 
@@ -81,9 +81,9 @@ fn answer(mut mailbox: Mailbox, is_over: &AtomicBool) {
                 page.has_more = listed < SESSIONS;
                 reply.send(page).unwrap();
             }
-            Some(Request::Subscriber { outer, reply }) => {
-                let views = if outer == HOME { vec![subscriber()] } else { Vec::new() };
-                reply.send(views).unwrap();
+            Some(Request::Subscriber { outer, mut page, reply }) => {
+                show_subscriber(outer, &mut page);
+                reply.send(page).unwrap();
             }
             Some(Request::Flush { reply, .. }) => reply.send(12).unwrap(),
             Some(Request::Capture { tap, reply }) => {

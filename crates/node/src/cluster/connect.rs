@@ -1,15 +1,15 @@
 //! How the cluster of a node's file is reached: etcd, and the key of replication.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::mpsc::Sender;
 
-use nix::unistd::geteuid;
-use weir_cluster::{Cluster, ClusterName, NodeName, Options, TlsFiles, User};
+use weir_cluster::{
+    Cluster, ClusterName, NodeName, Options, Password, TlsFiles, User, read_secret,
+};
 use weir_config::Membership;
 use weir_replica::ClusterKeys;
 
+use super::inbox::Inbox;
 use crate::failure::Failure;
 
 /// Starts the thread that talks to etcd; does not wait for it.
@@ -28,13 +28,10 @@ pub(super) fn start_cluster(
         client: files.client.clone(),
         server_name: files.server_name.clone(),
     });
-    if let Some(user) = &membership.user {
-        let path = &user.password_file;
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Failure::Cluster(format!("{}: {error}", path.display())))?;
-        let password = text.trim_end_matches(['\r', '\n']).to_owned();
-        options.user = Some(User { name: user.name.clone(), password });
-    }
+    options.user = membership.user.as_ref().map(|user| User {
+        name: user.name.clone(),
+        password: Password::File(user.password_file.clone()),
+    });
     Cluster::start(options, on_thread_start).map_err(|errors| {
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         Failure::Cluster(errors.join("; "))
@@ -58,14 +55,29 @@ fn parse<T: std::str::FromStr<Err = weir_cluster::NameError>>(name: &str) -> Res
 /// # Errors
 /// When it cannot be read, others may read it, or it holds no key.
 pub(super) fn read_keys(path: &Path) -> Result<ClusterKeys, Failure> {
-    let failure = |reason: String| Failure::Cluster(format!("{}: {reason}", path.display()));
-    let mut file = File::open(path).map_err(|error| failure(error.to_string()))?;
-    // Of the file that is open, not of whatever the path names by now.
-    let metadata = file.metadata().map_err(|error| failure(error.to_string()))?;
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(|error| failure(error.to_string()))?;
-    ClusterKeys::parse(&text, metadata.mode(), metadata.uid(), geteuid().as_raw())
-        .map_err(|error| failure(error.to_string()))
+    let text = read_secret(path).map_err(|error| Failure::Cluster(error.to_string()))?;
+    ClusterKeys::parse(&String::from_utf8_lossy(&text))
+        .map_err(|error| Failure::Cluster(format!("{}: {error}", path.display())))
+}
+
+/// Reads the keys of the file again, for the roles thread to give them to the workers, or to show why the former ones
+/// stay in use.
+pub(super) fn reload_keys(path: &Path, inbox: &Sender<Inbox>) {
+    let keys = read_keys(path).map_err(|error| error.to_string());
+    match &keys {
+        Ok(keys) => {
+            let names = keys.names().join(", ");
+            tracing::info!(event = "cluster-keys-read", keys = names, "cluster keys read");
+        }
+        Err(error) => {
+            tracing::error!(
+                event = "cluster-keys-refused",
+                "{error}; the former cluster keys stay in use"
+            );
+        }
+    }
+    // A node that ends listens no more.
+    let _ = inbox.send(Inbox::Keys(keys));
 }
 
 #[cfg(test)]
@@ -81,10 +93,39 @@ mod tests {
         std::fs::write(&path, "1".repeat(64)).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
         let error = read_keys(&path).unwrap_err().to_string();
-        assert!(error.contains("cluster.key") && error.contains("0600"), "{error}");
+        assert!(error.contains("cluster.key") && error.contains("chmod 600"), "{error}");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
         read_keys(&path).unwrap();
         let error = read_keys(&folder.path().join("none")).unwrap_err().to_string();
         assert!(error.contains("none: No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_reload_reads_the_keys_of_the_file_and_tells_why_a_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.key");
+        let mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        let (inbox, messages) = std::sync::mpsc::channel();
+        let reload = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            reload_keys(&path, &inbox);
+            match messages.try_recv() {
+                Ok(Inbox::Keys(keys)) => keys.map(|keys| keys.names()),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (old, new) = ("5a".repeat(32), "c3".repeat(32));
+        std::fs::write(&path, "").unwrap();
+        mode(0o600);
+        let one = reload(&old).unwrap();
+        let two = reload(&format!("{new}\n{old}\n")).unwrap();
+        assert_eq!((two.len(), &two[1]), (2, &one[0]));
+        let error = reload(&format!("{new}\n{old}\nrubbish\n")).unwrap_err();
+        assert!(error.contains("cluster.key: line 3") && !error.contains(&new), "{error}");
+        mode(0o644);
+        let error = reload(&new).unwrap_err();
+        assert!(error.ends_with(&format!("chmod 600 {}", path.display())), "{error}");
+        mode(0o600);
+        assert_eq!(reload(&new).unwrap(), two[..1]);
     }
 }

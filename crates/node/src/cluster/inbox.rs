@@ -4,6 +4,7 @@ use weir_cluster::{ClaimEvent, MirrorEvent, Outcome};
 use weir_member::News;
 use weir_member::replication::ReplicationStatus;
 use weir_nat::ShardIndex;
+use weir_replica::ClusterKeys;
 use weir_shard::ShardId;
 use weir_steer::Fence;
 
@@ -38,6 +39,8 @@ pub(crate) enum Inbox {
         /// Packets that had waited in its rings.
         waited: usize,
     },
+    /// The keys of replication from now on, or why the former ones go on.
+    Keys(Result<ClusterKeys, String>),
     /// The node is to end: hand over what can be handed over.
     HandOver,
     /// It ends now.

@@ -1,5 +1,6 @@
 //! A node's membership from the first order to the last word.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
@@ -10,6 +11,7 @@ use weir_cluster::{NodeName, NodeRecord, WorkerRecord};
 use weir_controller::operate::Operator;
 use weir_shard::BootId;
 
+use super::connect::reload_keys;
 use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::GuardThread;
 use super::inbox::Inbox;
@@ -32,6 +34,7 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Membership {
     inbox: Sender<Inbox>,
+    key_file: PathBuf,
     thread: JoinHandle<()>,
     board: Arc<MemberBoard>,
     farewell: Farewell,
@@ -85,6 +88,7 @@ impl Joining {
             guard,
             epochs: self.epochs,
             board: Arc::clone(&board),
+            key_names: self.keys.names(),
             record,
             addresses: self
                 .member
@@ -100,7 +104,8 @@ impl Joining {
             .map_err(Failure::Control)?;
         let farewell =
             Farewell { etcd, name: self.name, boot_ids: self.boot_ids, _life: self.life };
-        Ok(Membership { inbox, thread, board, farewell })
+        let key_file = self.member.cluster.key_file;
+        Ok(Membership { inbox, key_file, thread, board, farewell })
     }
 
     fn worker_records(&self) -> Vec<WorkerRecord> {
@@ -141,6 +146,11 @@ impl Membership {
             }
             sleep(LOOK).await;
         }
+    }
+
+    /// Reads the key file again, and gives its keys to the workers. A file that is refused leaves the former keys in use.
+    pub(crate) fn read_keys_again(&self) {
+        reload_keys(&self.key_file, &self.inbox);
     }
 
     /// Takes the routes away and stops to decide; the workers go on until they are stopped.

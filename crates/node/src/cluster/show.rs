@@ -35,6 +35,8 @@ impl RolesThread {
             etcd_error: error.map(|error| error.to_string()),
             etcd_silent_ms: counts.last_contact_age.map_or(now_ms, |age| age.as_millis() as u64),
             etcd_errors_total: counts.failures_total,
+            cluster_keys: self.parts.key_names.clone(),
+            key_file_error: self.key_file_error.clone(),
             is_map_fresh: roles.is_fresh(),
             is_stopping: self.is_stopping,
             map_epoch_max: shards.iter().map(|shard| shard.epoch).max().unwrap_or(0),

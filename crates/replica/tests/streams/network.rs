@@ -104,7 +104,7 @@ pub(crate) fn address(worker: usize) -> SocketAddr {
 }
 
 pub(crate) fn keys() -> ClusterKeys {
-    ClusterKeys::parse(&"5a".repeat(32), 0o600, 0, 0).unwrap()
+    ClusterKeys::parse(&"5a".repeat(32)).unwrap()
 }
 
 /// One worker: its endpoint, its slabs, and what it wants copied where.

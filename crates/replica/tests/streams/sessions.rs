@@ -22,7 +22,7 @@ fn status(cluster: &Cluster, node: usize) -> PeerStatus {
 
 fn keys_of(digits: &[&str]) -> ClusterKeys {
     let lines: Vec<String> = digits.iter().map(|digit| digit.repeat(64)).collect();
-    ClusterKeys::parse(&lines.join("\n"), 0o600, 0, 0).unwrap()
+    ClusterKeys::parse(&lines.join("\n")).unwrap()
 }
 
 #[test]
@@ -157,13 +157,12 @@ fn a_different_key_is_a_bad_mac() {
 #[test]
 fn keys_change_without_a_pause() {
     let (old, new) = ("5a".repeat(32), "c3".repeat(32));
-    let both = |first: &str, second: &str| {
-        ClusterKeys::parse(&format!("{first}\n{second}"), 0o600, 0, 0).unwrap()
-    };
+    let both =
+        |first: &str, second: &str| ClusterKeys::parse(&format!("{first}\n{second}")).unwrap();
     let mut cluster = two(200);
     cluster.copy(0, 1, SHARD, LANE);
     cluster.settle(1_000_000);
-    let alone = ClusterKeys::parse(&new, 0o600, 0, 0).unwrap();
+    let alone = ClusterKeys::parse(&new).unwrap();
     for keys in [both(&old, &new), both(&new, &old), alone] {
         for node in 0..2 {
             let now_us = cluster.now_us;

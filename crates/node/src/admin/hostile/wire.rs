@@ -1,47 +1,19 @@
 //! The real routes under the real HTTP server, over connections in memory.
 
-use std::future::pending;
-use std::io;
-
-use axum::extract::connect_info::Connected;
-use axum::serve::{IncomingStream, Listener};
 use tokio::io::{DuplexStream, duplex};
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::yield_now;
 
+use crate::admin::limits::Limits;
 use crate::admin::peer::Peer;
-use crate::admin::routes::service;
+use crate::admin::routes::server;
+use crate::admin::table::Remote;
 use crate::request::{Mailbox, Request};
-use crate::sample_node::{HOME, sample_node, session, subscriber};
+use crate::sample_node::{HOME, sample_node, session, show_subscriber};
 
 /// Bytes that a connection holds each way: more than any answer but a capture.
 const WIRE_BYTES: usize = 256 << 10;
-
-/// Connections in memory, each with the user at its other end.
-struct Wire(UnboundedReceiver<(DuplexStream, u32)>);
-
-impl Listener for Wire {
-    type Io = DuplexStream;
-    type Addr = u32;
-
-    async fn accept(&mut self) -> (DuplexStream, u32) {
-        match self.0.recv().await {
-            Some(connection) => connection,
-            None => pending().await,
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<u32> {
-        Ok(0)
-    }
-}
-
-impl Connected<IncomingStream<'_, Wire>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, Wire>) -> Self {
-        Self { uid: Some(*stream.remote_addr()) }
-    }
-}
 
 /// The real routes under the real HTTP server, with a task in the worker's place.
 pub(super) struct Server {
@@ -53,8 +25,13 @@ impl Server {
     pub(super) fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (node, mailbox) = sample_node();
-        let (connect, connections) = unbounded_channel();
-        runtime.spawn(async move { axum::serve(Wire(connections), service(node)).await });
+        let (connect, mut connections) = unbounded_channel::<(DuplexStream, u32)>();
+        let server = server(&node, Limits::ADMIN);
+        runtime.spawn(async move {
+            while let Some((stream, uid)) = connections.recv().await {
+                server.admit(stream, Remote::User(Some(uid)), Peer { uid: Some(uid) });
+            }
+        });
         runtime.spawn(answer(mailbox));
         Self { runtime, connect }
     }
@@ -77,8 +54,9 @@ async fn answer(mut mailbox: Mailbox) {
                 page.has_more = false;
                 let _ = reply.send(page);
             }
-            Some(Request::Subscriber { outer, reply }) => {
-                let _ = reply.send(if outer == HOME { vec![subscriber()] } else { Vec::new() });
+            Some(Request::Subscriber { outer, mut page, reply }) => {
+                show_subscriber(outer, &mut page);
+                let _ = reply.send(page);
             }
             Some(Request::Flush { reply, .. }) => drop(reply.send(1)),
             Some(Request::Capture { reply, .. }) => drop(reply.send(true)),

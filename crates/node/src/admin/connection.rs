@@ -1,0 +1,258 @@
+//! How far one connection is, and whether its time is over. Pure: the clock is an argument.
+//!
+//! ```text
+//!   (accepted) -> Head --request is whole--> Making --head of the answer--> Taking --all is with the kernel--> Idle
+//!                  ^                                                                                           |
+//!                  +-------------------------------------- first byte -----------------------------------------+
+//! ```
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use super::limits::Limits;
+use super::refusals::Refusal;
+
+/// What the server waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// A request of which something has come; or the first one.
+    Head,
+    /// The answer's head.
+    Making,
+    /// The client reads the answer. One of unknown length, such as a capture, may take any time while it is read.
+    Taking { is_open_ended: bool },
+    /// The next request.
+    Idle,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    since: Instant,
+    /// The body of the answer has been handed over; it may be in buffers.
+    is_body_done: bool,
+    /// Since when the client has not taken enough.
+    blocked_since: Option<Instant>,
+    /// Bytes taken since then.
+    taken: usize,
+    ended: Option<Refusal>,
+}
+
+/// A connection as its stream, its requests, its deadlines and the table of connections see it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    state: Mutex<State>,
+    displaced: Notify,
+}
+
+impl Connection {
+    pub(super) fn new(now: Instant) -> Self {
+        let state = State {
+            phase: Phase::Head,
+            since: now,
+            is_body_done: false,
+            blocked_since: None,
+            taken: 0,
+            ended: None,
+        };
+        Self { state: Mutex::new(state), displaced: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes have come.
+    pub(super) fn has_read(&self, now: Instant) {
+        let mut state = self.state();
+        if state.phase == Phase::Idle {
+            state.enter(Phase::Head, now);
+        }
+    }
+
+    /// A request is here with its body.
+    pub(super) fn begin_answer(&self, now: Instant) {
+        let mut state = self.state();
+        state.is_body_done = false;
+        state.enter(Phase::Making, now);
+    }
+
+    /// The head of the answer is made.
+    pub(super) fn begin_body(&self, is_open_ended: bool, now: Instant) {
+        self.state().enter(Phase::Taking { is_open_ended }, now);
+    }
+
+    /// Nothing of the answer is left to be made.
+    pub(super) fn end_body(&self) {
+        self.state().is_body_done = true;
+    }
+
+    /// The kernel took bytes, or had no room.
+    pub(super) fn has_written(&self, taken: Option<usize>, bytes_min: usize, now: Instant) {
+        let mut state = self.state();
+        match taken {
+            None => state.blocked_since = state.blocked_since.or(Some(now)),
+            Some(bytes) => {
+                state.taken += bytes;
+                if state.taken >= bytes_min {
+                    state.unblock();
+                }
+            }
+        }
+    }
+
+    /// All that was written is with the kernel.
+    pub(super) fn has_flushed(&self, now: Instant) {
+        let mut state = self.state();
+        state.unblock();
+        if state.is_body_done && matches!(state.phase, Phase::Taking { .. }) {
+            state.enter(Phase::Idle, now);
+        }
+    }
+
+    /// Since when the connection could give its place to another: nothing is being made for it.
+    pub(super) fn waits_since(&self) -> Option<Instant> {
+        let state = self.state();
+        match state.phase {
+            Phase::Head | Phase::Idle => Some(state.since),
+            Phase::Making | Phase::Taking { .. } => state.blocked_since,
+        }
+    }
+
+    /// Ends it in favour of another.
+    pub(super) fn displace(&self) {
+        self.state().ended = Some(Refusal::Displaced);
+        self.displaced.notify_one();
+    }
+
+    /// Returns when it is displaced.
+    pub(super) async fn displaced(&self) {
+        self.displaced.notified().await;
+    }
+
+    /// When it has to be looked at again, or why it ends.
+    pub(super) fn deadline(&self, limits: &Limits, now: Instant) -> Result<Instant, Refusal> {
+        let state = self.state();
+        if let Some(ended) = state.ended {
+            return Err(ended);
+        }
+        let of_phase = match state.phase {
+            Phase::Head => Some((limits.head_timeout, Refusal::HeadTimeout)),
+            Phase::Idle => Some((limits.idle_timeout, Refusal::Idle)),
+            // Its maker has the first such time for itself, and says that it is over.
+            Phase::Making => Some((2 * limits.answer_timeout, Refusal::AnswerTimeout)),
+            Phase::Taking { is_open_ended: true } => None,
+            Phase::Taking { is_open_ended: false } => {
+                Some((limits.answer_timeout, Refusal::AnswerTimeout))
+            }
+        };
+        let of_phase = of_phase.map(|(time, refusal)| (state.since + time, refusal));
+        let blocked = state.blocked_since;
+        let of_reader = blocked.map(|since| (since + limits.stall_timeout, Refusal::SlowReader));
+        // A phase may change at any time; no later one asks for a look earlier than this.
+        let shortest = limits.head_timeout.min(limits.idle_timeout).min(limits.stall_timeout);
+        let mut next = now + shortest.min(limits.answer_timeout);
+        for (end, refusal) in of_phase.into_iter().chain(of_reader) {
+            if now >= end {
+                return Err(refusal);
+            }
+            next = next.min(end);
+        }
+        Ok(next)
+    }
+}
+
+impl State {
+    fn enter(&mut self, phase: Phase, now: Instant) {
+        self.phase = phase;
+        self.since = now;
+    }
+
+    fn unblock(&mut self) {
+        self.blocked_since = None;
+        self.taken = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits::ADMIN;
+
+    /// Why a connection ends that far after the start, if it does.
+    fn end(connection: &Connection, at: Instant) -> Option<Refusal> {
+        connection.deadline(&LIMITS, at).err()
+    }
+
+    #[test]
+    fn a_head_that_comes_byte_by_byte_ends_by_its_first_byte() {
+        let start = Instant::now();
+        let connection = Connection::new(start);
+        for second in 0..9 {
+            connection.has_read(start + Duration::from_secs(second));
+            assert_eq!(end(&connection, start + Duration::from_secs(second)), None);
+        }
+        assert_eq!(end(&connection, start + LIMITS.head_timeout), Some(Refusal::HeadTimeout));
+    }
+
+    #[test]
+    fn a_connection_between_requests_is_idle_until_the_first_byte_of_the_next() {
+        let start = Instant::now();
+        let connection = Connection::new(start);
+        connection.begin_answer(start);
+        connection.begin_body(false, start);
+        connection.has_flushed(start);
+        connection.end_body();
+        assert_eq!(connection.waits_since(), None, "its answer is not written");
+        connection.has_flushed(start);
+        assert_eq!(connection.waits_since(), Some(start));
+        let later = start + LIMITS.idle_timeout - Duration::from_millis(1);
+        assert_eq!(end(&connection, later), None);
+        connection.has_read(later);
+        assert_eq!(end(&connection, later + LIMITS.head_timeout), Some(Refusal::HeadTimeout));
+    }
+
+    #[test]
+    fn an_open_ended_answer_takes_any_time_while_it_is_read() {
+        let start = Instant::now();
+        let connection = Connection::new(start);
+        connection.begin_answer(start);
+        connection.begin_body(true, start);
+        let later = start + Duration::from_secs(86_400);
+        assert_eq!(end(&connection, later), None);
+        connection.has_written(None, LIMITS.stall_bytes_min, later);
+        assert_eq!(connection.waits_since(), Some(later));
+        // A trickle is not enough.
+        connection.has_written(Some(LIMITS.stall_bytes_min - 1), LIMITS.stall_bytes_min, later);
+        let stalled = later + LIMITS.stall_timeout;
+        assert_eq!(end(&connection, stalled), Some(Refusal::SlowReader));
+        connection.has_written(Some(1), LIMITS.stall_bytes_min, stalled);
+        assert_eq!(end(&connection, stalled), None);
+    }
+
+    #[test]
+    fn an_answer_of_known_length_has_to_be_taken_in_time() {
+        let start = Instant::now();
+        let connection = Connection::new(start);
+        connection.begin_answer(start);
+        assert_eq!(end(&connection, start + LIMITS.answer_timeout), None, "its maker answers");
+        let made = start + LIMITS.answer_timeout;
+        connection.begin_body(false, made);
+        assert_eq!(end(&connection, made + LIMITS.answer_timeout), Some(Refusal::AnswerTimeout));
+    }
+
+    #[test]
+    fn the_next_look_is_never_later_than_the_end_of_any_phase_that_may_follow() {
+        let start = Instant::now();
+        let connection = Connection::new(start);
+        connection.begin_answer(start);
+        connection.begin_body(true, start);
+        let next = connection.deadline(&LIMITS, start).unwrap();
+        assert!(next <= start + LIMITS.head_timeout);
+    }
+}
