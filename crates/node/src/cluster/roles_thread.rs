@@ -24,6 +24,7 @@ use weir_shard::{BootId, NodeId, ShardEntry, ShardId, WorkerId};
 use weir_steer::wanted::{self, Limits};
 use weir_steer::{Fence, Route, WorkerIndex};
 
+use super::bird_thread::BirdSide;
 use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::{GuardNews, GuardThread};
 use super::inbox::Inbox;
@@ -84,6 +85,8 @@ pub(super) struct RolesThread {
     pub(super) replication: Vec<Option<Box<ReplicationStatus>>>,
     /// Names of the workers of the cluster, by where they are reached.
     pub(super) names: BTreeMap<SocketAddr, WorkerId>,
+    /// Empty: BIRD is not watched, or the first look has not ended.
+    pub(super) bird: Vec<BirdSide>,
     pub(super) is_registered: bool,
     pub(super) is_stopping: bool,
     has_ended: bool,
@@ -125,6 +128,7 @@ pub(super) fn run(parts: Parts) {
         busy_slots: BTreeMap::new(),
         replication: (0..workers).map(|_| None).collect(),
         names: BTreeMap::new(),
+        bird: Vec::new(),
         is_registered: false,
         is_stopping: false,
         has_ended: false,
@@ -183,6 +187,8 @@ impl RolesThread {
             Inbox::Claim(event) => self.take_claim(&event),
             Inbox::Written { shard, outcome } => self.take_written(shard, outcome),
             Inbox::Guard(news) => self.take_guard(news),
+            // No route is withdrawn for it: those that BIRD does not announce no switch has.
+            Inbox::Bird(sides) => self.bird = sides,
             Inbox::Worker { worker, news, place } => self.take_news(worker, news, place),
             Inbox::Replication { worker, status } => self.replication[worker] = Some(status),
             Inbox::Rejoined { worker, fence, discarded } => {
