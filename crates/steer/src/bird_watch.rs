@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ipnet::Ipv4Net;
 
@@ -27,6 +27,8 @@ use crate::route::Side;
 pub const LOOK_DEADLINE: Duration = Duration::from_secs(1);
 /// Time between two looks.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// Lists of what is exported are long: while nothing has changed and nothing was missing they are read this often.
+pub const LIST_INTERVAL: Duration = Duration::from_secs(2);
 /// What is seen for so long counts.
 pub const LASTS_MS: u64 = 3_000;
 /// Between looks that are further apart anything may have happened.
@@ -117,6 +119,8 @@ pub struct BirdWatch {
     known: [BTreeSet<Ipv4Net>; 2],
     /// What each side did not export when it last lacked something.
     lacks: [Lack; 2],
+    /// The newest lists, while they need not be read again.
+    listed: Option<Listed>,
     damping: [Damping; 2],
 }
 
@@ -124,14 +128,22 @@ impl BirdWatch {
     /// Nothing is known yet.
     pub fn new(watched: Watched) -> Self {
         let damping = [0, 1].map(|at| Damping::new(watched.protocols[at].len()));
-        Self { watched, known: Default::default(), lacks: Default::default(), damping }
+        Self {
+            watched,
+            known: Default::default(),
+            lacks: Default::default(),
+            listed: None,
+            damping,
+        }
     }
 
     /// Asks BIRD, within [`LOOK_DEADLINE`]. `in_kernel` are the prefixes that the guard has set, by side.
     pub fn look(&mut self, in_kernel: [BTreeSet<Ipv4Net>; 2]) -> [SideView; 2] {
-        let answer = ask(&self.watched);
+        let is_same = self.known == in_kernel;
+        let listed = self.listed.take().filter(|it| is_same && it.at.elapsed() < LIST_INTERVAL);
+        let answer = ask(&self.watched, listed.as_ref());
         let before = std::mem::replace(&mut self.known, in_kernel);
-        [0, 1].map(|at| {
+        let views = [0, 1].map(|at| {
             let due: BTreeSet<Ipv4Net> =
                 self.known[at].intersection(&before[at]).copied().collect();
             let (view, missing) = judge(&self.watched.protocols[at], &answer, &due);
@@ -146,7 +158,14 @@ impl BirdWatch {
                 State::Up if shown.state == State::NotExporting && !is_proven => shown.clone(),
                 _ => view,
             }
-        })
+        });
+        let is_complete = is_same && views.iter().all(|it| it.state != State::NotExporting);
+        if let (Answer::Said(said), true) = (answer, is_complete) {
+            let Said { exported, setting, .. } = said;
+            let at = listed.map_or_else(Instant::now, |it| it.at);
+            self.listed = Some(Listed { at, setting, exported });
+        }
+        views
     }
 
     /// Takes what a look saw; which sides have changed by it.
@@ -165,6 +184,14 @@ impl BirdWatch {
     pub fn sides(&self) -> [(Side, &SideView, u64); 2] {
         [0, 1].map(|at| (SIDES[at], &self.damping[at].shown, self.damping[at].shown_since_ms))
     }
+}
+
+/// What the sessions export of all that is in the kernel.
+#[derive(Debug)]
+struct Listed {
+    at: Instant,
+    setting: Vec<String>,
+    exported: BTreeMap<String, Result<BTreeSet<Ipv4Net>, String>>,
 }
 
 /// Prefixes that were due and not exported.
@@ -256,21 +283,25 @@ struct Said {
     setting: Vec<String>,
 }
 
-fn ask(watched: &Watched) -> Answer {
-    match said(watched) {
+fn ask(watched: &Watched, listed: Option<&Listed>) -> Answer {
+    match said(watched, listed) {
         Ok(said) => Answer::Said(said),
         Err(error @ BirdError::NotAllowed { .. }) => Answer::NotAllowed(error.to_string()),
         Err(error) => Answer::Nothing(error.to_string()),
     }
 }
 
-fn said(watched: &Watched) -> Result<Said, BirdError> {
+fn said(watched: &Watched, listed: Option<&Listed>) -> Result<Said, BirdError> {
     let mut bird = Conversation::begin(&watched.socket, LOOK_DEADLINE)?;
     let lines = bird.ask("show protocols")?.map_err(std::io::Error::other)?;
     let mut said = Said { sessions: sessions(&lines), ..Said::default() };
     let status = bird.ask("show status")?.map_err(std::io::Error::other)?;
     said.setting = status.into_iter().filter(|line| line.starts_with("Last ")).collect();
     said.setting.extend(lines);
+    if let Some(listed) = listed.filter(|listed| listed.setting == said.setting) {
+        said.exported.clone_from(&listed.exported);
+        return Ok(said);
+    }
     let names = watched.protocols.iter().flatten();
     for name in names.filter(|name| is_protocol_name(name)) {
         if said.sessions.get(name) == Some(&Ok(())) && !said.exported.contains_key(name) {

@@ -93,6 +93,41 @@ fn a_prefix_is_due_from_the_second_look_on() {
     assert_eq!(watch.look([nets(&["10.100.0.1/32"]), nets(&[])])[0].state, State::Up);
 }
 
+#[test]
+fn long_lists_are_not_read_at_every_look_but_at_once_when_routes_change() {
+    let asked = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&asked);
+    let path = fake("lists", move |mut stream| {
+        stream.write_all(GREETING.as_bytes()).unwrap();
+        let reader = BufReader::new(stream.try_clone().unwrap());
+        for question in reader.lines().map_while(Result::ok) {
+            let answer = match question.as_str() {
+                "show protocols" => PROTOCOLS,
+                "show status" => STATUS,
+                _ => {
+                    *counted.lock().unwrap() += 1;
+                    ROUTES
+                }
+            };
+            let _ = stream.write_all(answer.as_bytes());
+        }
+        true
+    });
+    let mut watch = BirdWatch::new(watched(&path));
+    let one = nets(&["10.100.0.1/32"]);
+    let begun = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(watch.look([one.clone(), nets(&[])])[0].state, State::Up);
+    }
+    // The first two, and then one for each interval that has gone by.
+    let intervals = begun.elapsed().as_millis() / LIST_INTERVAL.as_millis();
+    let lists = *asked.lock().unwrap();
+    assert!(lists <= 3 + intervals as i32 && lists < 20, "{lists}");
+    let both = nets(&["10.100.0.1/32", "10.100.0.2/32"]);
+    watch.look([both, nets(&[])]);
+    assert_eq!(*asked.lock().unwrap(), lists + 1);
+}
+
 /// A node that is emptied for it has no routes left, and would else get them again.
 #[test]
 fn a_side_that_does_not_export_stays_so_without_routes_until_it_could_have_changed() {
