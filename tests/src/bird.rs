@@ -35,9 +35,12 @@ pub fn with_settings(config: &str, settings: &[(&str, &str)]) -> Result<String> 
     Ok(lines.join("\n") + "\n")
 }
 
-/// A running BIRD.
+/// A BIRD.
 #[derive(Debug)]
 pub struct Bird {
+    name: String,
+    namespace: Namespace,
+    config: PathBuf,
     socket: PathBuf,
     process: Process,
 }
@@ -48,18 +51,53 @@ impl Bird {
         let file = |end: &str| lab.directory().join(format!("{name}.{end}"));
         let (config_path, socket) = (file("conf"), file("ctl"));
         fs::write(&config_path, config)?;
+        let process = Self::run(lab, namespace, name)?;
+        let bird = Self {
+            name: name.to_owned(),
+            namespace: namespace.clone(),
+            config: config_path,
+            socket,
+            process,
+        };
+        bird.wait_answer()?;
+        Ok(bird)
+    }
+
+    /// Starts it after its end, with the configuration that it had first; returns when it answers.
+    pub fn start_again(&mut self, lab: &Lab) -> Result<()> {
+        self.process = Self::run(lab, &self.namespace, &self.name)?;
+        self.wait_answer()
+    }
+
+    /// Makes it take another configuration without an end of its sessions. The file of its next start stays as it is.
+    pub fn configure(&self, config: &str) -> Result<()> {
+        let path = self.config.with_extension("other");
+        fs::write(&path, config)?;
+        let answer = self.ask(&format!("configure \"{}\"", path.display()))?;
+        ensure!(answer.contains("Reconfigur"), "{answer}");
+        Ok(())
+    }
+
+    /// The configuration that it was started with.
+    pub fn config(&self) -> Result<String> {
+        fs::read_to_string(&self.config).with_context(|| self.config.display().to_string())
+    }
+
+    fn run(lab: &Lab, namespace: &Namespace, name: &str) -> Result<Process> {
+        let file = |end: &str| lab.directory().join(format!("{name}.{end}"));
         // A router has a processor for its BFD; here a busy neighbour would look like a dead one.
         let mut command = namespace.command("nice");
         command.args(["-n", "-15", "bird"]);
-        command.arg("-f").arg("-c").arg(&config_path).arg("-s").arg(&socket);
+        command.arg("-f").arg("-c").arg(file("conf")).arg("-s").arg(file("ctl"));
         command.arg("-P").arg(file("pid"));
-        let process = lab.start(name, &mut command)?;
-        let bird = Self { socket, process };
-        let answered = wait_for(&format!("answer of {name}"), START_DEADLINE, || {
-            bird.ask("show status").ok().map(drop)
+        lab.start(name, &mut command)
+    }
+
+    fn wait_answer(&self) -> Result<()> {
+        let answered = wait_for(&format!("answer of {}", self.name), START_DEADLINE, || {
+            self.ask("show status").ok().map(drop)
         });
-        answered.with_context(|| bird.process.log_tail())?;
-        Ok(bird)
+        answered.with_context(|| self.process.log_tail())
     }
 
     /// Its control socket.

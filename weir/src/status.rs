@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use weir_node::api::{MembershipStatus, SideStatus, Status, Verdict, WorkerStatus};
+use weir_node::api::{BirdSideStatus, MembershipStatus, SideStatus, Status, Verdict, WorkerStatus};
 use weir_node::client::ClientError;
 
 use crate::node_socket::NodeSocket;
@@ -131,7 +131,24 @@ fn print_membership(membership: &MembershipStatus, out: &mut impl Write) -> io::
         format!("{} of {}", membership.peers_silent, membership.peers),
         format!("{} of {}", membership.routes_not_set, membership.routes),
     ]);
-    table.print(out)
+    table.print(out)?;
+    writeln!(out, "BIRD: {}", bird_line(&membership.bird))
+}
+
+fn bird_line(sides: &[BirdSideStatus]) -> String {
+    let sides = sides.iter().map(|side| {
+        let BirdSideStatus { side, state, sessions_established, sessions, why, since_ms } = side;
+        match (state.as_str(), why.as_str()) {
+            ("up", _) => format!("{side} up, {sessions_established} of {sessions} sessions"),
+            ("not-watched" | "unknown", "") => format!("{side} {}", state.replace('-', " ")),
+            (state, why) => {
+                let state = state.to_uppercase().replace('-', " ");
+                format!("{side} {state} for {} s: {why}", since_ms / 1_000)
+            }
+        }
+    });
+    let sides: Vec<String> = sides.collect();
+    if sides.is_empty() { "not watched".into() } else { sides.join("; ") }
 }
 
 fn headline(status: &Status) -> String {
@@ -199,10 +216,30 @@ mod tests {
     fn a_member_has_one_verdict_and_its_numbers() {
         let expected = "cluster north: OK\n\
             registered  etcd silent  map    shards               copies missing  awaited here  peers silent  routes not set\n\
-            yes               0.2 s  fresh  3 primary, 2 synced               1             4        0 of 2         0 of 10\n";
+            yes               0.2 s  fresh  3 primary, 2 synced               1             4        0 of 2         0 of 10\n\
+            BIRD: not watched\n";
         assert_eq!(printed(&[]), expected);
         let at_risk = printed(&["not registered", "etcd is silent"]);
         assert!(at_risk.starts_with("cluster north: AT RISK: not registered; etcd is silent\n"));
         assert!(at_risk.contains("\nNO "), "{at_risk}");
+    }
+
+    #[test]
+    fn each_side_of_bird_is_shown_with_what_is_wrong() {
+        let side = |side: &str, state: &str, why: &str| BirdSideStatus {
+            side: side.into(),
+            state: state.into(),
+            sessions_established: 1,
+            sessions: 2,
+            why: why.into(),
+            since_ms: 12_900,
+        };
+        let sides = [side("access", "up", ""), side("internet", "not-exporting", "one lacks 1")];
+        assert_eq!(
+            bird_line(&sides),
+            "access up, 1 of 2 sessions; internet NOT EXPORTING for 12 s: one lacks 1"
+        );
+        assert_eq!(bird_line(&[side("access", "not-watched", "")]), "access not watched");
+        assert_eq!(bird_line(&[side("access", "unknown", "")]), "access unknown");
     }
 }

@@ -120,6 +120,19 @@ pub struct Membership {
     pub user: Option<User>,
     /// File of the key that authenticates copies of flows.
     pub key_file: PathBuf,
+    /// The BIRD that announces the routes; none: it is not watched.
+    pub bird: Option<Bird>,
+}
+
+/// Which BIRD is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bird {
+    /// Its control socket.
+    pub socket: PathBuf,
+    /// Its BGP protocols to the access switches; none: the side is not watched.
+    pub access: Vec<String>,
+    /// Its BGP protocols to the internet switches; none: the side is not watched.
+    pub internet: Vec<String>,
 }
 
 /// Files of the connection to etcd, PEM.

@@ -90,6 +90,8 @@ const PREFIX_LIST: Kind = Form(
 const NAME: Kind =
     Form("string", "1 to 63 letters, digits, `.`, `_`, `-`; begins with a letter or digit");
 const PATH: Kind = Form("string", "a path");
+const BIRD_NAMES: &str =
+    "up to 16 names of letters, digits and `_`, none twice; only with `bird_socket`";
 const TIMER: Kind = Integer(1, 86_400 * 7);
 
 #[rustfmt::skip]
@@ -186,6 +188,12 @@ pub(crate) const KEYS: &[Key] = &[
     key("cluster", "password_file", PATH, "", Absent("etcd without users"), "File with the user's password, mode 0600.").only(Files::MEMBER),
     key("cluster", "key_file", PATH, "", Required,
         "File with the key that all nodes share, mode 0600: copies of flows are authenticated with it.").only(Files::MEMBER),
+    key("cluster", "bird_socket", PATH, "", Absent("not watched"),
+        "Control socket of the BIRD that announces this node's routes. weir asks it twice a second whether it does; a node whose BIRD does not is primary of nothing while others can be. Leave it out with another BGP daemon.").only(Files::MEMBER),
+    key("cluster", "bird_access", Form("list of strings", BIRD_NAMES), "", Value("[\"access_switch\"]"),
+        "BIRD's BGP protocols to the access switches. One that is established and exports all routes of the side is enough; `[]`: the side is not watched.").only(Files::MEMBER),
+    key("cluster", "bird_internet", Form("list of strings", BIRD_NAMES), "", Value("[\"internet_switch\"]"),
+        "The same to the internet switches.").only(Files::MEMBER),
 
     key("access", "mode", Choice(&["gre", "plain"]), "", Value("\"gre\""),
         "`gre`: a home is the outer source of a GRE tunnel, its shard the outer destination. `plain`: a home is an inside address, its shard the prefix it lies in."),

@@ -32,7 +32,7 @@ use file_kind::FileKind;
 use findings::Findings;
 
 pub use cluster_types::{
-    Cluster, ClusterShard, Commit, CommitOnTimeout, Member, Membership, TlsFiles, User,
+    Bird, Cluster, ClusterShard, Commit, CommitOnTimeout, Member, Membership, TlsFiles, User,
 };
 pub use desired::difference::{Change, Effect, difference};
 pub use desired::{Desired, DesiredError, Fingerprint};

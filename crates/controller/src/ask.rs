@@ -18,7 +18,7 @@ use weir_shard::{Incarnation, NodeId, ShardEntry, ShardId};
 
 use crate::records::{ActingAnswer, DoubtAnswer, NodeAnswer};
 use crate::run::Reports;
-use crate::state::{NodeDoubts, NodeReport};
+use crate::state::{BirdDown, NodeDoubts, NodeReport};
 
 const PATH: &str = "/report";
 /// Longest answer: that of a worker that acts for all shards of the largest cluster has 1 MiB.
@@ -76,11 +76,16 @@ fn understand(asked: &NodeId, body: &[u8]) -> Result<NodeReport, AskError> {
     // Of what cannot be read nobody can say what it is.
     let doubts = doubts_of(answer.doubts, answer.doubts_total).unwrap_or_default();
     let own = answer.acting.into_iter().filter(|acting| acting.worker.node == *asked);
+    let bird_down = answer.bird_down.iter().filter_map(|it| BirdDown::new(&it.side, &it.cause));
+    let mut bird_down: Vec<BirdDown> = bird_down.collect();
+    bird_down.sort();
+    bird_down.dedup_by_key(|it| it.side);
     Ok(NodeReport {
         node: asked.clone(),
         hears: hears.collect::<Result<_, _>>()?,
         loads: answer.loads.into_iter().map(|(shard, load)| (ShardId(shard), load)).collect(),
         broken: answer.broken,
+        bird_down,
         doubts,
         acting: own
             .map(|ActingAnswer { shard, worker, boot_id, term }| {
@@ -108,7 +113,7 @@ mod tests {
     use super::*;
 
     /// Pieces of an answer, each as often and in what order it likes.
-    const FIELDS: [&str; 14] = [
+    const FIELDS: [&str; 16] = [
         r#""node":"n1""#,
         r#""node":"n2""#,
         r#""hears":{"n2":true,"n3":false}"#,
@@ -120,6 +125,8 @@ mod tests {
         r#""acting":[{"shard":7,"worker":"n2/0","boot_id":"00000000000000000000000000000001","term":1}]"#,
         r#""doubts":[{"shard":7,"known":18446744073709551615}]"#,
         r#""doubts":[{"shard":7,"known":9,"entry":{"term":1}}]"#,
+        r#""bird_down":[{"side":"access","cause":"no-answer"},{"side":"access","cause":"x"}]"#,
+        r#""bird_down":[{"side":"internet","cause":"not-exporting"},{"side":"up","cause":""}]"#,
         r#""doubts_total":1"#,
         r#""doubts_total":18446744073709551615"#,
         r#""later":{"a":[]}"#,
@@ -144,6 +151,7 @@ mod tests {
                     assert_eq!((&report.node, answer.node.as_str()), (&asked, "n1"));
                     assert!(report.acting.iter().all(|(_, who, _)| who.worker.node == asked));
                     assert_eq!(report.loads.len(), answer.loads.len());
+                    assert!(report.bird_down.len() <= answer.bird_down.len().min(2));
                     // What it does not say whole it does not say.
                     assert!(!report.doubts.are_all || answer.doubts_total.is_some());
                     let again = serde_json::to_vec(&answer).unwrap();

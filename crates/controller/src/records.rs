@@ -205,6 +205,9 @@ pub struct NodeAnswer {
     /// Its workers with a port or gateway that is down, or not up yet, so that they announce no routes.
     #[serde(default)]
     pub broken: Vec<u16>,
+    /// Sides whose routes its BIRD does not announce, once that has lasted. Empty also where BIRD is not watched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bird_down: Vec<BirdAnswer>,
     /// Where one of its workers is acting primary.
     #[serde(default)]
     pub acting: Vec<ActingAnswer>,
@@ -225,6 +228,15 @@ pub struct DoubtAnswer {
     /// The entry that it obeys, as in etcd. None: it has begun anew since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<Value>,
+}
+
+/// A side whose routes BIRD does not announce.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BirdAnswer {
+    /// access or internet.
+    pub side: String,
+    /// no-answer, no-session or not-exporting.
+    pub cause: String,
 }
 
 /// A worker that serves a shard as acting primary.

@@ -43,7 +43,7 @@ use weir_cluster::{Change, Key, MirrorEvent, NodeRecord, Outcome, Revision, Swap
 use weir_shard::allocate::{Acting, Liveness};
 use weir_shard::{NodeId, ShardId};
 
-pub use event::{Action, Event, NodeDoubts, NodeReport};
+pub use event::{Action, BirdDown, Event, NodeDoubts, NodeReport};
 pub use options::Options;
 pub use time::Now;
 

@@ -84,6 +84,25 @@ pub struct MembershipStatus {
     pub peers_silent: u64,
     pub routes: u64,
     pub routes_not_set: u64,
+    /// By side; empty: BIRD is not watched, or was not looked at yet.
+    #[serde(default)]
+    pub bird: Vec<BirdSideStatus>,
+}
+
+/// Whether BIRD announces the routes of a side.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BirdSideStatus {
+    /// access or internet.
+    pub side: String,
+    /// up, down (it does not answer, or no session is established), not-exporting, unknown or not-watched.
+    pub state: String,
+    pub sessions_established: u64,
+    /// BGP protocols that are watched.
+    pub sessions: u64,
+    /// What is wrong; empty when nothing is.
+    pub why: String,
+    /// Milliseconds that the state has been counted.
+    pub since_ms: u64,
 }
 
 /// One worker at one moment.
@@ -242,6 +261,9 @@ pub struct MemberStatus {
     pub replication: Vec<ReplicationStatus>,
     /// As the guard was last told, by worker.
     pub routes: Vec<RouteStatus>,
+    /// By side; empty: BIRD is not watched, or was not looked at yet.
+    #[serde(default)]
+    pub bird: Vec<BirdSideStatus>,
 }
 
 /// What one worker is for one shard.

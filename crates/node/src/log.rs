@@ -19,6 +19,11 @@ use crate::log_rate::LogRate;
 /// Every kind of event and what it means.
 pub const EVENTS: &[(&str, &str)] = &[
     ("admin-change", "Someone changed state through the admin API."),
+    (
+        "bird-down",
+        "BIRD does not announce the routes of a side: it does not answer, has no session, or does not export them.",
+    ),
+    ("bird-up", "BIRD announces the routes of a side again."),
     ("block-log-failing", "The block log loses records or cannot be written."),
     ("block-log-recovered", "The block log is written again."),
     (

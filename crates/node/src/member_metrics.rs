@@ -4,7 +4,7 @@ use std::fmt::Error;
 
 use weir_engine::{Direction, DropReason, Early};
 
-use crate::api::MemberStatus;
+use crate::api::{BirdSideStatus, MemberStatus};
 use crate::board::Board;
 use crate::member_verdict::is_unprotected;
 use crate::metrics::{Family, Labels, NO_LABEL, Numbered};
@@ -25,6 +25,7 @@ pub(crate) fn member(
     copies(family, &status, workers)?;
     commits(family, &status, workers)?;
     routes(family, &status, workers)?;
+    bird(family, &status)?;
     store(family, &status)
 }
 
@@ -200,6 +201,36 @@ fn routes(
     family.counter("weir_guard_restarts", "Guards that were started anew.", restarts)
 }
 
+/// Nothing of a side that is not watched, or not known yet.
+fn bird(family: &mut Family<'_, '_>, status: &MemberStatus) -> Result<(), Error> {
+    let sides = || {
+        let is_known = |side: &&BirdSideStatus| match side.state.as_str() {
+            "not-watched" => false,
+            "unknown" => !side.why.is_empty(),
+            _ => true,
+        };
+        status.bird.iter().filter(is_known)
+    };
+    let up = sides().map(|side| {
+        let is_up = f64::from(u8::from(side.state == "up"));
+        (Labels([("side", side.side.as_str()), NO_LABEL, NO_LABEL]), is_up)
+    });
+    let help = "1 while a session of BIRD to a switch of the side is established and exports all its routes.";
+    family.gauge("weir_bird_up", help, up)?;
+    let sessions = sides().flat_map(|side| {
+        [("established", side.sessions_established), ("watched", side.sessions)].map(
+            |(state, count)| {
+                (Labels([("side", side.side.as_str()), ("state", state), NO_LABEL]), count as f64)
+            },
+        )
+    });
+    family.gauge(
+        "weir_bird_sessions",
+        "BGP sessions of BIRD to the switches of the side.",
+        sessions,
+    )
+}
+
 fn store(family: &mut Family<'_, '_>, status: &MemberStatus) -> Result<(), Error> {
     let none = || Labels([NO_LABEL, NO_LABEL, NO_LABEL]);
     let flag = |is: bool| f64::from(u8::from(is));
@@ -269,6 +300,31 @@ mod tests {
         for (name, count) in [("packets", 12), ("discarded", 13)] {
             let line = format!("weir_late_{name}_total{{worker=\"0\"}} {count}");
             assert!(has_line(MemberStatus::default(), &line));
+        }
+    }
+
+    #[test]
+    fn a_side_that_bird_does_not_announce_is_0_and_an_unwatched_one_is_absent() {
+        let of = |state: &str, why: &str| MemberStatus {
+            bird: vec![BirdSideStatus {
+                side: "access".into(),
+                state: state.into(),
+                sessions_established: 1,
+                sessions: 2,
+                why: why.into(),
+                since_ms: 0,
+            }],
+            ..MemberStatus::default()
+        };
+        let up = |value: &str| format!("weir_bird_up{{side=\"access\"}} {value}");
+        assert!(has_line(of("up", ""), &up("1.0")));
+        for state in ["down", "not-exporting", "unknown"] {
+            assert!(has_line(of(state, "x"), &up("0.0")));
+        }
+        let sessions = "weir_bird_sessions{side=\"access\",state=\"established\"} 1.0";
+        assert!(has_line(of("up", ""), sessions));
+        for state in ["not-watched", "unknown"] {
+            assert!(!has_line(of(state, ""), &up("1.0")) && !has_line(of(state, ""), &up("0.0")));
         }
     }
 }

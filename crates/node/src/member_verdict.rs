@@ -2,7 +2,7 @@
 //!
 //! It judges what this node knows. Whether the cluster as a whole is well, `weir cluster status` asks etcd.
 
-use crate::api::{MemberStatus, MembershipStatus, PeerStatus, RoleStatus};
+use crate::api::{BirdSideStatus, MemberStatus, MembershipStatus, PeerStatus, RoleStatus};
 
 /// By then a heartbeat was lost a hundred times over.
 const PEER_SILENT_MS: u64 = 1_000;
@@ -39,6 +39,7 @@ pub(crate) fn membership(member: &MemberStatus) -> MembershipStatus {
         peers_silent: count(silent_peers(member).count()),
         routes: count(member.routes.len()),
         routes_not_set: count(member.routes.iter().filter(|route| !route.is_set).count()),
+        bird: member.bird.clone(),
     }
 }
 
@@ -94,7 +95,20 @@ fn risks(member: &MemberStatus) -> Vec<String> {
     }
     risks.extend(silence(&silent_peers(member).collect::<Vec<_>>()));
     risks.extend(missing_routes(member));
+    risks.extend(member.bird.iter().filter_map(unannounced));
     risks
+}
+
+/// What no switch is told gets no traffic here: it comes to the copies, and ends with them.
+fn unannounced(side: &BirdSideStatus) -> Option<String> {
+    let BirdSideStatus { side, state, why, .. } = side;
+    let is = match state.as_str() {
+        "down" => "is down",
+        "not-exporting" => "does not export all routes",
+        "unknown" if !why.is_empty() => "cannot be asked",
+        _ => return None,
+    };
+    Some(format!("BIRD {is} on the {side} side: {why}"))
 }
 
 fn silent_peers(member: &MemberStatus) -> impl Iterator<Item = &PeerStatus> {

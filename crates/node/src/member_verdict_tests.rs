@@ -50,6 +50,31 @@ fn route(is_set: bool) -> RouteStatus {
     }
 }
 
+fn bird(state: &str, why: &str) -> BirdSideStatus {
+    let (side, state, why) = ("internet".into(), state.into(), why.into());
+    BirdSideStatus { side, state, why, ..BirdSideStatus::default() }
+}
+
+#[test]
+fn a_side_that_bird_does_not_announce_is_a_risk_and_an_unwatched_one_is_not() {
+    let risks = |state, why| risks_of(|member| member.bird = vec![bird(state, why)]);
+    assert_eq!(
+        risks("down", "no BGP session is established"),
+        ["BIRD is down on the internet side: no BGP session is established"]
+    );
+    assert_eq!(
+        risks("not-exporting", "x"),
+        ["BIRD does not export all routes on the internet side: x"]
+    );
+    assert_eq!(
+        risks("unknown", "no right"),
+        ["BIRD cannot be asked on the internet side: no right"]
+    );
+    for state in ["up", "unknown", "not-watched"] {
+        assert_eq!(risks(state, ""), [""; 0]);
+    }
+}
+
 /// Primary of one shard, replica of another; all is well.
 fn member() -> MemberStatus {
     MemberStatus {

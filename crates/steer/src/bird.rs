@@ -3,21 +3,24 @@
 //! The socket is spoken to directly, as birdc does: a line asks; each line of the answer starts with a code of four
 //! digits and `-` (more follows) or a space (the last one), or with a space, which repeats the code before.
 
-use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ipnet::Ipv4Net;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
 /// BIRD 2 of Debian listens here.
 pub const SOCKET: &str = "/run/bird/bird.ctl";
 
 /// BIRD answers at once unless it is stuck.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Longest answer read: far more than the routes that fit a switch.
+/// Longest answers read in one conversation: far more than the routes that fit a switch.
 const ANSWER_LINES_MAX: usize = 1 << 20;
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// A route as the switch gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,50 +68,108 @@ pub enum BirdError {
 /// # Errors
 /// [`BirdError`], in words for an operator.
 pub fn exported(socket: &Path, protocol: &str) -> Result<Vec<ExportedRoute>, BirdError> {
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    if protocol.is_empty() || !protocol.bytes().all(is_name) {
+    if !is_protocol_name(protocol) {
         let reason = "not the name of a protocol".to_owned();
         return Err(BirdError::Refused { protocol: protocol.to_owned(), reason });
     }
-    let stream = connect(socket)?;
-    stream.set_read_timeout(Some(DEADLINE))?;
-    let mut lines = BufReader::new(&stream);
-    // Its greeting.
-    read_answer(&mut lines)?.map_err(io::Error::other)?;
+    let mut bird = Conversation::begin(socket, DEADLINE)?;
     // A protocol that is down exports nothing, but would name what it might export.
     let refused = |reason| BirdError::Refused { protocol: protocol.to_owned(), reason };
     // For a name it does not know BIRD blames the syntax.
     let no_such = "its configuration has no such protocol".to_owned();
-    let state =
-        ask(&stream, &mut lines, &format!("show protocols {protocol}"))?.map_err(|reason| {
-            refused(if reason.contains("syntax error") { no_such } else { reason })
-        })?;
+    let state = bird.ask(&format!("show protocols {protocol}"))?.map_err(|reason| {
+        refused(if reason.contains("syntax error") { no_such } else { reason })
+    })?;
     if let Some(reason) = not_up(&state) {
         return Err(refused(reason));
     }
-    let text = ask(&stream, &mut lines, &format!("show route export {protocol} all"))?;
+    let text = bird.ask(&format!("show route export {protocol} all"))?;
     Ok(parse(&text.map_err(refused)?))
 }
 
-fn connect(socket: &Path) -> Result<UnixStream, BirdError> {
-    UnixStream::connect(socket).map_err(|source| match source.kind() {
-        ErrorKind::PermissionDenied => BirdError::NotAllowed { socket: socket.to_owned() },
-        _ => BirdError::NotRunning { socket: socket.to_owned(), source },
-    })
+/// Whether a word can be the name of a protocol. What can is safe in a question.
+pub(crate) fn is_protocol_name(word: &str) -> bool {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    !word.is_empty() && word.bytes().all(is_name)
 }
 
-/// The inner error is a refusal in BIRD's words.
-fn ask(
-    mut stream: &UnixStream,
-    lines: &mut impl BufRead,
-    question: &str,
-) -> io::Result<Result<Vec<String>, String>> {
-    stream.write_all(format!("{question}\n").as_bytes())?;
-    read_answer(lines)
+/// Questions and answers over one connection, which ends in time whatever BIRD does.
+#[derive(Debug)]
+pub(crate) struct Conversation(BufReader<io::Take<Timed>>);
+
+impl Conversation {
+    /// Connects and reads the greeting. From now on everything together takes `time` at most.
+    pub(crate) fn begin(socket: &Path, time: Duration) -> Result<Self, BirdError> {
+        let stream = connect_to(socket).map_err(|source| match source.kind() {
+            ErrorKind::PermissionDenied => BirdError::NotAllowed { socket: socket.to_owned() },
+            _ => BirdError::NotRunning { socket: socket.to_owned(), source },
+        })?;
+        let timed = Timed { stream, ends: Instant::now() + time };
+        let mut bird = Self(BufReader::new(timed.take(ANSWER_BYTES_MAX)));
+        read_answer(&mut bird.0)?.map_err(io::Error::other)?;
+        Ok(bird)
+    }
+
+    /// The inner error is a refusal in BIRD's words.
+    pub(crate) fn ask(&mut self, question: &str) -> io::Result<Result<Vec<String>, String>> {
+        self.0.get_mut().get_mut().write_all(format!("{question}\n").as_bytes())?;
+        read_answer(&mut self.0)
+    }
+}
+
+/// A BIRD that stands still takes no connections: when its queue is full this is an error, not a wait.
+pub(crate) fn connect_to(path: &Path) -> io::Result<UnixStream> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// A stream with one end of time for all that is read and written, however slowly it comes.
+#[derive(Debug)]
+struct Timed {
+    stream: UnixStream,
+    ends: Instant,
+}
+
+impl Timed {
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.ends.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left).ok_or_else(too_late)
+    }
+}
+
+fn too_late() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, "it does not answer in time")
+}
+
+/// The kernel's word for a time-out of a socket says nothing to an operator.
+fn in_words(error: io::Error) -> io::Error {
+    if error.kind() == ErrorKind::WouldBlock { too_late() } else { error }
+}
+
+impl Read for Timed {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(bytes).map_err(in_words)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(bytes).map_err(in_words)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The lines of an answer without their codes; the inner error is a refusal in BIRD's words.
-fn read_answer(lines: &mut impl BufRead) -> io::Result<Result<Vec<String>, String>> {
+pub(crate) fn read_answer(lines: &mut impl BufRead) -> io::Result<Result<Vec<String>, String>> {
     let mut answer = Vec::new();
     for _ in 0..ANSWER_LINES_MAX {
         let mut line = String::new();
@@ -146,7 +207,7 @@ fn not_up(lines: &[String]) -> Option<String> {
 }
 
 /// A route is a line that starts with its prefix, then lines of attributes, indented.
-fn parse(lines: &[String]) -> Vec<ExportedRoute> {
+pub(crate) fn parse(lines: &[String]) -> Vec<ExportedRoute> {
     let mut routes: Vec<ExportedRoute> = Vec::new();
     for line in lines {
         let start = line.split_whitespace().next().unwrap_or("");

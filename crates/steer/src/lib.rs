@@ -10,7 +10,8 @@
 //! - [`wanted`] says which routes there shall be, [`difference`](difference::difference) in which steps;
 //! - the [`Guard`] has them set by the guard process ([`guard`]), which withdraws them when its node ends or a worker
 //!   is silent;
-//! - [`dump`] and [`bird::exported`] read back what became of them, [`comparison`] puts it beside what was wanted.
+//! - [`dump`] and [`bird::exported`] read back what became of them, [`comparison`] puts it beside what was wanted;
+//! - [`bird_watch`] looks all the time whether BIRD announces anything, and says so when that has lasted.
 //!
 //! Metrics are plain numbers here: what they mean is the roles' affair. weir speaks no BGP: `packaging/bird` does.
 
@@ -26,6 +27,7 @@ mod route_socket;
 mod shared_words;
 
 pub mod bird;
+pub mod bird_watch;
 pub mod comparison;
 pub mod difference;
 pub mod guard;

@@ -25,6 +25,7 @@ pub fn report_of<F: Fn(usize, ShardId) -> u64>(roles: &Roles, facts: NodeFacts<F
         hears: report.hears,
         loads: report.loads,
         broken: facts.broken,
+        bird_down: Vec::new(),
         acting: report.acting,
         doubts: NodeDoubts {
             shards: doubts.collect(),

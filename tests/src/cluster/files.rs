@@ -158,6 +158,7 @@ subscribers_max = {SUBSCRIBERS_MAX}
 name = "{CLUSTER}"
 etcd = ["{ETCD}"]
 key_file = "{directory}/cluster.key"
+bird_socket = "{directory}/bird{number}.ctl"
 "#,
             node = self.machine(number, directory),
             shards = self.shards,

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 
 use crate::cluster::ClusterLab;
+use crate::condition::wait_for;
 use crate::steering::Network;
 
 /// How long a node goes without etcd, and everybody without etcd.
@@ -17,6 +18,9 @@ const STUCK: Duration = Duration::from_secs(10);
 /// Times that a link goes down, and the time between two changes.
 const FLAPS: usize = 5;
 const FLAP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time until the cluster has noticed that BIRD announces nothing, and moved everything away.
+const NOTICED: Duration = Duration::from_secs(60);
 
 pub(super) fn nothing(_: &mut ClusterLab, _: u8) -> Result<()> {
     Ok(())
@@ -127,6 +131,29 @@ pub(super) fn lose_store(lab: &mut ClusterLab, _: u8) -> Result<()> {
 
 pub(super) fn regain_store(lab: &mut ClusterLab, _: u8) -> Result<()> {
     lab.control()?.restart_store()
+}
+
+pub(super) fn kill_bird(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    let bird = lab.node(victim)?.bird.as_ref().context("a node without BIRD")?;
+    bird.process().signal(Signal::SIGKILL)
+}
+
+/// The cluster must have said by then what is wrong, and where, and the node must be primary of nothing.
+pub(super) fn start_bird(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    let name = format!("node{victim}");
+    let expected =
+        format!("{name} is cut-off: worker 0 is cut off: BIRD does not answer (access side)");
+    let mut last = String::new();
+    wait_for(&expected, NOTICED, || {
+        last = lab.control().ok()?.weir(&["cluster", "status"]).ok()?.stdout;
+        let map = lab.map.as_ref()?.read().ok()?;
+        (last.contains(&expected) && map.primaries(&name) == 0).then_some(())
+    })
+    .with_context(|| last)?;
+    let ClusterLab { nodes, lab: laboratory, .. } = lab;
+    let node = nodes.get_mut(usize::from(victim) - 1).context("no such node")?;
+    node.bird.as_mut().context("a node without BIRD")?.start_again(laboratory)?;
+    node.wait_sessions()
 }
 
 pub(super) fn flap(lab: &mut ClusterLab, victim: u8) -> Result<()> {

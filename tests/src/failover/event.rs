@@ -187,6 +187,13 @@ pub const EVENTS: &[Event] = &[
             then("{} is heard again on internet", NothingBroken, LEASE, act::regain_internet),
         ],
     ),
+    asked(
+        "bird",
+        &[
+            moment("kill -9 BIRD of {}", NothingBroken, LEASE, act::kill_bird),
+            then("BIRD of {} is back", NothingBroken, LEASE, act::start_bird),
+        ],
+    ),
     shown("flap", &[moment("link of {} flaps", NothingBroken, LEASE, act::flap).moves(1)]),
     shown(
         "etcd-cut",

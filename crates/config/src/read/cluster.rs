@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use crate::cluster_types::{Cluster, Commit, CommitOnTimeout, Membership, TlsFiles, User};
+use crate::cluster_types::{Bird, Cluster, Commit, CommitOnTimeout, Membership, TlsFiles, User};
 use crate::findings::Findings;
 use crate::read::node::{is_name, is_printable};
 use crate::section::Section;
 
 const ETCD_MAX: usize = 32;
+const BIRD_PROTOCOLS_MAX: usize = 16;
 
 pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Cluster {
     Cluster {
@@ -50,6 +51,7 @@ pub(crate) fn membership(section: &Section<'_>, findings: &mut Findings<'_>) -> 
         tls: tls(section, is_https, findings),
         user: user(section, is_https, findings),
         key_file: path(section, "key_file", findings).unwrap_or_default(),
+        bird: bird(section, findings),
         etcd,
     }
 }
@@ -140,6 +142,57 @@ fn user(section: &Section<'_>, is_https: bool, findings: &mut Findings<'_>) -> O
         findings.warning(&section.path_of("user"), message, "reach etcd with https://");
     }
     Some(User { name, password_file })
+}
+
+fn bird(section: &Section<'_>, findings: &mut Findings<'_>) -> Option<Bird> {
+    let socket = path(section, "bird_socket", findings);
+    let access = bird_protocols(section, "bird_access", "access_switch", findings);
+    let internet = bird_protocols(section, "bird_internet", "internet_switch", findings);
+    if !findings.is_given(&section.path_of("bird_socket")) {
+        for name in ["bird_access", "bird_internet"] {
+            let path = section.path_of(name);
+            if findings.is_given(&path) {
+                findings.error(&path, "bird_socket is missing", "write bird_socket, or remove it");
+            }
+        }
+    }
+    let both = section.path_of("bird_internet");
+    if let Some(name) = internet.iter().find(|name| access.contains(name)) {
+        let message = format!("{name} is also in bird_access");
+        findings.error(&both, message, "a BGP protocol leads to the switch of one side");
+    }
+    Some(Bird { socket: socket?, access, internet })
+}
+
+/// As packaged where the file has none.
+fn bird_protocols(
+    section: &Section<'_>,
+    name: &str,
+    packaged: &str,
+    findings: &mut Findings<'_>,
+) -> Vec<String> {
+    let Some(entry) = section.entry(name, findings) else { return vec![packaged.to_owned()] };
+    let Some(elements) = entry.elements(findings) else { return Vec::new() };
+    if elements.len() > BIRD_PROTOCOLS_MAX {
+        entry.refuse(findings);
+    }
+    let is_name = |text: &&str| {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        (1..=63).contains(&text.len()) && text.bytes().all(is_allowed)
+    };
+    let mut names: Vec<String> = Vec::new();
+    for (path, element) in elements {
+        let Some(word) = element.as_str().filter(is_name) else {
+            let fix = "write the name of a protocol as in BIRD's configuration";
+            findings.error(&path, "not the name of a BGP protocol", fix);
+            continue;
+        };
+        if names.iter().any(|before| before == word) {
+            findings.error(&path, format!("{word} is listed twice"), "remove one");
+        }
+        names.push(word.to_owned());
+    }
+    names
 }
 
 /// Two keys that mean something only together.

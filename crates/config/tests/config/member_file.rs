@@ -190,6 +190,53 @@ fn how_the_cluster_is_reached() {
 }
 
 #[test]
+fn a_bird_is_watched_as_packaged_or_as_named() {
+    assert_eq!(member(MEMBER).cluster.bird, None);
+    let with = |keys: &str| {
+        let text = MEMBER.replace("tls_ca = ", &format!("{keys}\ntls_ca = "));
+        let bird = member(&text).cluster.bird.expect("it is given");
+        (bird.socket, bird.access, bird.internet)
+    };
+    let names = |names: &[&str]| names.iter().map(|&it| it.to_owned()).collect::<Vec<String>>();
+    assert_eq!(
+        with("bird_socket = \"/run/bird/bird.ctl\""),
+        ("/run/bird/bird.ctl".into(), names(&["access_switch"]), names(&["internet_switch"]))
+    );
+    assert_eq!(
+        with("bird_socket = \"/b\"\nbird_access = [\"leaf_1\", \"leaf_2\"]\nbird_internet = []"),
+        ("/b".into(), names(&["leaf_1", "leaf_2"]), names(&[]))
+    );
+    check_errors(&[
+        (
+            "tls_ca = ",
+            "bird_access = [\"a\"]\ntls_ca = ",
+            &[
+                "8:15: cluster.bird_access: bird_socket is missing (write bird_socket, or remove it)",
+            ],
+        ),
+        (
+            "tls_ca = ",
+            "bird_socket = \"/b\"\nbird_access = [\"a b\", 7]\ntls_ca = ",
+            &[
+                "9:16: cluster.bird_access[0]: not the name of a BGP protocol",
+                "9:23: cluster.bird_access[1]: not the name of a BGP protocol",
+            ],
+        ),
+        (
+            "tls_ca = ",
+            "bird_socket = \"/b\"\nbird_access = [\"a\", \"a\"]\ntls_ca = ",
+            &["9:21: cluster.bird_access[1]: a is listed twice (remove one)"],
+        ),
+        (
+            "tls_ca = ",
+            "bird_socket = \"/b\"\nbird_internet = [\"access_switch\"]\ntls_ca = ",
+            &["9:17: cluster.bird_internet: access_switch is also in bird_access"],
+        ),
+        ("tls_ca = ", "bird_socket = 1\ntls_ca = ", &["8:15: cluster.bird_socket: "]),
+    ]);
+}
+
+#[test]
 fn a_password_in_clear_is_warned_of() {
     let text = MEMBER
         .replace("https://e1:2379\", \"https://[2001:db8::1]:2379", "http://e1:2379")

@@ -47,7 +47,7 @@ pub(super) fn node(node: &NodeReport) -> String {
             node.shards
         ),
         _ if !node.cut_off.is_empty() => {
-            "mend its links or gateways, `weir status` there names them; its copies are made on other nodes \
+            "mend its links, gateways or BIRD, `weir status` there names them; its copies are made on other nodes \
              meanwhile"
                 .to_owned()
         }

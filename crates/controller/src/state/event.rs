@@ -33,9 +33,34 @@ pub struct NodeReport {
     pub loads: Vec<(ShardId, u64)>,
     /// Its workers, by their positions, with a port or gateway that is down, or not up yet.
     pub broken: Vec<u16>,
+    /// Sides whose routes its BIRD does not announce, each once.
+    pub bird_down: Vec<BirdDown>,
     /// Where one of its workers is acting primary, in the term of the entry that it holds.
     pub acting: Vec<(ShardId, Incarnation, Term)>,
     pub doubts: NodeDoubts,
+}
+
+/// A side of a node that is not announced to the switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BirdDown {
+    /// access or internet.
+    pub side: &'static str,
+    /// For people.
+    pub why: &'static str,
+}
+
+impl BirdDown {
+    /// As a node says it. None: a side that this version does not know.
+    pub fn new(side: &str, cause: &str) -> Option<Self> {
+        let side = ["access", "internet"].into_iter().find(|known| *known == side)?;
+        let why = match cause {
+            "no-answer" => "BIRD does not answer",
+            "no-session" => "BIRD has no established BGP session",
+            "not-exporting" => "BIRD does not export all routes",
+            _ => "BIRD does not announce it",
+        };
+        Some(Self { side, why })
+    }
 }
 
 /// Shards whose entries in etcd a node does not obey, since it has seen newer ones.

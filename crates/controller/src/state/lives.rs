@@ -47,6 +47,8 @@ pub(super) struct Standing {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lives {
     all: BTreeMap<NodeId, Life>,
+    /// When a node last said something new of its BIRD.
+    bird_changed_ms: Option<u64>,
 }
 
 impl Lives {
@@ -129,14 +131,20 @@ impl Lives {
         });
     }
 
-    /// Whether a side of one of its workers has gone down or come back since its last report.
+    /// Whether a side of one of its workers, or of its BIRD, has gone down or come back since its last report.
     pub(super) fn hear(&mut self, report: &NodeReport, now: Now) -> bool {
         for (about, &is_heard) in &report.hears {
             if let Some(life) = self.all.get_mut(about) {
                 life.hears.insert(report.node.clone(), (is_heard, now.monotonic_ms));
             }
         }
-        self.all.get_mut(&report.node).is_some_and(|life| life.cut_off.hear(report, now))
+        let Some(life) = self.all.get_mut(&report.node) else { return false };
+        let has_side_changed = life.cut_off.hear(report, now);
+        let has_bird_changed = life.cut_off.hear_bird(report);
+        if has_bird_changed {
+            self.bird_changed_ms = Some(now.monotonic_ms);
+        }
+        has_side_changed || has_bird_changed
     }
 
     pub(super) fn rack(&self, node: &NodeId) -> Option<String> {

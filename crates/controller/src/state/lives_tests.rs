@@ -42,6 +42,7 @@ fn report(from: &str, about: &str, is_heard: bool) -> NodeReport {
         hears,
         loads: Vec::new(),
         broken: Vec::new(),
+        bird_down: Vec::new(),
         acting: Vec::new(),
         doubts: NodeDoubts::default(),
     }

@@ -28,6 +28,8 @@ pub struct Options {
     pub report_max_ms: u64,
     /// A worker with a side down, or a registered node that nobody hears, is cut off after so long. Default 3,000.
     pub cut_off_after_ms: u64,
+    /// What nodes say of their BIRDs counts when none has said anything new for so long. Default 2,000.
+    pub bird_settle_ms: u64,
     /// A node that has come need not be heard for so long. Default 10,000.
     pub unheard_at_first_ms: u64,
     /// A node that came back twice gets nothing for so long; twice as long each further time.
@@ -60,6 +62,7 @@ impl Options {
             dead_after_ms: 2_000,
             report_max_ms: 5_000,
             cut_off_after_ms: 3_000,
+            bird_settle_ms: 2_000,
             unheard_at_first_ms: 10_000,
             trial_first_ms: 30_000,
             trial_max_ms: 15 * 60_000,

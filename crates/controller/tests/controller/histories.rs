@@ -4,7 +4,7 @@
 
 use bolero::{TypeGenerator, check};
 use weir_controller::records::{Control, ControllerState, Order};
-use weir_controller::state::{Event, Options};
+use weir_controller::state::{BirdDown, Event, Options};
 
 use crate::fleet::{Fate, World};
 
@@ -21,6 +21,8 @@ enum Step {
     /// Nobody hears its streams, or one of its workers has a side down; or not any more.
     Unheard(u8, bool),
     Broken(u8, bool),
+    /// Its BIRD announces one side, or both, no more; or does again.
+    Bird(u8, bool, bool),
     Fence(u8),
     Drain(u8, bool),
     Undrain(u8),
@@ -99,6 +101,11 @@ fn happen(world: &mut World, step: Step) {
         Step::Broken(any, is) => {
             world.nodes[node(any)].broken = if is { vec![0] } else { Vec::new() };
         }
+        Step::Bird(any, has_access, has_internet) => {
+            let side = |side: &str, has: bool| BirdDown::new(side, "no-session").filter(|_| !has);
+            let sides = [side("access", has_access), side("internet", has_internet)];
+            world.nodes[node(any)].bird_down = sides.into_iter().flatten().collect();
+        }
         Step::Fence(any) => world.fence(node(any)),
         Step::Drain(any, force) => world.drain(node(any), force),
         Step::Undrain(any) => world.undrain(node(any)),
@@ -150,6 +157,7 @@ fn end(world: &mut World, copies: usize) {
         mend(world, node);
         world.nodes[node].is_unheard = false;
         world.nodes[node].broken.clear();
+        world.nodes[node].bird_down.clear();
         if world.nodes[node].is_stopping {
             world.kill(node);
         }

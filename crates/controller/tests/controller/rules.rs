@@ -1,5 +1,6 @@
 //! Each rule on an example that an operator would ask about.
 
+mod bird;
 mod cut_off;
 mod orders;
 mod restored_etcd;

@@ -8,6 +8,7 @@ use weir_replica::ClusterKeys;
 use weir_shard::ShardId;
 use weir_steer::Fence;
 
+use super::bird_thread::BirdSide;
 use super::guard_thread::GuardNews;
 
 /// A message to the roles thread.
@@ -21,6 +22,8 @@ pub(crate) enum Inbox {
         outcome: Outcome,
     },
     Guard(GuardNews),
+    /// How BIRD announces each side, as it counts; twice a second where it is watched.
+    Bird(Vec<BirdSide>),
     Worker {
         worker: usize,
         news: News,

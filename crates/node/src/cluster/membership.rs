@@ -11,6 +11,7 @@ use weir_cluster::{NodeName, NodeRecord, WorkerRecord};
 use weir_controller::operate::Operator;
 use weir_shard::BootId;
 
+use super::bird_thread;
 use super::connect::reload_keys;
 use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::GuardThread;
@@ -79,6 +80,10 @@ impl Joining {
         let board = Arc::<MemberBoard>::default();
         // Set once: this is the only place.
         let _ = node.member.set(Arc::clone(&board));
+        if let Some(bird) = &self.member.cluster.bird {
+            bird_thread::start(bird, Arc::clone(&board), inbox.clone())
+                .map_err(Failure::Control)?;
+        }
         let parts = roles_thread::Parts {
             roles: self.roles,
             inbox: self.messages,

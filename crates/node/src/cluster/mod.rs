@@ -10,6 +10,7 @@
 //!
 //! Nothing here decides what becomes of a shard, and no packet waits for it.
 
+mod bird_thread;
 mod connect;
 mod etcd_tasks;
 mod guard_thread;

@@ -24,6 +24,7 @@ use weir_shard::{BootId, NodeId, ShardEntry, ShardId, WorkerId};
 use weir_steer::wanted::{self, Limits};
 use weir_steer::{Fence, Route, WorkerIndex};
 
+use super::bird_thread::BirdSide;
 use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::{GuardNews, GuardThread};
 use super::inbox::Inbox;
@@ -88,6 +89,8 @@ pub(super) struct RolesThread {
     pub(super) names: BTreeMap<SocketAddr, WorkerId>,
     /// Why the key file was refused when it was read last.
     pub(super) key_file_error: Option<String>,
+    /// Empty: BIRD is not watched, or the first look has not ended.
+    pub(super) bird: Vec<BirdSide>,
     pub(super) is_registered: bool,
     pub(super) is_stopping: bool,
     has_ended: bool,
@@ -130,6 +133,7 @@ pub(super) fn run(parts: Parts) {
         replication: (0..workers).map(|_| None).collect(),
         names: BTreeMap::new(),
         key_file_error: None,
+        bird: Vec::new(),
         is_registered: false,
         is_stopping: false,
         has_ended: false,
@@ -200,6 +204,8 @@ impl RolesThread {
             Inbox::Claim(event) => self.take_claim(&event),
             Inbox::Written { shard, outcome } => self.take_written(shard, outcome),
             Inbox::Guard(news) => self.take_guard(news),
+            // No route is withdrawn for it: those that BIRD does not announce no switch has.
+            Inbox::Bird(sides) => self.bird = sides,
             Inbox::Worker { worker, news, place } => self.take_news(worker, news, place),
             Inbox::Replication { worker, status } => self.replication[worker] = Some(status),
             Inbox::Rejoined { worker, fence, waited } => {

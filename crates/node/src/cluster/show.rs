@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use weir_controller::records::{ActingAnswer, DOUBTS_MAX, DoubtAnswer, NodeAnswer};
+use weir_controller::records::{ActingAnswer, BirdAnswer, DOUBTS_MAX, DoubtAnswer, NodeAnswer};
 use weir_member::roles::{ShardStatus, Trouble};
 use weir_replica::Refusal;
 use weir_shard::role::Role;
 use weir_shard::{MemberState, ShardEntry, ShardId};
 use weir_steer::{Route, WorkerIndex};
 
+use super::bird_thread::BirdSide;
 use super::roles_thread::RolesThread;
-use crate::api::{MemberStatus, PeerStatus, ReplicationStatus, RoleStatus, RouteStatus};
+use crate::api::{
+    BirdSideStatus, MemberStatus, PeerStatus, ReplicationStatus, RoleStatus, RouteStatus,
+};
 
 /// Time that switches have to follow a change.
 const SETTLE_MS: u64 = 5_000;
@@ -52,6 +55,7 @@ impl RolesThread {
             peers: self.peer_statuses(),
             replication: self.replication_statuses(),
             routes: self.route_statuses(),
+            bird: self.bird.iter().map(bird_status).collect(),
         };
         self.parts.board.show(status, self.answer());
     }
@@ -80,11 +84,16 @@ impl RolesThread {
         });
         let broken = self.sides.iter().enumerate();
         let broken = broken.filter(|(_, sides)| !sides.is_up()).map(|(worker, _)| worker as u16);
+        let bird_down = self.bird.iter().filter_map(|it| {
+            let cause = it.view.state.cause()?;
+            Some(BirdAnswer { side: it.side.to_string(), cause: cause.into() })
+        });
         NodeAnswer {
             node: self.parts.node.name.clone(),
             hears: hears.collect(),
             loads: report.loads.into_iter().map(|(shard, load)| (shard.0, load)).collect(),
             broken: broken.collect(),
+            bird_down: bird_down.collect(),
             acting: acting.collect(),
             doubts: doubts.collect(),
             doubts_total: Some(self.parts.roles.doubts().count()),
@@ -215,6 +224,18 @@ fn route_status(worker: WorkerIndex, route: &Route, is_set: bool) -> RouteStatus
         next_hop: route.next_hop,
         metric: route.metric,
         is_set,
+    }
+}
+
+fn bird_status(side: &BirdSide) -> BirdSideStatus {
+    let BirdSide { side, view, lasts_ms } = side;
+    BirdSideStatus {
+        side: side.to_string(),
+        state: view.state.name().into(),
+        sessions_established: view.established as u64,
+        sessions: view.protocols as u64,
+        why: view.why.clone(),
+        since_ms: *lasts_ms,
     }
 }
 

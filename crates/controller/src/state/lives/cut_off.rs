@@ -1,8 +1,12 @@
-//! Workers that run and are of no use: one of their sides is down, or no other node hears theirs.
+//! Workers that run and are of no use: one of their sides is down, the node's BIRD does not announce it, or no other
+//! node hears theirs.
 //!
-//! - The first a node says of itself; the second is what all say who replicate with it, if one of them hears anybody: who
-//!   hears nobody may itself be the one that is cut off.
-//! - Either must last for `cut_off_after_ms`, and ends at once. Reports that do not come say neither.
+//! - The first two a node says of itself; the third is what all say who replicate with it, if one of them hears anybody:
+//!   who hears nobody may itself be the one that is cut off.
+//! - The first and the third must last for `cut_off_after_ms`, and end at once. Reports that do not come say nothing.
+//! - Of BIRD a node says only what has lasted. It counts, and ends, when no node has said anything new of BIRD for
+//!   `bird_settle_ms`: what happens to many at once, as when a switch restarts, is seen of all of them at once, and then
+//!   so many are gone that nothing moves.
 //! - A node that has just come is given time to be heard: those who lost it try again ever more rarely.
 //! - For the trial of those that come and go, the end of it counts as a loss and a return. One that ends with the node is
 //!   the node's loss.
@@ -11,7 +15,7 @@ use std::collections::BTreeMap;
 
 use weir_shard::NodeId;
 
-use super::super::event::NodeReport;
+use super::super::event::{BirdDown, NodeReport};
 use super::super::options::Options;
 use super::super::time::Now;
 use super::{Life, Lives};
@@ -23,10 +27,13 @@ pub(super) struct CutOff {
     came_ms: u64,
     /// Since when which of its workers have a side down.
     broken: BTreeMap<u16, u64>,
+    /// Sides that are not announced as the node says, and those of them that count.
+    bird_down: Vec<BirdDown>,
+    bird_counted: Vec<BirdDown>,
     reported_ms: u64,
     unheard_since_ms: Option<u64>,
     /// Why which of its workers count as cut off.
-    pub(super) why: BTreeMap<u16, &'static str>,
+    pub(super) why: BTreeMap<u16, String>,
 }
 
 /// A worker is cut off, or no longer.
@@ -58,15 +65,27 @@ impl CutOff {
         has_changed
     }
 
-    fn why_now(&self, worker: u16, options: &Options, now: Now) -> Option<&'static str> {
+    /// Whether the node says something else of its BIRD than it said last.
+    pub(super) fn hear_bird(&mut self, report: &NodeReport) -> bool {
+        let has_changed = self.bird_down != report.bird_down;
+        self.bird_down.clone_from(&report.bird_down);
+        has_changed
+    }
+
+    fn why_now(&self, worker: u16, options: &Options, now: Now) -> Option<String> {
         let lasts = |since_ms: u64| now.since(since_ms) >= options.cut_off_after_ms;
         let is_known = now.since(self.reported_ms) <= options.report_max_ms;
         if is_known && self.broken.get(&worker).is_some_and(|since_ms| lasts(*since_ms)) {
-            return Some("one of its sides is down");
+            return Some("one of its sides is down".into());
+        }
+        if is_known && !self.bird_counted.is_empty() {
+            let sides = self.bird_counted.iter();
+            let sides = sides.map(|BirdDown { side, why }| format!("{why} ({side} side)"));
+            return Some(sides.collect::<Vec<_>>().join(", "));
         }
         self.unheard_since_ms
             .is_some_and(lasts)
-            .then_some("no node that replicates with it hears it")
+            .then(|| "no node that replicates with it hears it".into())
     }
 }
 
@@ -83,8 +102,13 @@ impl Lives {
             .map(|node| (node.clone(), self.is_unheard(node, options, now)))
             .collect();
         let mut changes = Vec::new();
+        let is_settled = |since_ms: u64| now.since(since_ms) >= options.bird_settle_ms;
+        let is_bird_settled = self.bird_changed_ms.is_none_or(is_settled);
         for (node, is_unheard) in nodes {
             let life = self.all.get_mut(&node).expect("listed above");
+            if is_bird_settled {
+                life.cut_off.bird_counted.clone_from(&life.cut_off.bird_down);
+            }
             let is_new = now.since(life.cut_off.came_ms) < options.unheard_at_first_ms;
             let is_unheard = is_unheard && !is_new;
             let since_ms = life.cut_off.unheard_since_ms.unwrap_or(now.monotonic_ms);
@@ -123,7 +147,7 @@ impl Life {
         let cut_off = workers.filter_map(|worker| {
             Some((worker.index, self.cut_off.why_now(worker.index, options, now)?))
         });
-        let after: BTreeMap<u16, &'static str> = cut_off.collect();
+        let after: BTreeMap<u16, String> = cut_off.collect();
         let before = std::mem::replace(&mut self.cut_off.why, after.clone());
         if is_registered && !before.is_empty() && after.is_empty() {
             self.lose(options, now);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_cluster::Key;
 use weir_controller::state::Event as Input;
-use weir_controller::state::{NodeDoubts, NodeReport as Answer};
+use weir_controller::state::{BirdDown, NodeDoubts, NodeReport as Answer};
 use weir_shard::map::Transition;
 use weir_shard::*;
 
@@ -23,6 +23,8 @@ pub(crate) struct Node {
     pub(crate) is_deaf: bool,
     /// Workers with a side down.
     pub(crate) broken: Vec<u16>,
+    /// Sides that its BIRD does not announce.
+    pub(crate) bird_down: Vec<BirdDown>,
     /// What it obeys of shards of which etcd has forgotten it.
     pub(crate) seen: BTreeMap<ShardId, ShardEntry>,
 }
@@ -37,6 +39,7 @@ impl Node {
             is_unheard: false,
             is_deaf: false,
             broken: Vec::new(),
+            bird_down: Vec::new(),
             seen: BTreeMap::new(),
         }
     }
@@ -61,6 +64,7 @@ impl World {
                 hears: others.map(|other| (id(other), is_heard(other))).collect(),
                 loads: Vec::new(),
                 broken: self.nodes[node].broken.clone(),
+                bird_down: self.nodes[node].bird_down.clone(),
                 acting: Vec::new(),
             };
             self.tell(controller, Input::Report(report));

@@ -4,7 +4,7 @@ use bolero::TypeGenerator;
 use serde_json::{Value, json};
 use weir_cluster::Key;
 use weir_controller::records::*;
-use weir_controller::state::{NodeDoubts, NodeReport};
+use weir_controller::state::{BirdDown, NodeDoubts, NodeReport};
 use weir_shard::*;
 
 use super::START_MS;
@@ -71,6 +71,7 @@ pub(super) struct Said {
     hears: Vec<(u8, bool)>,
     loads: Vec<(u8, Number)>,
     broken: Vec<u8>,
+    bird_down: Option<(bool, bool)>,
     acting: Option<(u8, u8, Number)>,
     doubts: Vec<(u8, Number, Option<Held>)>,
     are_all: bool,
@@ -235,6 +236,14 @@ impl Said {
                 .map(|(at, load)| (ShardId(shard(*at)), load.value()))
                 .collect(),
             broken: self.broken.iter().map(|it| u16::from(*it)).collect(),
+            bird_down: self
+                .bird_down
+                .iter()
+                .filter_map(|(is_access, answers)| {
+                    let side = if *is_access { "access" } else { "internet" };
+                    BirdDown::new(side, if *answers { "no-session" } else { "no-answer" })
+                })
+                .collect(),
             acting: self
                 .acting
                 .iter()

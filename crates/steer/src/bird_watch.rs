@@ -1,0 +1,391 @@
+//! Whether BIRD announces what the guard has put into the kernel tables, looked at again and again.
+//!
+//! ```text
+//!   show protocols ------------> sessions of a side --+
+//!   show route export PROTO ---> prefixes exported ---+--> Seen --> Damping --> state of the side, what changed
+//!   routes in the kernel ------> prefixes due --------+
+//! ```
+//!
+//! - A side is up while one of its sessions is established and exports every prefix that is due. A prefix is due when
+//!   it was in the kernel at this look and at the one before: BIRD needs a moment to learn it.
+//! - What was not exported counts as not exported until it is due again and exported, or BIRD has another configuration
+//!   or other protocols: a node that is emptied because of it has no routes any more that could show it.
+//! - A look ends within [`LOOK_DEADLINE`]. No answer, half an answer and nonsense count as no answer.
+//! - What is seen counts when it has lasted for [`LASTS_MS`]; only a side that nothing is known of yet is up at once.
+//!   Looks that are further apart than [`GAP_MAX_MS`] prove nothing about the time between them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ipnet::Ipv4Net;
+
+use crate::bird::{BirdError, Conversation, is_protocol_name, parse};
+use crate::route::Side;
+
+/// The longest time that a look takes.
+pub const LOOK_DEADLINE: Duration = Duration::from_secs(1);
+/// Time between two looks.
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// Lists of what is exported are long: while nothing has changed and nothing was missing they are read this often.
+pub const LIST_INTERVAL: Duration = Duration::from_secs(2);
+/// What is seen for so long counts.
+pub const LASTS_MS: u64 = 3_000;
+/// Between looks that are further apart anything may have happened.
+pub const GAP_MAX_MS: u64 = 2_500;
+
+const SIDES: [Side; 2] = [Side::Access, Side::Internet];
+
+/// What is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// BIRD's control socket.
+    pub socket: PathBuf,
+    /// Names of the BGP protocols by side: access, internet. A side without any is not watched.
+    pub protocols: [Vec<String>; 2],
+}
+
+/// How a side is announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// There are no protocols to watch.
+    NotWatched,
+    /// Nothing has lasted yet, or BIRD may not be asked.
+    Unknown,
+    /// A session is established and exports what is due.
+    Up,
+    /// BIRD does not answer.
+    NoAnswer,
+    /// No session is established.
+    NoSession,
+    /// Sessions are established, and routes of the kernel are not exported.
+    NotExporting,
+}
+
+impl State {
+    /// One word for people and metrics: what a side without an answer or a session is, is `down`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotWatched => "not-watched",
+            Self::Unknown => "unknown",
+            Self::Up => "up",
+            Self::NoAnswer | Self::NoSession => "down",
+            Self::NotExporting => "not-exporting",
+        }
+    }
+
+    /// Why it is down, as nodes tell controllers; none: it is not known to be down.
+    pub fn cause(self) -> Option<&'static str> {
+        match self {
+            Self::NotWatched | Self::Unknown | Self::Up => None,
+            Self::NoAnswer => Some("no-answer"),
+            Self::NoSession => Some("no-session"),
+            Self::NotExporting => Some("not-exporting"),
+        }
+    }
+}
+
+/// A side at one look, or as it counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SideView {
+    /// How it is announced.
+    pub state: State,
+    /// Sessions that are established.
+    pub established: usize,
+    /// Protocols that are watched.
+    pub protocols: usize,
+    /// What is wrong, for people; empty when nothing is.
+    pub why: String,
+}
+
+/// A side is another than before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Which one.
+    pub side: Side,
+    /// How it was.
+    pub before: State,
+    /// How it is.
+    pub now: State,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// Looks at BIRD, and remembers how long what it saw has lasted.
+#[derive(Debug)]
+pub struct BirdWatch {
+    watched: Watched,
+    /// Prefixes in the kernel at the last look.
+    known: [BTreeSet<Ipv4Net>; 2],
+    /// What each side did not export when it last lacked something.
+    lacks: [Lack; 2],
+    /// The newest lists, while they need not be read again.
+    listed: Option<Listed>,
+    damping: [Damping; 2],
+}
+
+impl BirdWatch {
+    /// Nothing is known yet.
+    pub fn new(watched: Watched) -> Self {
+        let damping = [0, 1].map(|at| Damping::new(watched.protocols[at].len()));
+        Self {
+            watched,
+            known: Default::default(),
+            lacks: Default::default(),
+            listed: None,
+            damping,
+        }
+    }
+
+    /// Asks BIRD, within [`LOOK_DEADLINE`]. `in_kernel` are the prefixes that the guard has set, by side.
+    pub fn look(&mut self, in_kernel: [BTreeSet<Ipv4Net>; 2]) -> [SideView; 2] {
+        let is_same = self.known == in_kernel;
+        let listed = self.listed.take().filter(|it| is_same && it.at.elapsed() < LIST_INTERVAL);
+        let answer = ask(&self.watched, listed.as_ref());
+        let before = std::mem::replace(&mut self.known, in_kernel);
+        let views = [0, 1].map(|at| {
+            let due: BTreeSet<Ipv4Net> =
+                self.known[at].intersection(&before[at]).copied().collect();
+            let (view, missing) = judge(&self.watched.protocols[at], &answer, &due);
+            let (lack, shown) = (&mut self.lacks[at], &self.damping[at].shown);
+            let Answer::Said(said) = &answer else { return view };
+            let is_proven = said.setting != lack.setting || !lack.missing.is_disjoint(&due);
+            match view.state {
+                State::NotExporting => {
+                    *lack = Lack { setting: said.setting.clone(), missing };
+                    view
+                }
+                State::Up if shown.state == State::NotExporting && !is_proven => shown.clone(),
+                _ => view,
+            }
+        });
+        let is_complete = is_same && views.iter().all(|it| it.state != State::NotExporting);
+        if let (Answer::Said(said), true) = (answer, is_complete) {
+            let Said { exported, setting, .. } = said;
+            let at = listed.map_or_else(Instant::now, |it| it.at);
+            self.listed = Some(Listed { at, setting, exported });
+        }
+        views
+    }
+
+    /// Takes what a look saw; which sides have changed by it.
+    pub fn observe(&mut self, now_ms: u64, seen: [SideView; 2]) -> Vec<Change> {
+        let sides = SIDES.into_iter().zip(&mut self.damping).zip(seen);
+        let changes = sides.filter_map(|((side, damping), seen)| {
+            let before = damping.shown.state;
+            damping.observe(now_ms, seen);
+            let SideView { state: now, why, .. } = damping.shown.clone();
+            (now != before).then_some(Change { side, before, now, why })
+        });
+        changes.collect()
+    }
+
+    /// The sides as they count, each with the milliseconds since which it is so.
+    pub fn sides(&self) -> [(Side, &SideView, u64); 2] {
+        [0, 1].map(|at| (SIDES[at], &self.damping[at].shown, self.damping[at].shown_since_ms))
+    }
+}
+
+/// What the sessions export of all that is in the kernel.
+#[derive(Debug)]
+struct Listed {
+    at: Instant,
+    setting: Vec<String>,
+    exported: BTreeMap<String, Result<BTreeSet<Ipv4Net>, String>>,
+}
+
+/// Prefixes that were due and not exported.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Lack {
+    setting: Vec<String>,
+    missing: BTreeSet<Ipv4Net>,
+}
+
+/// What lasts of what is seen.
+#[derive(Debug)]
+struct Damping {
+    shown: SideView,
+    shown_since_ms: u64,
+    /// Whether the last looks saw it up, down or neither, and since when.
+    run: Option<(Kind, u64)>,
+    looked_ms: u64,
+}
+
+/// What has to last: a side that is down for one reason and then for another is down all the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Up,
+    Down,
+    Unknown,
+}
+
+impl Kind {
+    fn of(state: State) -> Self {
+        match state {
+            State::Up => Self::Up,
+            State::NotWatched | State::Unknown => Self::Unknown,
+            State::NoAnswer | State::NoSession | State::NotExporting => Self::Down,
+        }
+    }
+}
+
+impl Damping {
+    fn new(protocols: usize) -> Self {
+        let state = if protocols == 0 { State::NotWatched } else { State::Unknown };
+        let shown = SideView { state, established: 0, protocols, why: String::new() };
+        Self { shown, shown_since_ms: 0, run: None, looked_ms: 0 }
+    }
+
+    fn observe(&mut self, now_ms: u64, seen: SideView) {
+        let kind = Kind::of(seen.state);
+        let is_gap = now_ms.saturating_sub(self.looked_ms) > GAP_MAX_MS;
+        self.looked_ms = now_ms;
+        let since_ms = match self.run {
+            Some((before, since_ms)) if before == kind && !is_gap => since_ms,
+            _ => now_ms,
+        };
+        self.run = Some((kind, since_ms));
+        let is_first_word = self.shown.state == State::Unknown && self.shown.why.is_empty();
+        let counts = kind == Kind::of(self.shown.state)
+            || now_ms - since_ms >= LASTS_MS
+            || is_first_word && kind == Kind::Up;
+        if !counts {
+            return;
+        }
+        if is_first_word && kind == Kind::Unknown && now_ms - since_ms < LASTS_MS {
+            // Not even that BIRD may not be asked has lasted.
+            return;
+        }
+        if seen.state != self.shown.state {
+            self.shown_since_ms = now_ms;
+        }
+        self.shown = seen;
+    }
+}
+
+/// What BIRD said at one look.
+#[derive(Debug)]
+enum Answer {
+    Said(Said),
+    /// It may not be asked.
+    NotAllowed(String),
+    Nothing(String),
+}
+
+/// Of the protocols that are watched.
+#[derive(Debug, Default)]
+struct Said {
+    /// By name: how BGP stands, if it is not established. Protocols that BIRD does not have are missing.
+    sessions: BTreeMap<String, Result<(), String>>,
+    /// Prefixes that each established session exports, or BIRD's refusal to tell.
+    exported: BTreeMap<String, Result<BTreeSet<Ipv4Net>, String>>,
+    /// When BIRD was started and configured, and how its protocols stand since when: what is exported changes with it.
+    setting: Vec<String>,
+}
+
+fn ask(watched: &Watched, listed: Option<&Listed>) -> Answer {
+    match said(watched, listed) {
+        Ok(said) => Answer::Said(said),
+        Err(error @ BirdError::NotAllowed { .. }) => Answer::NotAllowed(error.to_string()),
+        Err(error) => Answer::Nothing(error.to_string()),
+    }
+}
+
+fn said(watched: &Watched, listed: Option<&Listed>) -> Result<Said, BirdError> {
+    let mut bird = Conversation::begin(&watched.socket, LOOK_DEADLINE)?;
+    let lines = bird.ask("show protocols")?.map_err(std::io::Error::other)?;
+    let mut said = Said { sessions: sessions(&lines), ..Said::default() };
+    let status = bird.ask("show status")?.map_err(std::io::Error::other)?;
+    said.setting = status.into_iter().filter(|line| line.starts_with("Last ")).collect();
+    said.setting.extend(lines);
+    if let Some(listed) = listed.filter(|listed| listed.setting == said.setting) {
+        said.exported.clone_from(&listed.exported);
+        return Ok(said);
+    }
+    let names = watched.protocols.iter().flatten();
+    for name in names.filter(|name| is_protocol_name(name)) {
+        if said.sessions.get(name) == Some(&Ok(())) && !said.exported.contains_key(name) {
+            let answer = bird.ask(&format!("show route export {name}"))?;
+            said.exported.insert(name.clone(), answer.map(|lines| prefixes(&lines)));
+        }
+    }
+    Ok(said)
+}
+
+/// Lines of `show protocols`: name, type, table, state, since, information.
+fn sessions(lines: &[String]) -> BTreeMap<String, Result<(), String>> {
+    let fields = lines.iter().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let found = fields.filter_map(|fields| {
+        let (name, state) = (*fields.first()?, *fields.get(3)?);
+        if fields[1] != "BGP" {
+            return Some((name.to_owned(), Err("it is no BGP protocol".to_owned())));
+        }
+        let state = if state == "up" { Ok(()) } else { Err(fields[3..].join(" ")) };
+        Some((name.to_owned(), state))
+    });
+    found.collect()
+}
+
+fn prefixes(lines: &[String]) -> BTreeSet<Ipv4Net> {
+    parse(lines).into_iter().map(|route| route.prefix).collect()
+}
+
+/// A side from an answer, and what it does not export. `due` are the prefixes that it has to export.
+fn judge(
+    names: &[String],
+    answer: &Answer,
+    due: &BTreeSet<Ipv4Net>,
+) -> (SideView, BTreeSet<Ipv4Net>) {
+    let view = |state, established, why| {
+        (SideView { state, established, protocols: names.len(), why }, BTreeSet::new())
+    };
+    if names.is_empty() {
+        return view(State::NotWatched, 0, String::new());
+    }
+    let said = match answer {
+        Answer::Said(said) => said,
+        Answer::NotAllowed(why) => return view(State::Unknown, 0, why.clone()),
+        Answer::Nothing(why) => return view(State::NoAnswer, 0, why.clone()),
+    };
+    let is_established = |name: &&String| said.sessions.get(*name) == Some(&Ok(()));
+    let established = names.iter().filter(is_established).count();
+    if established == 0 {
+        let parts = names.iter().map(|name| match said.sessions.get(name) {
+            Some(Err(how)) => format!("{name}: {how}"),
+            _ => format!("{name}: BIRD has no such protocol"),
+        });
+        let why = parts.collect::<Vec<_>>().join(", ");
+        return view(State::NoSession, 0, format!("no BGP session is established ({why})"));
+    }
+    let faults = names.iter().filter(is_established).map(|name| not_exported(name, said, due));
+    // One that exports everything is enough.
+    let Some(faults) = faults.collect::<Option<Vec<_>>>() else {
+        return view(State::Up, established, String::new());
+    };
+    let (why, missing) = faults.into_iter().next().unwrap_or_default();
+    (view(State::NotExporting, established, why).0, missing)
+}
+
+/// What an established session does not export of what is due, if anything.
+fn not_exported(
+    name: &str,
+    said: &Said,
+    due: &BTreeSet<Ipv4Net>,
+) -> Option<(String, BTreeSet<Ipv4Net>)> {
+    let none = BTreeSet::new();
+    let (exported, refusal) = match said.exported.get(name) {
+        Some(Ok(exported)) => (exported, String::new()),
+        Some(Err(refusal)) => (&none, format!(" ({refusal})")),
+        None => (&none, String::new()),
+    };
+    let missing: BTreeSet<Ipv4Net> = due.difference(exported).copied().collect();
+    let first = missing.first()?;
+    let (count, all) = (missing.len(), due.len());
+    let why =
+        format!("{name} does not export {count} of {all} prefixes, {first} among them{refusal}");
+    Some((why, missing))
+}
+
+#[cfg(test)]
+#[path = "bird_watch_tests.rs"]
+mod tests;

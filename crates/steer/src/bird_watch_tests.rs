@@ -1,0 +1,340 @@
+//! Answers of BIRD 2.0.12 as they come over the socket, sockets that misbehave, and what lasts of it.
+
+use std::io::{BufRead, BufReader, Cursor, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Instant;
+
+use super::*;
+use crate::bird::read_answer;
+
+const GREETING: &str = "0001 BIRD 2.0.12 ready.\n";
+const PROTOCOLS: &str = "2002-Name       Proto      Table      State  Since         Info\n\
+    1002-device1    Device     ---        up     19:15:31.740  \n \
+    weir_access Kernel     weir_endpoints up     19:15:31.740  \n \
+    access_switch BGP        ---        up     19:15:32.669  Established   \n \
+    access_second BGP        ---        start  19:15:39.925  Active        Socket: Connection refused\n \
+    internet_switch BGP        ---        start  19:15:39.925  Active        Received: Administrative shutdown\n\
+    0000 \n";
+const STATUS: &str = "1000-BIRD 2.0.12\n\
+    1011-Router ID is 10.9.0.1\n \
+    Hostname is edge1\n \
+    Current server time is 2026-11-23 19:15:31.740\n \
+    Last reboot on 2026-11-23 19:15:31.740\n \
+    Last reconfiguration on 2026-11-23 19:15:31.740\n\
+    0013 Daemon is up and running\n";
+const ROUTES: &str = "1007-Table weir_endpoints:\n \
+    10.100.0.1/32        unicast [weir_access 19:15:31.741] * (10)\n \
+    \tvia 10.9.0.10 on weir0 onlink\n \
+    10.100.0.2/32        unicast [weir_access 19:15:31.741] * (10)\n \
+    \tvia 10.9.0.10 on weir0 onlink\n\
+    0000 \n";
+
+fn nets(nets: &[&str]) -> BTreeSet<Ipv4Net> {
+    nets.iter().map(|net| net.parse().unwrap()).collect()
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+fn lines(text: &str) -> Vec<String> {
+    read_answer(&mut Cursor::new(text)).unwrap().unwrap()
+}
+
+fn answer() -> Answer {
+    let exported = BTreeMap::from([("access_switch".to_owned(), Ok(prefixes(&lines(ROUTES))))]);
+    Answer::Said(Said { sessions: sessions(&lines(PROTOCOLS)), exported, ..Said::default() })
+}
+
+#[test]
+fn one_established_session_that_exports_all_that_is_due_makes_a_side_up() {
+    let due = nets(&["10.100.0.1/32", "10.100.0.2/32"]);
+    for watched in [&["access_switch"][..], &["access_second", "access_switch"]] {
+        let (side, _) = judge(&names(watched), &answer(), &due);
+        assert_eq!((side.state, side.established), (State::Up, 1), "{side:?}");
+        assert_eq!((side.protocols, side.why.as_str()), (watched.len(), ""));
+    }
+}
+
+#[test]
+fn a_prefix_that_is_due_and_not_exported_is_named() {
+    let due = nets(&["10.100.0.2/32", "10.100.0.3/32", "10.100.0.4/32"]);
+    let (side, _) = judge(&names(&["access_switch"]), &answer(), &due);
+    assert_eq!((side.state, side.established), (State::NotExporting, 1));
+    assert_eq!(side.why, "access_switch does not export 2 of 3 prefixes, 10.100.0.3/32 among them");
+}
+
+#[test]
+fn a_side_without_an_established_session_says_how_each_stands() {
+    let (side, _) =
+        judge(&names(&["internet_switch", "nobody", "weir_access"]), &answer(), &nets(&[]));
+    assert_eq!((side.state, side.established), (State::NoSession, 0));
+    assert_eq!(
+        side.why,
+        "no BGP session is established (internet_switch: start 19:15:39.925 Active Received: \
+         Administrative shutdown, nobody: BIRD has no such protocol, weir_access: it is no BGP protocol)"
+    );
+    assert_eq!(judge(&[], &answer(), &nets(&[])).0.state, State::NotWatched);
+}
+
+#[test]
+fn a_prefix_is_due_from_the_second_look_on() {
+    let path = fake("due", |stream| {
+        converse(stream, &[PROTOCOLS, STATUS, ROUTES]);
+        true
+    });
+    let mut watch = BirdWatch::new(watched(&path));
+    let new = nets(&["10.100.0.9/32"]);
+    assert_eq!(watch.look([new.clone(), nets(&[])])[0].state, State::Up);
+    assert_eq!(watch.look([new.clone(), nets(&[])])[0].state, State::NotExporting);
+    assert_eq!(watch.look([nets(&["10.100.0.1/32"]), nets(&[])])[0].state, State::Up);
+}
+
+#[test]
+fn long_lists_are_not_read_at_every_look_but_at_once_when_routes_change() {
+    let asked = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&asked);
+    let path = fake("lists", move |mut stream| {
+        stream.write_all(GREETING.as_bytes()).unwrap();
+        let reader = BufReader::new(stream.try_clone().unwrap());
+        for question in reader.lines().map_while(Result::ok) {
+            let answer = match question.as_str() {
+                "show protocols" => PROTOCOLS,
+                "show status" => STATUS,
+                _ => {
+                    *counted.lock().unwrap() += 1;
+                    ROUTES
+                }
+            };
+            let _ = stream.write_all(answer.as_bytes());
+        }
+        true
+    });
+    let mut watch = BirdWatch::new(watched(&path));
+    let one = nets(&["10.100.0.1/32"]);
+    let begun = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(watch.look([one.clone(), nets(&[])])[0].state, State::Up);
+    }
+    // The first two, and then one for each interval that has gone by.
+    let intervals = begun.elapsed().as_millis() / LIST_INTERVAL.as_millis();
+    let lists = *asked.lock().unwrap();
+    assert!(lists <= 3 + intervals as i32 && lists < 20, "{lists}");
+    let both = nets(&["10.100.0.1/32", "10.100.0.2/32"]);
+    watch.look([both, nets(&[])]);
+    assert_eq!(*asked.lock().unwrap(), lists + 1);
+}
+
+/// A node that is emptied for it has no routes left, and would else get them again.
+#[test]
+fn a_side_that_does_not_export_stays_so_without_routes_until_it_could_have_changed() {
+    let later = STATUS
+        .replace("reconfiguration on 2026-11-23 19:15", "reconfiguration on 2026-11-23 20:00");
+    let status = Arc::new(Mutex::new(STATUS.to_owned()));
+    let shared = Arc::clone(&status);
+    let path = fake("lack", move |stream| {
+        converse(stream, &[PROTOCOLS, &shared.lock().unwrap(), ROUTES]);
+        true
+    });
+    let mut now_ms = 0;
+    let mut looks = |watch: &mut BirdWatch, due: &[&str]| {
+        for _ in 0..10 {
+            now_ms += 500;
+            let seen = watch.look([nets(due), nets(&[])]);
+            watch.observe(now_ms, seen);
+        }
+        watch.sides()[0].1.state
+    };
+    let mut watch = BirdWatch::new(watched(&path));
+    // For a moment only: it did not count.
+    assert_eq!(looks(&mut watch, &["10.100.0.1/32"]), State::Up);
+    assert_eq!(looks(&mut watch, &["10.100.0.1/32", "10.100.0.9/32"]), State::NotExporting);
+    assert_eq!(looks(&mut watch, &["10.100.0.1/32"]), State::NotExporting);
+    assert_eq!(looks(&mut watch, &[]), State::NotExporting);
+    *status.lock().unwrap() = later;
+    assert_eq!(looks(&mut watch, &[]), State::Up, "BIRD was configured anew");
+}
+
+fn watched(socket: &Path) -> Watched {
+    let protocols = [names(&["access_switch"]), names(&["internet_switch"])];
+    Watched { socket: socket.to_owned(), protocols }
+}
+
+/// A socket of its own; each connection is given to `serve` until it says that no other is to be taken.
+fn fake(name: &str, serve: impl Fn(UnixStream) -> bool + Send + 'static) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("weir-watch-{}-{name}", std::process::id()));
+    // Left by a test that was killed, if at all.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).unwrap();
+    thread::spawn(move || while serve(listener.accept().unwrap().0) {});
+    path
+}
+
+fn converse(mut stream: UnixStream, answers: &[&str]) {
+    stream.write_all(GREETING.as_bytes()).unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    for answer in answers {
+        if reader.read_line(&mut String::new()).unwrap_or(0) == 0 {
+            return;
+        }
+        let _ = stream.write_all(answer.as_bytes());
+    }
+}
+
+/// What a look sees, and that it ends.
+fn look_at(socket: &Path) -> SideView {
+    let mut watch = BirdWatch::new(watched(socket));
+    let begun = Instant::now();
+    let [access, internet] = watch.look([nets(&[]), nets(&[])]);
+    assert!(begun.elapsed() < 5 * LOOK_DEADLINE, "{:?}", begun.elapsed());
+    assert_eq!(access.state == State::NoAnswer, internet.state == State::NoAnswer);
+    access
+}
+
+#[test]
+fn a_bird_that_dies_hangs_drips_or_babbles_does_not_answer() {
+    let silent = fake("silent", |stream| {
+        thread::spawn(move || (&stream).read(&mut [0]));
+        true
+    });
+    let dying = fake("dying", |mut stream| {
+        stream.write_all(&GREETING.as_bytes()[..9]).unwrap();
+        true
+    });
+    let half = fake("half", |stream| {
+        converse(stream, &[&PROTOCOLS[..100]]);
+        true
+    });
+    let dripping = fake("dripping", |mut stream| {
+        thread::spawn(move || {
+            while stream.write_all(b" ").is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        true
+    });
+    let babbling = fake("babbling", |mut stream| {
+        thread::spawn(move || while stream.write_all(&[0xff; 4096]).is_ok() {});
+        true
+    });
+    for socket in [silent, dying, half, dripping, babbling] {
+        let side = look_at(&socket);
+        assert_eq!(side.state, State::NoAnswer, "{}: {side:?}", socket.display());
+        assert!(!side.why.is_empty());
+    }
+    let absent = look_at(Path::new("/nonexistent/bird.ctl"));
+    assert_eq!(absent.state, State::NoAnswer);
+    assert!(absent.why.starts_with("BIRD does not run here"), "{absent:?}");
+}
+
+/// A stopped process leaves its queue of connections full, and then a connect that waits would wait for ever.
+#[test]
+fn a_stopped_bird_does_not_hold_a_look_up_however_often_it_is_asked() {
+    let path = std::env::temp_dir().join(format!("weir-watch-{}-stopped", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let _listener = UnixListener::bind(&path).unwrap();
+    let queued: Vec<_> = std::iter::from_fn(|| connect_to(&path)).take(10_000).collect();
+    assert!(queued.len() < 10_000, "the queue has an end");
+    let begun = Instant::now();
+    let side = look_at(&path);
+    assert_eq!(side.state, State::NoAnswer);
+    assert!(begun.elapsed() < LOOK_DEADLINE, "{side:?}");
+    std::fs::remove_file(&path).unwrap();
+}
+
+fn connect_to(path: &Path) -> Option<UnixStream> {
+    crate::bird::connect_to(path).ok()
+}
+
+fn seen(state: State) -> [SideView; 2] {
+    let why = if state == State::Up { String::new() } else { format!("{state:?}") };
+    let view = SideView { state, established: 0, protocols: 1, why };
+    [view.clone(), SideView { state: State::Up, why: String::new(), ..view }]
+}
+
+/// Looks every 500 ms; what changed on the access side, with the time.
+fn watch(states: &[(State, u64)]) -> Vec<(u64, State)> {
+    let mut watch = BirdWatch::new(watched(Path::new("/x")));
+    let (mut now_ms, mut changes) = (0, Vec::new());
+    for &(state, until_ms) in states {
+        while now_ms < until_ms {
+            let found = watch.observe(now_ms, seen(state)).into_iter();
+            changes.extend(found.filter(|it| it.side == Side::Access).map(|it| (now_ms, it.now)));
+            now_ms += 500;
+        }
+    }
+    changes
+}
+
+#[test]
+fn a_side_is_down_and_up_again_only_after_it_has_lasted() {
+    use State::{NoAnswer, NoSession, NotExporting, Up};
+    let flaps = [(Up, 5_000), (NoSession, 7_500), (Up, 8_000), (NoAnswer, 10_500), (Up, 20_000)];
+    assert_eq!(watch(&flaps), [(0, Up)], "nothing lasted three seconds");
+    let down = [(Up, 5_000), (NoSession, 9_000), (Up, 11_500), (NoAnswer, 12_000), (Up, 20_000)];
+    // Up for too short a time is still down, for the newest reason.
+    let expected = [(0, Up), (8_000, NoSession), (11_500, NoAnswer), (15_000, Up)];
+    assert_eq!(watch(&down), expected);
+    // Down for one reason, then for another: the newest counts at once.
+    let other = [(Up, 1_000), (NoAnswer, 2_500), (NoSession, 5_000), (NotExporting, 6_000)];
+    assert_eq!(watch(&other), [(0, Up), (4_000, NoSession), (5_000, NotExporting)]);
+    assert_eq!(watch(&[(NoAnswer, 4_000)]), [(3_000, NoAnswer)], "down from the start");
+}
+
+#[test]
+fn nothing_is_concluded_from_looks_that_are_far_apart() {
+    let mut watch = BirdWatch::new(watched(Path::new("/x")));
+    watch.observe(0, seen(State::Up));
+    for now_ms in [10_000, 20_000, 30_000] {
+        assert_eq!(watch.observe(now_ms, seen(State::NoAnswer)), []);
+    }
+    assert_eq!(watch.observe(32_000, seen(State::NoAnswer)), []);
+    assert_eq!(watch.observe(33_000, seen(State::NoAnswer)).len(), 1);
+    let [(_, access, since_ms), (_, internet, _)] = watch.sides();
+    assert_eq!((access.state, since_ms), (State::NoAnswer, 33_000));
+    assert_eq!(internet.state, State::Up);
+}
+
+#[test]
+fn a_bird_that_may_not_be_asked_is_unknown_and_not_down() {
+    let (denied, _) = judge(&names(&["a"]), &Answer::NotAllowed("no right".into()), &nets(&[]));
+    assert_eq!((denied.state, denied.state.cause()), (State::Unknown, None));
+    let mut watch = BirdWatch::new(watched(Path::new("/x")));
+    for now_ms in (0..4_000).step_by(500) {
+        assert_eq!(watch.observe(now_ms, [denied.clone(), denied.clone()]), []);
+    }
+    assert_eq!(watch.sides()[0].1.why, "no right", "it is said once it has lasted");
+}
+
+/// Whatever BIRD says, a side is up only with a session that exports all that is due.
+#[test]
+fn any_answer_is_judged_and_only_a_whole_one_is_up() {
+    let due = nets(&["10.100.0.1/32", "10.100.0.2/32"]);
+    let watched = names(&["access_switch"]);
+    bolero::check!().with_type::<(Vec<(u16, u8)>, Vec<u8>)>().for_each(|(edits, any)| {
+        let edited = |text: &str, by: u16| {
+            let mut bytes = text.as_bytes().to_vec();
+            for (at, value) in edits {
+                let at = usize::from(at.wrapping_mul(by)) % bytes.len();
+                bytes[at] = *value;
+            }
+            bytes
+        };
+        let (protocols, routes) = (edited(PROTOCOLS, 1), edited(ROUTES, 7));
+        for (protocols, routes) in [(&protocols, &routes), (any, &routes), (&protocols, any)] {
+            let read = |bytes| read_answer(&mut Cursor::new(bytes));
+            let (Ok(Ok(protocols)), Ok(routes)) = (read(protocols), read(routes)) else { continue };
+            let routes = routes.map(|lines| prefixes(&lines));
+            let exported = BTreeMap::from([("access_switch".to_owned(), routes.clone())]);
+            let said = Said { sessions: sessions(&protocols), exported, ..Said::default() };
+            let is_established = said.sessions.get("access_switch") == Some(&Ok(()));
+            let (side, _) = judge(&watched, &Answer::Said(said), &due);
+            let is_whole = routes.is_ok_and(|routes| routes.is_superset(&due));
+            assert_eq!(side.state == State::Up, is_established && is_whole, "{side:?}");
+            assert_eq!(side.why.is_empty(), side.state == State::Up);
+        }
+    });
+}
