@@ -70,7 +70,8 @@ mod upstream;
 extern crate self as weir_engine;
 
 pub use config::{
-    AccessMode, EngineConfig, EngineError, FragmentLimits, MssClamp, ShardConfig, SideConfig,
+    AccessMode, EngineConfig, EngineError, FragmentLimits, Limits, MssClamp, ShardConfig,
+    SideConfig,
 };
 pub use counters::{Counter, Counters, Direction, Early};
 pub use datagram::Post;

@@ -5,7 +5,8 @@ use std::io::{self, Read};
 
 use weir_config::{Config, Interface, Shard};
 use weir_engine::{
-    AccessMode, CommitLimits, EngineConfig, FragmentLimits, MssClamp, ShardConfig, SideConfig,
+    AccessMode, CommitLimits, EngineConfig, FragmentLimits, Limits, MssClamp, ShardConfig,
+    SideConfig,
 };
 use weir_nat::{Filtering, NatConfig, Pooling, ShardId, ShardRoom, Timeouts};
 use weir_wire::ethernet::Mac;
@@ -56,6 +57,14 @@ pub(crate) fn engine_config(
             held_max: config.fragments.held_max as usize,
             held_per_datagram_max: config.fragments.held_per_datagram_max as usize,
             timeout_ms: u64::from(config.fragments.timeout_sec) * 1000,
+        },
+        limits: Limits {
+            fragments_percent: config.limits.fragments_percent,
+            icmp_errors_per_sec: config.limits.icmp_errors_per_sec,
+            icmp_errors_to_homes: config.limits.icmp_errors_to_homes,
+            icmp_errors_to_internet: config.limits.icmp_errors_to_internet,
+            worker_icmp_errors_per_sec: config.limits.worker_icmp_errors_per_sec,
+            redirects_per_sec: config.limits.redirects_per_sec,
         },
     })
 }
