@@ -59,7 +59,7 @@ pub(crate) const SECTIONS: &[SectionDoc] = &[
     SectionDoc {
         id: "limits",
         title: "`[limits]`",
-        about: "What one home may take of what all homes of a worker share, and what a worker does for strangers. Each limit has a drop reason of its own and ends no flow that is there.",
+        about: "Bounds of what one home takes of the tables and rates that all homes of a worker share. Each limit of homes has a drop reason of its own, and no answered flow ends because of one.",
         files: Files::SERVICE,
     },
     SectionDoc {
@@ -258,7 +258,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("limits", "icmp_errors_to_internet", Boolean, "", Value("true"), "Whether workers make ICMP errors for senders on the internet side at all. Path MTU discovery of remotes needs them."),
     key("limits", "worker_icmp_errors_per_sec", Integer(1, 1_000_000), "packets/s", Value("1000"),
         "ICMP errors that a worker makes in a second, in all (RFC 1812 section 4.3.2.8)."),
-    key("limits", "redirects_per_sec", Integer(1, 10_000_000), "packets/s", Value("1000"),
+    key("limits", "redirects_per_sec", Integer(1, 10_000_000), "packets/s", Value("10_000"),
         "Packets of one home without a flow here that a worker sends to another one in a second."),
 
     key("pool", "first_id", Integer(1, 4_294_967_295), "", Value("1"),

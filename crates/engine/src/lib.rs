@@ -46,6 +46,7 @@ mod fragment_cache;
 mod fragment_down;
 mod fragment_up;
 mod held;
+mod home_limit;
 mod icmp_error;
 mod internet_input;
 mod ip_error;
@@ -63,6 +64,7 @@ mod rate_limit;
 mod redirect;
 mod rewrite;
 mod shards;
+mod table_use;
 mod upstream;
 
 /// The unit tests share the world of the tests in `tests/`, which names this crate from outside.
@@ -80,3 +82,4 @@ pub use duty::Misses;
 pub use engine::{BURST_MAX, Engine, Now};
 pub use output::{OUTPUT_MAX, Output, Side};
 pub use output_commit::{CommitLimits, Uncommitted};
+pub use table_use::TABLES;

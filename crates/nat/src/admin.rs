@@ -164,7 +164,7 @@ impl Nat {
                 SubscriberView {
                     shard: self.shards.id(home.shard),
                     outer,
-                    gre_key: home.gre_key,
+                    gre_key: home.gre_key(),
                     public_address: self
                         .policy
                         .enabled

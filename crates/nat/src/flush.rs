@@ -54,7 +54,7 @@ impl Nat {
         let Some(&home) = flush.homes.last() else { return false };
         let subscriber = self.subscribers.get(home);
         // Between two pieces the home may have gone and its slot may have been given to another.
-        let is_still_it = subscriber.is_live && subscriber.outer == flush.outer;
+        let is_still_it = subscriber.is_live() && subscriber.outer == flush.outer;
         let next = if is_still_it { self.find_piece(home, flush) } else { None };
         while let Some(id) = flush.ids.pop() {
             while self.mappings.get(id).sessions > 0 {

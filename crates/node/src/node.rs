@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use weir_engine::{Direction, DropReason, Side};
 use weir_records::{BlockLogHandle, LogCounters};
 
-use crate::api::{DropCount, ShardStatus, SideStatus, Status, WorkerStatus};
-use crate::board::Board;
+use crate::api::{DropCount, ShardStatus, SideStatus, Status, TableStatus, WorkerStatus};
+use crate::board::{Board, TableBoard};
 use crate::clock::Clock;
 use crate::cluster::MemberBoard;
 use crate::log::LogLimit;
@@ -208,6 +208,7 @@ impl WorkerHandle {
             flows_max: board.flows_max.get(),
             subscribers: board.subscribers.get(),
             memory_bytes: board.memory_bytes.get(),
+            tables: board.uses.iter().filter_map(table_status).collect(),
             access: self.side_status(Side::Access),
             internet: self.side_status(Side::Internet),
         }
@@ -248,4 +249,8 @@ impl WorkerHandle {
             })
             .collect()
     }
+}
+fn table_status(table: &TableBoard) -> Option<TableStatus> {
+    let name = (*table.name.get()?).to_owned();
+    Some(TableStatus { table: name, used: table.used.get(), max: table.max.get() })
 }
