@@ -29,6 +29,8 @@ pub struct WeirConfig {
     pub flows_max: u32,
     /// More keys of `[nat]`, as TOML: `("port_block", "64")`.
     pub nat: Vec<(&'static str, &'static str)>,
+    /// Keys of `[limits]`, as TOML.
+    pub limits: Vec<(&'static str, &'static str)>,
     /// Keys of `[timeouts]` in seconds.
     pub timeouts: Vec<(&'static str, u32)>,
 }
@@ -45,6 +47,7 @@ impl Default for WeirConfig {
             filtering: "address-and-port-dependent",
             flows_max: 200_000,
             nat: Vec::new(),
+            limits: Vec::new(),
             timeouts: Vec::new(),
         }
     }
@@ -79,6 +82,10 @@ flows_max = {flows_max}
             flows_max = self.flows_max,
         );
         for (key, value) in &self.nat {
+            let _ = writeln!(text, "{key} = {value}");
+        }
+        let _ = writeln!(text, "\n[limits]");
+        for (key, value) in &self.limits {
             let _ = writeln!(text, "{key} = {value}");
         }
         let _ = writeln!(text, "\n[timeouts]");

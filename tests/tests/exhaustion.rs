@@ -75,6 +75,8 @@ fn an_exhausted_quota_refuses_new_flows_only() {
 fn a_full_table_refuses_new_flows_only() {
     let mut options = options(&[("ports_per_subscriber", "4096")], UDP_LONG_SEC);
     options.config.flows_max = FLOWS_MAX as u32;
+    // One home may take it all.
+    options.config.limits.push(("flows", "2048"));
     OneNode::test(&options, |net| {
         let _udp = Echo::udp(&net.internet, server())?;
         let _tcp = Echo::tcp(&net.internet, server())?;

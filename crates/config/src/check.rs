@@ -6,6 +6,7 @@ mod cores;
 mod devices;
 mod flows;
 mod interfaces;
+mod limits;
 mod mtu;
 mod overlaps;
 mod pool_cut;
@@ -34,6 +35,7 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
         pools::single(config, quota_fits, findings);
     }
     flows::check(&config.nat, findings);
+    limits::check(&config.limits, &config.nat, findings);
     mtu::check(&config.access, &config.nat, &config.workers, findings);
     timeouts::check(&config.timeouts, findings);
 }
@@ -55,6 +57,7 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
         pools::cluster(file, quota_fits, findings);
     }
     flows::check(&file.nat, findings);
+    limits::check(&file.limits, &file.nat, findings);
     timeouts::check(&file.timeouts, findings);
     commit::check(file, findings);
     if file.cluster.replicas == 0 && findings.is_good("cluster.replicas") {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ipnet::Ipv4Net;
 use serde::Serialize;
 
-use crate::types::{Access, Fragments, Nat, Node, Timeouts, Worker};
+use crate::types::{Access, Fragments, Limits, Nat, Node, Timeouts, Worker};
 
 /// `[cluster]` of the cluster file: what all nodes share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -96,6 +96,7 @@ pub(crate) struct ClusterFile {
     pub(crate) nat: Nat,
     pub(crate) timeouts: Timeouts,
     pub(crate) fragments: Fragments,
+    pub(crate) limits: Limits,
     pub(crate) pools: Vec<Pool>,
     pub(crate) shards: Vec<ClusterShard>,
 }

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::check::LANES;
 use crate::cluster_types::{Cluster, ClusterFile, ClusterShard, Commit, Member};
-use crate::types::{Access, AccessMode, Config, Fragments, Nat, Shard, Timeouts, Worker};
+use crate::types::{Access, AccessMode, Config, Fragments, Limits, Nat, Shard, Timeouts, Worker};
 
 pub use fingerprint::Fingerprint;
 pub use json::DesiredError;
@@ -36,6 +36,7 @@ pub struct Desired {
     pub nat: Nat,
     pub timeouts: Timeouts,
     pub fragments: Fragments,
+    pub limits: Limits,
     /// At least one, those of the pools among them; by number.
     pub shards: Vec<ClusterShard>,
 }
@@ -53,9 +54,9 @@ impl Desired {
             shard.subscribers.sort_unstable();
         }
         shards.sort_unstable_by_key(|shard| shard.id);
-        let ClusterFile { cluster, mut access, nat, timeouts, fragments, .. } = file;
+        let ClusterFile { cluster, mut access, nat, timeouts, fragments, limits, .. } = file;
         access.subscribers.sort_unstable();
-        Self { cluster, access, nat, timeouts, fragments, shards }
+        Self { cluster, access, nat, timeouts, fragments, limits, shards }
     }
 
     /// The shard of a number.
@@ -146,6 +147,7 @@ impl Desired {
             nat: self.nat.clone(),
             timeouts: self.timeouts,
             fragments: self.fragments,
+            limits: self.limits,
             shards: shards.collect(),
         }
     }

@@ -1,9 +1,9 @@
 //! The kinds of files, and which keys may stand in which.
 //!
 //! ```text
-//!   single node     [node] [[worker]]             [access] [nat] [timeouts] [fragments] [[shard]]
+//!   single node     [node] [[worker]]             [access] [nat] [timeouts] [fragments] [limits] [[shard]]
 //!   node of a       [node] [[worker]] [cluster]
-//!   cluster file                      [cluster]   [access] [nat] [timeouts] [fragments] [[shard]] [[pool]]
+//!   cluster file                      [cluster]   [access] [nat] [timeouts] [fragments] [limits] [[shard]] [[pool]]
 //! ```
 //!
 //! A fact stands in one place: what concerns one machine in its node's file, what concerns all of them in the cluster

@@ -5,6 +5,7 @@ pub(crate) mod address;
 mod cluster;
 mod fragments;
 mod interface;
+mod limits;
 mod nat;
 mod node;
 mod pool;
@@ -18,20 +19,20 @@ use crate::cluster_types::{ClusterFile, Member};
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
 use crate::section::Section;
-use crate::types::{Access, Config, Fragments, Nat, Node, Timeouts, Worker};
+use crate::types::{Access, Config, Fragments, Limits, Nat, Node, Timeouts, Worker};
 
 /// Reads the file of a single node. The result counts only if there are no errors.
 pub(crate) fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Config {
     let root = Section::root(document, FileKind::Single, findings);
     let (node, workers) = machine(&root, findings);
-    let (access, nat, timeouts, fragments) = service(&root, findings);
+    let Service { access, nat, timeouts, fragments, limits } = service(&root, findings);
     let sections = root.sections("shard", "shard", findings);
     let shards = sections
         .iter()
         .enumerate()
         .map(|(index, section)| shard::read(section, index, &workers, findings))
         .collect();
-    Config { node, workers, access, nat, timeouts, fragments, shards }
+    Config { node, workers, access, nat, timeouts, fragments, limits, shards }
 }
 
 /// Reads the file of a cluster's node. The result counts only if there are no errors.
@@ -51,7 +52,7 @@ pub(crate) fn cluster(
 ) -> ClusterFile {
     let root = Section::root(document, file, findings);
     let cluster = cluster::read(&root.section("cluster", "cluster", findings), findings);
-    let (access, nat, timeouts, fragments) = service(&root, findings);
+    let Service { access, nat, timeouts, fragments, limits } = service(&root, findings);
     let pools = match file {
         FileKind::Stored => Vec::new(),
         _ => root.sections("pool", "pool", findings),
@@ -59,7 +60,7 @@ pub(crate) fn cluster(
     let pools = pools.iter().map(|section| pool::read(section, findings)).collect();
     let shards = root.sections("shard", "shard", findings);
     let shards = shards.iter().map(|section| shard::of_cluster(section, findings)).collect();
-    ClusterFile { cluster, access, nat, timeouts, fragments, pools, shards }
+    ClusterFile { cluster, access, nat, timeouts, fragments, limits, pools, shards }
 }
 
 /// What concerns one machine.
@@ -70,10 +71,21 @@ fn machine(root: &Section<'_>, findings: &mut Findings<'_>) -> (Node, Vec<Worker
 }
 
 /// What all homes get, wherever they are served.
-fn service(root: &Section<'_>, findings: &mut Findings<'_>) -> (Access, Nat, Timeouts, Fragments) {
+struct Service {
+    access: Access,
+    nat: Nat,
+    timeouts: Timeouts,
+    fragments: Fragments,
+    limits: Limits,
+}
+
+fn service(root: &Section<'_>, findings: &mut Findings<'_>) -> Service {
     let access = access::read(&root.section("access", "access", findings), findings);
-    let nat = nat::read(&root.section("nat", "nat", findings), access.mode, findings);
-    let timeouts = timeouts::read(&root.section("timeouts", "timeouts", findings), findings);
-    let fragments = fragments::read(&root.section("fragments", "fragments", findings), findings);
-    (access, nat, timeouts, fragments)
+    Service {
+        nat: nat::read(&root.section("nat", "nat", findings), access.mode, findings),
+        access,
+        timeouts: timeouts::read(&root.section("timeouts", "timeouts", findings), findings),
+        fragments: fragments::read(&root.section("fragments", "fragments", findings), findings),
+        limits: limits::read(&root.section("limits", "limits", findings), findings),
+    }
 }

@@ -16,6 +16,7 @@ pub struct Config {
     pub nat: Nat,
     pub timeouts: Timeouts,
     pub fragments: Fragments,
+    pub limits: Limits,
     /// At least one; in file order.
     pub shards: Vec<Shard>,
 }
@@ -155,7 +156,7 @@ pub struct Nat {
     /// `None`: a share of `flows_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_max: Option<u32>,
-    /// Sessions of one home (RFC 6888 REQ-5). `None`: no limit.
+    /// The former name of [`Limits::flows`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flows_per_subscriber: Option<u32>,
     /// How long a released block stays unused, in seconds (RFC 6888 REQ-8).
@@ -249,6 +250,36 @@ pub struct Fragments {
     /// Fragments held for one datagram.
     pub held_per_datagram_max: u32,
     pub timeout_sec: u32,
+}
+
+/// `[limits]`: what one home may take of what all homes of a worker share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// Sessions of a home (RFC 6888 REQ-5). `None`: `Nat::flows_per_subscriber`, or a share of `Nat::flows_max`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flows: Option<u32>,
+    /// Sessions of a home that share a port with an older one. `None`: a share of `Nat::sessions_max`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<u32>,
+    /// Of a home.
+    pub new_flows_per_sec: u32,
+    /// Of a home, at once after a rest.
+    pub new_flows_burst: u16,
+    /// Of a shard. `None`: a share of its `subscribers_max`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_homes_per_sec: Option<u32>,
+    /// Share of the room for fragments that a home may hold.
+    pub fragments_percent: u8,
+    /// For a home.
+    pub icmp_errors_per_sec: u32,
+    /// Whether any are made for homes.
+    pub icmp_errors_to_homes: bool,
+    /// Whether any are made for senders on the internet side.
+    pub icmp_errors_to_internet: bool,
+    /// Of a worker, in all.
+    pub worker_icmp_errors_per_sec: u32,
+    /// Packets of a home that are sent to another worker.
+    pub redirects_per_sec: u32,
 }
 
 /// `[[shard]]`: a fixed group of subscribers.

@@ -69,6 +69,37 @@ impl Default for FragmentLimits {
     }
 }
 
+/// What one home may take of what all homes share, beside what [`NatConfig`] says, and what is done for strangers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Share of the room for fragments of its direction that one home may hold.
+    pub fragments_percent: u8,
+    /// ICMP errors for one home.
+    pub icmp_errors_per_sec: u32,
+    /// Whether any are made for homes.
+    pub icmp_errors_to_homes: bool,
+    /// Whether any are made for senders on the internet side.
+    pub icmp_errors_to_internet: bool,
+    /// ICMP errors in all (RFC 1812 section 4.3.2.8).
+    pub worker_icmp_errors_per_sec: u32,
+    /// Packets of one home without a flow here that are sent to another worker.
+    pub redirects_per_sec: u32,
+}
+
+/// A home is not limited by itself.
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            fragments_percent: 100,
+            icmp_errors_per_sec: u32::MAX,
+            icmp_errors_to_homes: true,
+            icmp_errors_to_internet: true,
+            worker_icmp_errors_per_sec: 1000,
+            redirects_per_sec: u32::MAX,
+        }
+    }
+}
+
 /// Everything an engine needs to know; `nat.shards` and `shards` are in the same order, and `nat.room` is for both.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
@@ -79,6 +110,7 @@ pub struct EngineConfig {
     pub shards: Vec<ShardConfig>,
     pub nat: NatConfig,
     pub fragments: FragmentLimits,
+    pub limits: Limits,
     /// Other workers that may be known at once ([`crate::Engine::add_peer`]); 0: no cluster.
     pub peers_max: usize,
     /// UDP port of replication, on both ends; `None`: its datagrams are like any other packet to the worker.

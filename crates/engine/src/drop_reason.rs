@@ -56,7 +56,10 @@ drop_reasons! {
     SubscribersMax "subscribers-max" "The shard already serves subscribers_max homes.";
     PortsExhausted "ports-exhausted" "The subscriber's quota or its public address has no free port.";
     TableFull "table-full" "The table of flows, or that of further sessions, is full; ports in quarantine count.";
-    FlowsPerSubscriber "flows-per-subscriber" "The subscriber holds flows_per_subscriber flows.";
+    FlowsPerSubscriber "flows-per-subscriber" "The home holds as many flows as it may (limits.flows).";
+    SessionsPerSubscriber "sessions-per-subscriber" "The home has as many remotes beside the first of each port as it may, or half of them opened from the internet (limits.sessions).";
+    NewFlows "new-flows" "The home begins more flows than it may in a second (limits.new_flows_per_sec, new_flows_burst).";
+    NewHomes "new-homes" "A home that was not here, of a shard that has admitted as many as it may in this second (limits.new_homes_per_sec).";
     NoMapping "no-mapping" "From the internet to a public address and port that nobody holds.";
     OwnSource "own-source" "From the internet, with a source in a public prefix that this worker alone serves: forged, or a route leads back.";
     Filtered "filtered" "From a remote endpoint that the mapping's filtering does not admit.";
@@ -73,6 +76,7 @@ drop_reasons! {
     NotServing "not-serving" "Of a shard whose packets this worker does not translate.";
     MissRefused "miss-refused" "Without a mapping, of a shard in which this worker may make none.";
     RedirectLimit "redirect-limit" "More packets to redirect to other workers than may be in a second.";
+    HomeRedirects "home-redirects" "More packets of one home to redirect to other workers than may be in a second (limits.redirects_per_sec).";
     PeerUnresolved "peer-unresolved" "To be redirected to a worker that is unknown or does not answer ARP.";
     NotPeer "not-peer" "Replication or a redirected packet from an address that is no worker's of this cluster.";
     ReplicationMalformed "replication-malformed" "A replication datagram with a bad length or checksum, or in fragments.";
@@ -90,6 +94,9 @@ impl From<Refusal> for DropReason {
             Refusal::PortsExhausted => Self::PortsExhausted,
             Refusal::TableFull => Self::TableFull,
             Refusal::FlowsPerSubscriber => Self::FlowsPerSubscriber,
+            Refusal::SessionsPerSubscriber => Self::SessionsPerSubscriber,
+            Refusal::NewFlows => Self::NewFlows,
+            Refusal::NewHomes => Self::NewHomes,
             Refusal::NoMapping => Self::NoMapping,
             Refusal::Filtered => Self::Filtered,
             Refusal::TcpNotSyn => Self::TcpNotSyn,

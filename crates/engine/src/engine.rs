@@ -14,6 +14,7 @@ use crate::duty::Duties;
 use crate::ethernet_input::Link;
 use crate::fragment_cache::FragmentCache;
 use crate::held::Held;
+use crate::home_limit::HomeLimit;
 use crate::ip_error::ErrorLimiter;
 use crate::neighbor::Pace;
 use crate::new_flows::NewFlows;
@@ -75,6 +76,7 @@ pub struct Engine<F: Frame> {
     pub(crate) duties: Duties,
     pub(crate) peers: Peers,
     pub(crate) redirects: RateLimit,
+    pub(crate) home_redirects: HomeLimit,
     pub(crate) datagrams: Datagrams<F>,
     pub(crate) counters: Arc<Counters>,
     /// Identification of the last datagram toward the internet that needed a fresh one.
@@ -123,6 +125,7 @@ impl<F: Frame> Engine<F> {
             peers: Peers::new(config.peers_max, config.access.address, access.header_to(Mac::ZERO)),
             links: [access, internet],
             redirects: RateLimit::new(REDIRECTS_PER_SEC),
+            home_redirects: HomeLimit::new(config.limits.redirects_per_sec),
             datagrams: Datagrams::new(config.replication_port),
             counters: Arc::default(),
             upstream: vec![Upstream::EMPTY; BURST_MAX].into_boxed_slice(),

@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use weir_nat::{Delivery, Dependency, Home, ShardIndex};
+use weir_nat::{Delivery, Dependency, Home, ShardIndex, TableUse};
 
 use crate::config::FragmentLimits;
 
@@ -194,6 +194,19 @@ impl<F> FragmentCache<F> {
         fallen
     }
 
+    /// How much of its room each direction takes: datagrams from the internet and from homes, then held fragments.
+    pub(crate) fn uses(&self) -> [TableUse; 4] {
+        let [down, up] = self.shares;
+        let (datagrams_max, held_max) = (self.limits.datagrams_max / 2, self.limits.held_max / 2);
+        let of = |table, used: usize, max: usize| TableUse::new(table, used as u64, max as u64);
+        [
+            of("datagrams-from-internet", down.datagrams, datagrams_max),
+            of("datagrams-from-homes", up.datagrams, datagrams_max),
+            of("fragments-from-internet", down.held, held_max),
+            of("fragments-from-homes", up.held, held_max),
+        ]
+    }
+
     fn entry(&mut self, key: DatagramKey, now_ms: u64) -> Option<&mut Datagram> {
         if !self.datagrams.contains_key(&key) {
             let share = &mut self.shares[direction(&key)];
@@ -281,6 +294,8 @@ mod tests {
         let mut cache = cache();
         let taken = (0..20).filter(|&n| cache.hold(key(n), 1, 0).is_ok()).count();
         assert_eq!(taken, 3);
+        let uses = cache.uses().map(|table| (table.used, table.max));
+        assert_eq!(uses, [(3, 4), (0, 4), (3, 3), (0, 3)]);
         let home = Home { shard: ShardIndex(0), outer: 7, gre_key: None };
         for n in 0..3 {
             cache.hold(DatagramKey { home: Some(home), ..key(n) }, 2, 0).unwrap();

@@ -84,6 +84,10 @@ impl<F> Held<F> {
     }
 
     /// How many wait.
+    pub(crate) fn max(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.held
     }

@@ -46,6 +46,7 @@ mod fragment_cache;
 mod fragment_down;
 mod fragment_up;
 mod held;
+mod home_limit;
 mod icmp_error;
 mod internet_input;
 mod ip_error;
@@ -64,6 +65,7 @@ mod rate_limit;
 mod redirect;
 mod rewrite;
 mod shards;
+mod table_use;
 mod upstream;
 
 /// The unit tests share the world of the tests in `tests/`, which names this crate from outside.
@@ -71,7 +73,8 @@ mod upstream;
 extern crate self as weir_engine;
 
 pub use config::{
-    AccessMode, EngineConfig, EngineError, FragmentLimits, MssClamp, ShardConfig, SideConfig,
+    AccessMode, EngineConfig, EngineError, FragmentLimits, Limits, MssClamp, ShardConfig,
+    SideConfig,
 };
 pub use counters::{Counter, Counters, Direction, Early};
 pub use datagram::Post;
@@ -80,3 +83,4 @@ pub use duty::Misses;
 pub use engine::{BURST_MAX, Engine, Now};
 pub use output::{OUTPUT_MAX, Output, Side};
 pub use output_commit::{CommitLimits, Uncommitted};
+pub use table_use::TABLES;

@@ -79,7 +79,7 @@ impl<F: Frame> NewFlows<F> {
 
     /// Every step but the last.
     #[inline]
-    fn prepare(&mut self, nat: &mut Nat) {
+    fn prepare(&mut self, nat: &mut Nat, now: Tick) {
         for waiting in &mut self.packets {
             waiting.subscriber = nat.prefetch_subscriber(waiting.home);
         }
@@ -91,7 +91,7 @@ impl<F: Frame> NewFlows<F> {
         for waiting in &mut self.packets {
             if !waiting.is_behind {
                 let packet = waiting.packet.outbound();
-                waiting.opening = Some(nat.prepare_mapping(&packet, waiting.subscriber));
+                waiting.opening = Some(nat.prepare_mapping(&packet, waiting.subscriber, now));
             }
         }
         if nat.is_crowded() {
@@ -136,7 +136,7 @@ impl<F: Frame> Engine<F> {
         if self.held.is_on() {
             self.new_flows.refuse_short(&self.nat);
         }
-        self.new_flows.prepare(&mut self.nat);
+        self.new_flows.prepare(&mut self.nat, cx.now.tick());
         let NewFlows { frames, packets, .. } = &mut self.new_flows;
         let (mut frames, mut packets) = (std::mem::take(frames), std::mem::take(packets));
         let mut each = frames.drain(..).zip(&packets);

@@ -167,6 +167,12 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let header = self.header_to_peer(to).ok_or(DropReason::PeerUnresolved)?;
+        if let Some(home) = home {
+            let hash = self.nat.prefetch_home(home);
+            if !self.home_redirects.admit(hash, cx.now.ms) {
+                return Err(DropReason::HomeRedirects);
+            }
+        }
         if !self.redirects.admit(cx.now.ms) {
             return Err(DropReason::RedirectLimit);
         }

@@ -238,7 +238,11 @@ impl<F: Frame> Engine<F> {
     ) -> DropReason {
         let is_want_of_room = matches!(
             refusal,
-            Refusal::PortsExhausted | Refusal::TableFull | Refusal::FlowsPerSubscriber
+            Refusal::PortsExhausted
+                | Refusal::TableFull
+                | Refusal::FlowsPerSubscriber
+                | Refusal::SessionsPerSubscriber
+                | Refusal::NewFlows
         );
         if is_want_of_room {
             self.complain_to_home(Complaint::Prohibited, home, original, cx);

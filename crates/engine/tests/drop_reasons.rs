@@ -190,6 +190,46 @@ fn a_home_may_not_take_the_whole_table() {
 }
 
 #[test]
+fn a_home_is_told_what_it_may_not_have_and_others_have_it() {
+    let mut limited = config();
+    limited.nat.sessions_per_subscriber = 2;
+    limited.nat.new_flows_per_sec = 1;
+    limited.nat.new_flows_burst = 5;
+    let mut world = World::new(limited);
+    let packet = |port, remote| build::ipv4(PC, SERVER).udp(port, remote, b"x");
+    for remote in 53..56 {
+        world.up(HOME_A, packet(5000, remote)).into_internet();
+    }
+    world.up(HOME_A, packet(5000, 56)).into_home();
+    assert_eq!(world.dropped(DropReason::SessionsPerSubscriber), 1);
+    world.up(HOME_A, packet(5001, 53)).into_internet();
+    world.up(HOME_A, packet(5002, 53)).into_internet();
+    world.up(HOME_A, packet(5003, 53)).into_home();
+    assert_eq!(world.dropped(DropReason::NewFlows), 1);
+    world.up(HOME_A, packet(5000, 54)).into_internet();
+    for remote in 53..56 {
+        world.up(HOME_B, packet(5000, remote)).into_internet();
+    }
+}
+
+/// A source that may be forged is told nothing.
+#[test]
+fn homes_come_at_the_pace_of_their_shard() {
+    let mut paced = config();
+    paced.nat.new_homes_per_sec = Some(1);
+    paced.nat.shards[0].subscribers_max = 3;
+    let mut world = World::new(paced);
+    let packet = || build::ipv4(PC, SERVER).udp(5000, 53, b"x");
+    world.up(HOME_A, packet()).into_internet();
+    world.up(HOME_B, packet()).into_internet();
+    let third = "10.200.7.7";
+    assert!(world.up(third, packet()).is_nothing());
+    assert_eq!(world.dropped(DropReason::NewHomes), 1);
+    world.pass_sec(1);
+    world.up(third, packet()).into_internet();
+}
+
+#[test]
 fn foreign_addresses_in_firewall_mode() {
     let mut firewall = config();
     firewall.nat.enabled = false;

@@ -241,6 +241,22 @@ fn a_flood_of_strangers_does_not_drown_the_other_worker() {
     assert_eq!((0..200).filter(|&n| pair.a.down(scan(n)).access.len() == 1).count(), 100);
 }
 
+#[test]
+fn a_home_that_floods_unknown_flows_leaves_the_redirects_of_others() {
+    let mut config = config();
+    config.limits.redirects_per_sec = 50;
+    let mut pair = Pair::new(config);
+    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    let packet = |port| build::ipv4(PC, SERVER).ttl(64).udp(port, 53, b"query");
+    let sent = (0..200).filter(|&n| pair.a.up(HOME_A, packet(5000 + n)).access.len() == 1);
+    assert_eq!(sent.count(), 50);
+    assert_eq!(pair.a.dropped(DropReason::HomeRedirects), 150);
+    assert_eq!(pair.a.up(HOME_B, packet(5000)).access.len(), 1);
+    pair.a.now.ms += 100;
+    let sent = (0..200).filter(|&n| pair.a.up(HOME_A, packet(6000 + n)).access.len() == 1);
+    assert_eq!(sent.count(), 5);
+}
+
 fn plain() -> EngineConfig {
     let mut config = config();
     config.mode = AccessMode::Plain;

@@ -204,7 +204,7 @@ impl Nat {
         SubscriberView {
             shard: self.shards.id(home.shard),
             outer: home.outer,
-            gre_key: home.gre_key,
+            gre_key: home.gre_key(),
             public_address: self.policy.enabled.then(|| self.ports.public_address(home.seat)),
             blocks: Vec::new(),
             ports_used: home.ports_used.iter().sum(),

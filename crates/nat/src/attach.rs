@@ -135,6 +135,11 @@ impl Nat {
         let record = self.mappings.get_mut(id);
         record.flags &= !Mapping::WAITING;
         record.subscriber = subscriber;
+        if record.flags & Mapping::ANSWERED != 0 {
+            self.subscribers.set_answered(subscriber);
+        } else if self.subscribers.get(subscriber).is_answered() {
+            record.flags |= Mapping::ANSWERED;
+        }
         let home = self.subscribers.get_mut(subscriber);
         home.records += 1;
         if is_live {
@@ -188,7 +193,7 @@ impl Nat {
     fn find_or_seat(&mut self, home: &Home, seat: u32) -> Option<u32> {
         match self.subscribers.find(home) {
             Some(slot) => Some(slot),
-            None => self.subscribers.create(home, seat).ok(),
+            None => self.subscribers.create_copy(home, seat, self.now).ok(),
         }
     }
 

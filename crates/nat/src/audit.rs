@@ -22,8 +22,8 @@ struct Sums {
     session_records: usize,
     further: u32,
     ports: HashSet<(Endpoint, Protocol)>,
-    /// Per subscriber slot: records, flows.
-    homes: HashMap<u32, (u32, u32)>,
+    /// Per subscriber slot: records, flows, further sessions.
+    homes: HashMap<u32, (u32, u32, u32)>,
     blocks: HashSet<(u32, BlockId)>,
     /// Without translation: records by the slot of their address.
     addresses: HashMap<u32, u32>,
@@ -64,15 +64,16 @@ pub(crate) fn audit(nat: &Nat) {
     assert_eq!(nat.inbound_index.len() as u32, sums.live + sums.quarantined);
     assert_eq!(nat.session_index.len(), sums.session_records);
     assert_eq!(nat.subscribers.len(), sums.homes.len());
-    for (&slot, &(records, flows)) in &sums.homes {
+    for (&slot, &(records, flows, sessions)) in &sums.homes {
         let home = nat.subscribers.get(slot);
-        assert_eq!((home.records, home.flows), (records, flows));
+        assert_eq!((home.records, home.flows, home.sessions), (records, flows, sessions));
         for &block in nat.subscribers.blocks(slot) {
             assert!(sums.blocks.remove(&(slot, block)), "a held block has a port in use");
         }
     }
     assert!(sums.blocks.is_empty(), "a port in use lies in a block of its home");
     nat.owners.audit(&sums.addresses);
+    nat.subscribers.audit(sums.homes.keys().copied());
     audit_absent(nat);
 }
 
@@ -102,6 +103,10 @@ fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut Sums) {
     let chain = chain(nat, id, mapping);
     assert_eq!(mapping.sessions as usize, chain.len());
     home.1 += 1 + mapping.sessions;
+    home.2 += mapping.sessions;
+    if mapping.flags & Mapping::ANSWERED != 0 {
+        assert!(nat.subscribers.get(mapping.subscriber).is_answered());
+    }
     sums.further += mapping.sessions;
     sums.session_records += chain.len();
     let opened_by_remote = chain

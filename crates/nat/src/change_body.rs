@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  0 type u8   1 length u8 of what follows   2 fields
-//!  mapping  1   kind u8 (1 live, 2 quarantined) | protocol u8 | flags u8 (1 GRE key known, 2 unclean end)
+//!  mapping  1   kind u8 (1 live, 2 quarantined) | protocol u8 | flags u8 (1 GRE key known, 2 unclean end,
+//!               4 a flow of the home was answered)
 //!               | outer address u32 | GRE key u32 | inside address u32, port u16 | public address u32, port u16
 //!               | first remote address u32, port u16, state u16 | age in seconds u32
 //!  session  2   slot u32 and version u32 of its mapping | remote address u32, port u16, state u16
@@ -45,6 +46,7 @@ const _: () = assert!(2 + SESSION_LEN + 2 + MAPPING_LEN + 2 + WORD_LEN <= BODY_M
 
 const KEYED: u8 = 1;
 const UNCLEAN: u8 = 2;
+const ANSWERED: u8 = 4;
 
 const FROM_INSIDE: u8 = 1;
 const FROM_REMOTE: u8 = 2;
@@ -55,6 +57,8 @@ pub(crate) struct MappingBody {
     pub(crate) is_quarantined: bool,
     pub(crate) protocol: Protocol,
     pub(crate) is_unclean: bool,
+    /// A flow of its home was answered.
+    pub(crate) is_answered: bool,
     pub(crate) outer: u32,
     pub(crate) gre_key: Option<u32>,
     pub(crate) inside: Endpoint,
@@ -130,7 +134,8 @@ impl<'a> BodyWriter<'a> {
         fields[0] = if body.is_quarantined { Kind::Quarantined } else { Kind::Live } as u8;
         fields[1] = body.protocol as u8;
         fields[2] = if body.gre_key.is_some() { KEYED } else { 0 }
-            | if body.is_unclean { UNCLEAN } else { 0 };
+            | if body.is_unclean { UNCLEAN } else { 0 }
+            | if body.is_answered { ANSWERED } else { 0 };
         fields[3..7].copy_from_slice(&body.outer.to_be_bytes());
         fields[7..11].copy_from_slice(&body.gre_key.unwrap_or(0).to_be_bytes());
         fields[11..17].copy_from_slice(&endpoint_bytes(body.inside));
@@ -227,6 +232,7 @@ fn read_mapping(fields: &[u8; MAPPING_LEN]) -> Option<MappingBody> {
         },
         protocol: Protocol::from_number(fields[1])?,
         is_unclean: fields[2] & UNCLEAN != 0,
+        is_answered: fields[2] & ANSWERED != 0,
         outer: word_at(fields, 3),
         gre_key: (fields[2] & KEYED != 0).then(|| word_at(fields, 7)),
         inside: endpoint_at(fields, 11),
@@ -304,6 +310,7 @@ mod tests {
                 is_quarantined: flags & 1 != 0,
                 protocol: Protocol::ALL[usize::from(protocol % 3)],
                 is_unclean: flags & 2 != 0,
+                is_answered: flags & 2048 != 0,
                 outer: words[0],
                 gre_key: (flags & 4 != 0).then_some(words[1]),
                 inside: Endpoint::new(words[2], halves[0]),

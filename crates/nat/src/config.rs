@@ -72,6 +72,15 @@ pub struct NatConfig {
     /// Flows one home may hold (RFC 6888 REQ-5), so that one host with one socket and many remotes
     /// cannot fill the table.
     pub flows_per_subscriber: u32,
+    /// Further sessions that one home may hold; half as many if remotes open them.
+    pub sessions_per_subscriber: u32,
+    /// Flows that one home may begin in a second; `u32::MAX`: no limit.
+    pub new_flows_per_sec: u32,
+    /// Flows that it may begin at once, after a rest.
+    pub new_flows_burst: u16,
+    /// Homes without state that a shard admits in a second; `None`: an eighth of its `subscribers_max`, at least 16;
+    /// `u32::MAX`: no limit.
+    pub new_homes_per_sec: Option<u32>,
     pub timeouts: Timeouts,
     /// How long a port rests before it is given again.
     pub quarantine_sec: u32,
@@ -107,6 +116,10 @@ impl Default for NatConfig {
             flows_max: 1_000_000,
             sessions_max: None,
             flows_per_subscriber: u32::MAX,
+            sessions_per_subscriber: u32::MAX,
+            new_flows_per_sec: u32::MAX,
+            new_flows_burst: u16::MAX,
+            new_homes_per_sec: Some(u32::MAX),
             timeouts: Timeouts::default(),
             // RFC 6888 REQ-8: "it SHOULD NOT be reallocated to a new mapping until at least 120
             // seconds have passed".

@@ -91,6 +91,8 @@ pub enum NatError {
          use a smaller `port_block`, more public addresses or a lower `subscribers_max`", homes - blocks
     )]
     ReserveLane { id: ShardId, homes: u64, blocks: u64, port_block: u16 },
+    #[error("`{name}` is 0: no home could open a flow")]
+    LimitZero { name: &'static str },
     #[error("`flows_per_subscriber` is 0: a home needs at least one flow")]
     FlowsPerSubscriberZero,
     #[error("timeout `{name}` is 0: every packet would be the first")]
@@ -160,6 +162,14 @@ fn check_scalars(config: &NatConfig) -> Result<(), NatError> {
     }
     if config.flows_per_subscriber == 0 {
         return Err(NatError::FlowsPerSubscriberZero);
+    }
+    let limits = [
+        ("new_flows_per_sec", config.new_flows_per_sec),
+        ("new_flows_burst", config.new_flows_burst.into()),
+        ("new_homes_per_sec", config.new_homes_per_sec.unwrap_or(1)),
+    ];
+    if let Some(&(name, _)) = limits.iter().find(|(_, limit)| *limit == 0) {
+        return Err(NatError::LimitZero { name });
     }
     if config.subscribers.is_empty() {
         return Err(NatError::NoSubscribers);
@@ -288,6 +298,9 @@ mod tests {
         assert!(refusal(|config| config.shards[1].id = ShardId(1)).contains("used twice"));
         assert!(refusal(|config| config.flows_max = 0).contains("flows_max"));
         assert!(refusal(|config| config.flows_per_subscriber = 0).contains("flows_per_subscriber"));
+        assert!(refusal(|config| config.new_flows_per_sec = 0).contains("new_flows_per_sec"));
+        assert!(refusal(|config| config.new_flows_burst = 0).contains("new_flows_burst"));
+        assert!(refusal(|config| config.new_homes_per_sec = Some(0)).contains("new_homes"));
         assert!(refusal(|config| config.ports_per_subscriber = 0).contains("ports_per_subscriber"));
         assert!(refusal(|config| config.port_min = 0).contains("port_min"));
         assert!(refusal(|config| config.timeouts.udp = 0).contains("`udp`"));

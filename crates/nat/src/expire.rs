@@ -43,13 +43,19 @@ impl Nat {
         let (mut left, mut ends, mut laps) = (budget, 0, 0);
         while left > 0 && ends < ends_max {
             let step = left.min(WALK_STEP);
-            let Self { sessions, due, mappings, lanes, journal, policy, .. } = self;
+            let Self { sessions, due, answered, mappings, lanes, journal, policy, .. } = self;
             let timeouts = &policy.timeouts;
             let has_wrapped = sessions.walk(&mut self.session_cursor, step, |id, slab, session| {
                 if session.is_address() {
                     return;
                 }
-                let protocol = mappings.get(session.mapping).protocol;
+                let mapping = mappings.get(session.mapping);
+                let protocol = mapping.protocol;
+                if mapping.flags & Mapping::ANSWERED == 0
+                    && session.remote.state.is_answered(protocol)
+                {
+                    answered.push(session.mapping);
+                }
                 let lane = lanes.get(slab);
                 if lane.has_run_out(&session.remote, protocol, timeouts, now) {
                     due.push(id);
@@ -67,6 +73,7 @@ impl Nat {
                     first.last_seen = first.last_seen.later(session.remote.last_seen, now);
                 }
             });
+            self.note_all_answered();
             ends += self.due.len();
             while let Some(id) = self.due.pop() {
                 self.totals.flow_expired += 1;
@@ -86,8 +93,20 @@ impl Nat {
         let (mut left, mut ends, mut laps) = (budget, 0, 0);
         while left > 0 && ends < ends_max {
             let step = left.min(WALK_STEP);
-            let Self { mappings, due, doubles, lanes, journal, policy, .. } = self;
+            let Self {
+                mappings,
+                due,
+                doubles,
+                answered,
+                unseated,
+                subscribers,
+                lanes,
+                journal,
+                policy,
+                ..
+            } = self;
             let timeouts = &policy.timeouts;
+            let is_any_displaced = subscribers.displaced > 0;
             let has_wrapped = mappings.walk(&mut self.mapping_cursor, step, |id, slab, mapping| {
                 let lane = lanes.get(slab);
                 let is_due = match mapping.kind {
@@ -112,11 +131,26 @@ impl Nat {
                 if mapping.flags & Mapping::DOUBLE != 0 {
                     doubles.push(id);
                 }
+                if mapping.flags & Mapping::ANSWERED == 0 && mapping.kind.is_in_use() {
+                    if mapping.first.state.is_answered(mapping.protocol) {
+                        answered.push(id);
+                    } else if is_any_displaced
+                        && !is_due
+                        && lane.is_owned
+                        && subscribers.get(mapping.subscriber).is_displaced()
+                    {
+                        unseated.push(id);
+                    }
+                }
             });
-            ends += self.due.len();
+            self.note_all_answered();
+            ends += self.due.len() + self.unseated.len();
             self.due.iter().for_each(|&id| self.prefetch_end(id));
             while let Some(id) = self.due.pop() {
                 self.expire_mapping(id, now);
+            }
+            while let Some(id) = self.unseated.pop() {
+                self.end_displaced(id, now);
             }
             while let Some(id) = self.doubles.pop() {
                 self.settle_double(id);
@@ -128,6 +162,16 @@ impl Nat {
             }
         }
         budget - left
+    }
+
+    /// What the walk has found to be answered is noted for the homes.
+    fn note_all_answered(&mut self) {
+        for &id in &self.answered {
+            self.subscribers.prefetch(self.mappings.get(id).subscriber);
+        }
+        while let Some(id) = self.answered.pop() {
+            self.note_answered(id);
+        }
     }
 
     /// Ports that rest longer than they must leave a quarter of the table to others.
@@ -192,6 +236,7 @@ impl Nat {
     /// TCP sessions (e.g., with a state machine, as in Section 3.5.2.2 of [RFC6146]), TCP ports MAY
     /// be reused immediately." We use the exception for connections that both sides have closed, unless a copy is behind.
     pub(crate) fn end_mapping(&mut self, id: RecordId, now: Tick) {
+        self.note_if_answered(id, self.mappings.get(id).first.state);
         let slab = self.mappings.slab_of(id);
         let keeps_ports = self.lanes.keeps_ports(slab, self.policy.quarantine_sec, now)
             && self.has_room_to_rest();

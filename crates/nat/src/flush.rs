@@ -111,7 +111,7 @@ impl Nat {
 
     fn is_home(&self, slot: u32, outer: u32) -> bool {
         let subscriber = self.subscribers.get(slot);
-        subscriber.is_live && subscriber.outer == outer
+        subscriber.is_live() && subscriber.outer == outer
     }
 
     fn is_ours(&self, mapping: RecordId) -> bool {

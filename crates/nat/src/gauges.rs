@@ -18,12 +18,34 @@ pub struct Gauges {
     pub subscribers: u32,
     /// Ports that rest before they are given again.
     pub quarantined: u32,
+    /// Homes that have lost their seats to others, none of which had had an answered flow.
+    pub homes_displaced_total: u64,
     /// Memory of each table.
     pub tables: TableBytes,
     /// Memory of all tables.
     pub memory_bytes: usize,
     /// Do the mapping records lie on huge pages?
     pub huge_pages: bool,
+}
+
+/// How full a bounded table is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableUse {
+    /// As metrics label it.
+    pub table: &'static str,
+    pub used: u64,
+    pub max: u64,
+}
+
+impl TableUse {
+    pub const fn new(table: &'static str, used: u64, max: u64) -> Self {
+        Self { table, used, max }
+    }
+
+    /// Is so much of it used?
+    pub const fn is_used_to(&self, percent: u64) -> bool {
+        self.max > 0 && self.used * 100 >= self.max * percent
+    }
 }
 
 /// The state of a shard.
@@ -74,10 +96,26 @@ impl Nat {
             flow_superseded_total: self.totals.flow_superseded,
             subscribers: self.subscribers.len() as u32,
             quarantined: self.quarantined,
+            homes_displaced_total: self.subscribers.displaced_total,
             tables,
             memory_bytes: tables.total(),
             huge_pages: self.mappings.huge_pages(),
         }
+    }
+
+    /// How full the tables are that all homes share, always in the same order.
+    pub fn table_uses(&self) -> [TableUse; 6] {
+        let (seated, seats) = self.subscribers.seats();
+        let (blocks, blocks_total) = self.ports.blocks_in_use();
+        let displaced = self.subscribers.displaced.into();
+        [
+            TableUse::new("flows", self.flows.into(), self.policy.flows_max.into()),
+            TableUse::new("mappings", self.mappings.live() as u64, self.mappings.capacity() as u64),
+            TableUse::new("sessions", self.sessions.live() as u64, self.sessions.capacity() as u64),
+            TableUse::new("homes", seated, seats),
+            TableUse::new("displaced-homes", displaced, self.subscribers.spare()),
+            TableUse::new("blocks", blocks, blocks_total),
+        ]
     }
 
     /// Gauges of the shard at this position of the configuration.

@@ -33,6 +33,8 @@ pub(crate) enum News {
     Ended,
     /// A packet of TCP has changed what is known of its connection. To the lane's owner, if that is another.
     Segment(Segment),
+    /// The first flow of its home was answered. No packet waits for that, and no copy begins anew without it.
+    Answered,
     /// A session of another's lane has seen traffic here.
     Touched,
     /// Its shard is gone.
@@ -179,7 +181,8 @@ impl Nat {
             self.await_mapping(slab, id, false);
         }
         let mapping = self.mappings.get_mut(id);
-        let is_told = mapping.flags & Mapping::MARKED != 0 && news == News::Changed;
+        let is_told =
+            mapping.flags & Mapping::MARKED != 0 && matches!(news, News::Changed | News::Answered);
         let lane = self.lanes.get(slab);
         if !(lane.is_replicated && lane.is_owned) || is_told {
             return;
@@ -192,7 +195,7 @@ impl Nat {
         let version = mapping.version();
         if self.journal.push(Mark { news, table: Table::Mappings, slab, version, place }) {
             mapping.flags |= Mapping::MARKED;
-        } else {
+        } else if news != News::Answered {
             self.lose_mark(slab);
         }
     }
@@ -356,6 +359,7 @@ impl Nat {
             is_quarantined: mapping.kind == Kind::Quarantined,
             protocol: mapping.protocol,
             is_unclean: mapping.flags & Mapping::UNCLEAN != 0,
+            is_answered: mapping.flags & Mapping::ANSWERED != 0,
             outer: mapping.outer,
             gre_key: mapping.gre_key(),
             inside: mapping.inside(),

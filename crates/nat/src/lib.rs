@@ -27,6 +27,7 @@
 mod address_owner;
 mod address_ranges;
 mod admin;
+mod admission;
 mod attach;
 mod block_event;
 mod change;
@@ -70,6 +71,8 @@ mod tcp_state;
 mod timeouts;
 mod touch;
 
+#[cfg(test)]
+mod admission_tests;
 #[cfg(any(test, feature = "audit"))]
 mod audit;
 #[cfg(test)]
@@ -93,7 +96,7 @@ pub use config_check::{
 };
 pub use endpoint::{Endpoint, Home, Protocol, ShardId, ShardIndex, Tick};
 pub use flush::Flush;
-pub use gauges::{Gauges, MirrorGauges, ShardGauges};
+pub use gauges::{Gauges, MirrorGauges, ShardGauges, TableUse};
 pub use lane::LANES;
 pub use nat::Nat;
 pub use outbound::{Opening, SubscriberSlot};

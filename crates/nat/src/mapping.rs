@@ -147,6 +147,8 @@ impl Mapping {
     pub(crate) const WAITING: u16 = 1 << 3;
     /// Its inside endpoint had another mapping when it was last looked at.
     pub(crate) const DOUBLE: u16 = 1 << 4;
+    /// A flow of its home was answered.
+    pub(crate) const ANSWERED: u16 = 1 << 5;
     /// The upper byte of a copy: when its owner was last told of traffic, see `touch.rs`. Of an uncommitted mapping, which
     /// is ours: its batch, see `commit.rs`.
     pub(crate) const TOUCHED_SHIFT: u32 = 8;

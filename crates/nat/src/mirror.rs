@@ -277,6 +277,10 @@ impl Nat {
         if body.is_unclean {
             mapping.flags |= Mapping::UNCLEAN;
         }
+        if body.is_answered {
+            mapping.flags |= Mapping::ANSWERED;
+            self.subscribers.set_answered(mapping.subscriber);
+        }
         mapping.count_inbound(mapping.first.state, -1);
         if !mapping.first.is(body.remote) {
             (mapping.first.address, mapping.first.port) = (body.remote.address, body.remote.port);
@@ -400,7 +404,9 @@ fn fill(mapping: &mut Mapping, shard: ShardIndex, body: &MappingBody, now: Tick)
         port: body.remote.port,
         state: body.state,
     };
-    mapping.flags = Mapping::WAITING | if body.is_unclean { Mapping::UNCLEAN } else { 0 };
+    mapping.flags = Mapping::WAITING
+        | if body.is_unclean { Mapping::UNCLEAN } else { 0 }
+        | if body.is_answered { Mapping::ANSWERED } else { 0 };
     mapping.note_gre_key(body.gre_key);
     mapping.count_inbound(body.state, 1);
     mapping.created = Tick(now.0.wrapping_sub(body.age_sec));

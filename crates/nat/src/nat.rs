@@ -37,6 +37,9 @@ pub(crate) struct Policy {
     pub(crate) inbound_sessions_max: u16,
     pub(crate) flows_max: u32,
     pub(crate) flows_per_subscriber: u32,
+    pub(crate) sessions_per_subscriber: u32,
+    pub(crate) new_flows_per_sec: u32,
+    pub(crate) new_flows_burst: u16,
     pub(crate) quarantine_sec: u32,
     pub(crate) timeouts: Timeouts,
     /// Are there other workers that mirror our lanes, and whose lanes we mirror?
@@ -96,6 +99,10 @@ pub struct Nat {
     pub(crate) due: Vec<RecordId>,
     /// What the walk has found marked as one of two, empty between two steps.
     pub(crate) doubles: Vec<RecordId>,
+    /// Mappings that the walk has found to be the first of their home with an answer, empty between two steps.
+    pub(crate) answered: Vec<RecordId>,
+    /// Mappings of displaced homes that the walk has found, empty between two steps.
+    pub(crate) unseated: Vec<RecordId>,
 }
 
 impl Nat {
@@ -123,6 +130,9 @@ impl Nat {
                 inbound_sessions_max: config.inbound_sessions_max,
                 flows_max: config.flows_max,
                 flows_per_subscriber: config.flows_per_subscriber,
+                sessions_per_subscriber: config.sessions_per_subscriber,
+                new_flows_per_sec: config.new_flows_per_sec,
+                new_flows_burst: config.new_flows_burst,
                 quarantine_sec: config.quarantine_sec,
                 timeouts: config.timeouts,
                 is_replicated: config.replicas > 0,
@@ -157,6 +167,8 @@ impl Nat {
             session_cursor: Cursor::default(),
             due: Vec::with_capacity(WALK_STEP),
             doubles: Vec::with_capacity(WALK_STEP),
+            answered: Vec::with_capacity(WALK_STEP),
+            unseated: Vec::with_capacity(WALK_STEP),
         })
     }
 
@@ -305,7 +317,7 @@ impl Nat {
             kind,
             shard: self.shards.id(home.shard),
             subscriber: home.outer,
-            gre_key: home.gre_key,
+            gre_key: home.gre_key(),
             public_address: self.ports.public_address(self.ports.address_of(block)),
             port_first,
             port_last,

@@ -23,15 +23,16 @@ fn look_up_home(world: &World, packet: &Outbound) -> Option<SubscriberSlot> {
 
 fn prepare(world: &mut World, packet: &Outbound) -> Result<Opening, Refusal> {
     let candidate = look_up_home(world, packet);
-    world.nat.prepare_mapping(packet, candidate)
+    world.nat.prepare_mapping(packet, candidate, world.now)
 }
 
 /// Looks up all homes, prepares all, then opens what could be prepared.
 fn burst(world: &mut World, packets: &[Outbound]) -> Vec<Result<Endpoint, Refusal>> {
     let candidates: Vec<_> = packets.iter().map(|packet| look_up_home(world, packet)).collect();
     let prepared = packets.iter().zip(candidates);
-    let prepared: Vec<_> =
-        prepared.map(|(packet, candidate)| world.nat.prepare_mapping(packet, candidate)).collect();
+    let prepared: Vec<_> = prepared
+        .map(|(packet, candidate)| world.nat.prepare_mapping(packet, candidate, world.now))
+        .collect();
     for (packet, opening) in packets.iter().zip(&prepared) {
         if let Ok(opening) = opening {
             let hash = world.nat.outbound_hash(&packet.home, packet.inside, packet.protocol);
@@ -120,7 +121,7 @@ fn a_slot_that_has_changed_hands_is_not_the_homes() {
     world.assert_empty();
     burst(&mut world, &[new])[0].expect("there is room");
     assert_eq!(look_up_home(&world, &new), candidate, "it lies where the other lay");
-    let opening = world.nat.prepare_mapping(&old, candidate).unwrap();
+    let opening = world.nat.prepare_mapping(&old, candidate, world.now).unwrap();
     let hash = world.nat.outbound_hash(&old.home, old.inside, old.protocol);
     let public = world.nat.open_mapping(hash, &old, &opening, world.now).unwrap();
     assert_eq!(world.nat.gauges().subscribers, 2);

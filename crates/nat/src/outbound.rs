@@ -101,7 +101,7 @@ impl Nat {
         if let Some(public) = self.outbound_known(hash, packet, now)? {
             return Ok(public);
         }
-        let opening = self.prepare_mapping(packet, None)?;
+        let opening = self.prepare_mapping(packet, None, now)?;
         self.open_mapping(hash, packet, &opening, now)
     }
 
@@ -134,12 +134,21 @@ impl Nat {
         Ok(())
     }
 
-    /// Is there room for one more flow of this subscriber?
-    pub(crate) fn check_room(&self, subscriber: u32) -> Result<(), Refusal> {
+    /// Is there room for one more further session of this subscriber?
+    pub(crate) fn check_room(&self, subscriber: u32, opener: Sender) -> Result<(), Refusal> {
         if self.flows >= self.policy.flows_max {
             return Err(Refusal::TableFull);
         }
-        self.check_share(subscriber)
+        self.check_share(subscriber)?;
+        let most = match opener {
+            Sender::Inside => self.policy.sessions_per_subscriber,
+            // What strangers open leaves the home its half.
+            Sender::Remote => self.policy.sessions_per_subscriber / 2,
+        };
+        if self.subscribers.get(subscriber).sessions >= most {
+            return Err(Refusal::SessionsPerSubscriber);
+        }
+        Ok(())
     }
 
     /// RFC 6888 REQ-5: "A CGN SHOULD support limiting the amount of state memory allocated per
@@ -150,6 +159,31 @@ impl Nat {
             return Err(Refusal::FlowsPerSubscriber);
         }
         Ok(())
+    }
+
+    /// May this subscriber begin a flow now? What it begins takes one of its tokens.
+    #[inline]
+    pub(crate) fn check_tokens(&mut self, subscriber: u32, now: Tick) -> Result<(), Refusal> {
+        let home = self.subscribers.get(subscriber);
+        match home.tokens > 0 && home.refilled == now {
+            true => Ok(()),
+            false => self.refill_tokens(subscriber, now),
+        }
+    }
+
+    /// The first flow of a home in a second, or one more than it has tokens for.
+    #[inline(never)]
+    fn refill_tokens(&mut self, subscriber: u32, now: Tick) -> Result<(), Refusal> {
+        if self.subscribers.get(subscriber).is_displaced() {
+            self.admit_displaced(subscriber, now)?;
+        }
+        let (per_sec, burst) = (self.policy.new_flows_per_sec, self.policy.new_flows_burst);
+        let home = self.subscribers.get_mut(subscriber);
+        let earned = per_sec.saturating_mul(now.since(home.refilled));
+        let tokens = u32::from(home.tokens).saturating_add(earned).min(burst.into());
+        home.tokens = if per_sec == u32::MAX { burst } else { tokens as u16 };
+        home.refilled = now;
+        if home.tokens == 0 { Err(Refusal::NewFlows) } else { Ok(()) }
     }
 
     /// Step 1 of the new flows of a burst: asks for what is known of a home and returns its hash. Each step is for all
@@ -185,6 +219,7 @@ impl Nat {
         &mut self,
         packet: &Outbound,
         candidate: Option<SubscriberSlot>,
+        now: Tick,
     ) -> Result<Opening, Refusal> {
         self.check_opening(packet.protocol, packet.tcp_flags)?;
         // RFC 6888 REQ-11: no existing mapping is deleted to make room. Quarantined records need
@@ -195,9 +230,9 @@ impl Nat {
         let subscriber = match candidate {
             Some(SubscriberSlot(slot)) if self.subscribers.is_of(slot, &packet.home) => slot,
             // What a function call is shown lies in memory: only a copy, and only here.
-            _ => self.admit_home(&{ packet.home })?,
+            _ => self.admit_home(&{ packet.home }, now)?,
         };
-        let prepared = self.prepare_for(subscriber, packet);
+        let prepared = self.prepare_for(subscriber, packet, now);
         if prepared.is_err() {
             self.dismiss_home(subscriber);
         }
@@ -205,8 +240,14 @@ impl Nat {
     }
 
     #[inline]
-    fn prepare_for(&mut self, subscriber: u32, packet: &Outbound) -> Result<Opening, Refusal> {
+    fn prepare_for(
+        &mut self,
+        subscriber: u32,
+        packet: &Outbound,
+        now: Tick,
+    ) -> Result<Opening, Refusal> {
         self.check_share(subscriber)?;
+        self.check_tokens(subscriber, now)?;
         let (seat, address, lane) = if self.policy.enabled {
             let seat = self.take_port(subscriber, packet.protocol)?;
             (seat, self.ports.address_of(seat.block), self.ports.lane(seat.block))
@@ -221,6 +262,7 @@ impl Nat {
         let home = self.subscribers.get_mut(subscriber);
         home.records += 1;
         home.flows += 1;
+        home.tokens -= 1;
         self.flows += 1;
         let inbound_hash = self.inbound_hash(seat.public, packet.protocol);
         self.inbound_index.prefetch(inbound_hash);
@@ -306,6 +348,7 @@ impl Nat {
         let home = self.subscribers.get_mut(opening.seat.subscriber);
         home.records -= 1;
         home.flows -= 1;
+        home.tokens = home.tokens.saturating_add(1);
         if self.policy.enabled {
             self.give_port_back(&opening.seat, protocol);
         } else {
@@ -338,6 +381,9 @@ impl Nat {
         fill(mapping, packet, opening.seat.public, now);
         mapping.subscriber = opening.seat.subscriber;
         mapping.address = opening.address;
+        if self.subscribers.get(opening.seat.subscriber).is_answered() {
+            mapping.flags |= Mapping::ANSWERED;
+        }
         Some(id)
     }
 

@@ -45,6 +45,12 @@ pub enum Refusal {
     TableFull,
     /// The home has used up its share of the flow table (`flows_per_subscriber`).
     FlowsPerSubscriber,
+    /// The home has used up its further sessions (`sessions_per_subscriber`), or remotes half of them.
+    SessionsPerSubscriber,
+    /// The home has begun more flows than it may (`new_flows_per_sec`, `new_flows_burst`).
+    NewFlows,
+    /// The shard has admitted as many homes as it may in this second (`new_homes_per_sec`).
+    NewHomes,
     /// Nobody holds this public endpoint.
     NoMapping,
     /// The mapping exists, but filtering does not let this remote in.

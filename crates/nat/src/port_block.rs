@@ -416,6 +416,15 @@ impl PortBlocks {
         self.shards[usize::from(shard.0)].blocks_total
     }
 
+    /// Blocks of all shards in lanes of ours: those that are held, and all.
+    pub(crate) fn blocks_in_use(&self) -> (u64, u64) {
+        let sum =
+            |of: fn(&ShardPool) -> u32| self.shards.iter().map(|pool| u64::from(of(pool))).sum();
+        let (free, total): (u64, u64) =
+            (sum(|pool| pool.blocks_free), sum(|pool| pool.blocks_total));
+        (total - free, total)
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.free.bytes() + self.blocks.bytes() + self.ports.bytes()
     }

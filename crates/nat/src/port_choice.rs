@@ -7,7 +7,7 @@
 
 use crate::block_event::BlockEventKind;
 use crate::config::Pooling;
-use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex};
+use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::lane::ALL_LANES;
 use crate::nat::Nat;
 use crate::packet::Refusal;
@@ -24,7 +24,7 @@ pub(crate) struct Seat {
 impl Nat {
     /// The subscriber of a home, made one if it may be.
     #[inline(never)]
-    pub(crate) fn admit_home(&mut self, home: &Home) -> Result<u32, Refusal> {
+    pub(crate) fn admit_home(&mut self, home: &Home, now: Tick) -> Result<u32, Refusal> {
         if let Some(slot) = self.subscribers.find(home) {
             return Ok(slot);
         }
@@ -32,15 +32,13 @@ impl Nat {
         if !self.homes.contains(home.outer) {
             return Err(Refusal::NotSubscriber);
         }
-        if self.subscribers.is_shard_full(home.shard) {
-            return Err(Refusal::SubscribersMax);
-        }
+        self.admit(home, now)?;
         let seat = if self.policy.enabled {
             self.ports.least_loaded(home.shard, &mut self.random).ok_or(Refusal::PortsExhausted)?
         } else {
             crate::subscriber::NO_ADDRESS
         };
-        self.subscribers.create(home, seat)
+        self.subscribers.create(home, seat, now)
     }
 
     /// Takes a port for a subscriber. Nothing is changed on refusal.
@@ -176,7 +174,7 @@ mod tests {
         })
         .unwrap();
         let home = Home { shard: ShardIndex(0), outer: 0x0ac8_0001, gre_key: None };
-        let subscriber = nat.admit_home(&home).unwrap();
+        let subscriber = nat.admit_home(&home, Tick(0)).unwrap();
         let seat = nat.take_port(subscriber, Protocol::Udp).unwrap();
         nat.give_port_back(&seat, Protocol::Udp);
         nat.dismiss_home(subscriber);

@@ -9,7 +9,7 @@ use crate::mapping::{Mapping, Remote};
 use crate::nat::Nat;
 use crate::packet::Refusal;
 use crate::session::SessionKey;
-use crate::session_state::SessionState;
+use crate::session_state::{Sender, SessionState};
 
 impl Nat {
     pub(crate) fn find_session(&self, mapping: RecordId, key: SessionKey) -> Option<RecordId> {
@@ -55,19 +55,29 @@ impl Nat {
         remote: Remote,
         now: Tick,
     ) -> Result<(), Refusal> {
-        self.check_replicas(self.mappings.get(mapping).shard)?;
+        let Mapping { shard, subscriber, .. } = *self.mappings.get(mapping);
+        self.check_replicas(shard)?;
+        let opener = match remote.state.has(SessionState::OPENED_BY_REMOTE) {
+            true => Sender::Remote,
+            false => Sender::Inside,
+        };
+        if opener == Sender::Inside {
+            self.check_tokens(subscriber, now)?;
+        }
         if self.has_first_run_out(mapping, now) {
+            self.note_if_answered(mapping, self.mappings.get(mapping).first.state);
             let record = self.mappings.get_mut(mapping);
             record.note_end(record.first.state);
             record.first = remote;
             self.totals.flow_expired += 1;
             self.note_mapping(News::Changed, mapping);
         } else {
-            self.check_room(self.mappings.get(mapping).subscriber)?;
+            self.check_room(subscriber, opener)?;
             self.add_session(mapping, remote).ok_or(Refusal::TableFull)?;
         }
-        if remote.state.has(SessionState::OPENED_BY_REMOTE) {
-            self.mappings.get_mut(mapping).sessions_inbound += 1;
+        match opener {
+            Sender::Inside => self.subscribers.get_mut(subscriber).tokens -= 1,
+            Sender::Remote => self.mappings.get_mut(mapping).sessions_inbound += 1,
         }
         self.totals.flow_creates += 1;
         Ok(())
@@ -115,7 +125,9 @@ impl Nat {
         if next != RecordId::NONE {
             self.sessions.get_mut(next).previous = id;
         }
-        self.subscribers.get_mut(subscriber).flows += 1;
+        let home = self.subscribers.get_mut(subscriber);
+        home.flows += 1;
+        home.sessions += 1;
         self.flows += 1;
         Some(())
     }
@@ -189,7 +201,9 @@ impl Nat {
     /// Ends a further session: out of the list, the index and the counts. The mapping stays.
     pub(crate) fn end_session(&mut self, id: RecordId) {
         let session = self.sessions.get(id);
-        let mapping = session.mapping;
+        let (mapping, state) = (session.mapping, session.remote.state);
+        self.note_if_answered(mapping, state);
+        let session = self.sessions.get(id);
         let was_clean = self.mappings.get(mapping).flags & Mapping::UNCLEAN == 0;
         self.mappings.get_mut(mapping).note_end(session.remote.state);
         if was_clean && self.mappings.get(mapping).flags & Mapping::UNCLEAN != 0 {
@@ -220,12 +234,15 @@ impl Nat {
         if self.policy.filtering == Filtering::AddressDependent {
             self.uncount_address(session.mapping, session.remote.address);
         }
-        self.subscribers.get_mut(subscriber).flows -= 1;
+        let home = self.subscribers.get_mut(subscriber);
+        home.flows -= 1;
+        home.sessions -= 1;
         self.flows -= 1;
     }
 
     /// Puts the newest further session in the place of the first one, which has ended.
     pub(crate) fn promote_session(&mut self, mapping: RecordId) {
+        self.note_if_answered(mapping, self.mappings.get(mapping).first.state);
         let record = self.mappings.get_mut(mapping);
         record.note_end(record.first.state);
         let newest = record.sessions_head;

@@ -65,6 +65,15 @@ impl SessionState {
         }
     }
 
+    /// Has the remote answered what the inside began? Of TCP with a handshake that the inside completed.
+    #[inline]
+    pub(crate) fn is_answered(self, protocol: Protocol) -> bool {
+        match protocol {
+            Protocol::Tcp => self.has_been_established(),
+            Protocol::Udp | Protocol::Icmp => self.has(Self::SEEN_INSIDE | Self::SEEN_REMOTE),
+        }
+    }
+
     pub(crate) fn phase(self, protocol: Protocol) -> Phase {
         match protocol {
             Protocol::Tcp => self.tcp_phase(),

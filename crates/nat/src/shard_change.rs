@@ -167,7 +167,7 @@ impl Nat {
         self.journal.forget(shard);
         self.ports.remove(shard);
         self.lanes.end(shard);
-        assert_eq!(self.subscribers.count(shard), 0, "a home goes with its last record");
+        assert_eq!(self.subscribers.held(shard), 0, "a home goes with its last record");
         self.shards.remove(shard);
     }
 }

@@ -6,8 +6,9 @@
 
 use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
 
+use crate::admission::{Memory, Pace, spare_slots};
 use crate::config::NatConfig;
-use crate::endpoint::{Home, Protocol, ShardIndex};
+use crate::endpoint::{Home, Protocol, ShardIndex, Tick};
 use crate::packet::Refusal;
 use crate::port_block::BlockId;
 
@@ -20,13 +21,13 @@ pub(crate) const BLOCK_LISTS_MAX: u64 = 1 << 28;
 pub(crate) const NO_ADDRESS: u32 = u32::MAX;
 const NONE: u32 = u32::MAX;
 
-/// A home that holds state. While the slot is free, `outer` links to the next free slot.
+/// A home that holds state: one cache line. While the slot is free, `outer` links to the next free slot.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(crate) struct Subscriber {
     pub(crate) outer: u32,
-    pub(crate) gre_key: Option<u32>,
-    pub(crate) shard: ShardIndex,
-    pub(crate) is_live: bool,
+    /// Valid with `KEYED`.
+    gre_key: u32,
     /// Position in the pool of the public address it is seated on.
     pub(crate) seat: u32,
     /// Blocks it holds.
@@ -39,28 +40,99 @@ pub(crate) struct Subscriber {
     pub(crate) records: u32,
     /// Mappings and further sessions.
     pub(crate) flows: u32,
+    /// Further sessions.
+    pub(crate) sessions: u32,
+    /// Its neighbours among the homes of its shard that wait for their first answer.
+    previous: u32,
+    next: u32,
+    /// When `tokens` were last filled up.
+    pub(crate) refilled: Tick,
+    pub(crate) shard: ShardIndex,
+    /// Flows that it may begin before tokens are filled up.
+    pub(crate) tokens: u16,
+    /// Lower half of the tick at which it got its seat.
+    admitted: u16,
+    flags: u8,
 }
+
+const _: () = assert!(size_of::<Subscriber>() == 64);
+
+const LIVE: u8 = 1 << 0;
+const KEYED: u8 = 1 << 1;
+/// It has had an answered flow, or did not ask for its seat here.
+const ANSWERED: u8 = 1 << 2;
+/// Its seat is another's; it has no place in the queue.
+const DISPLACED: u8 = 1 << 3;
 
 impl Subscriber {
     const FREE: Self = Self {
         outer: NONE,
-        gre_key: None,
-        shard: ShardIndex(0),
-        is_live: false,
+        gre_key: 0,
         seat: NO_ADDRESS,
         blocks: 0,
         capacity: 0,
         ports_used: [0; Protocol::ALL.len()],
         records: 0,
         flows: 0,
+        sessions: 0,
+        previous: NONE,
+        next: NONE,
+        refilled: Tick(0),
+        shard: ShardIndex(0),
+        tokens: 0,
+        admitted: 0,
+        flags: 0,
     };
 
     #[inline]
     fn is(&self, home: &Home, by_key: bool) -> bool {
         self.outer == home.outer
             && self.shard == home.shard
-            && (!by_key || self.gre_key == home.gre_key)
+            && (!by_key || self.gre_key() == home.gre_key)
     }
+
+    #[inline]
+    pub(crate) fn is_live(&self) -> bool {
+        self.flags & LIVE != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_answered(&self) -> bool {
+        self.flags & ANSWERED != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_displaced(&self) -> bool {
+        self.flags & DISPLACED != 0
+    }
+
+    /// Does it wait in the queue of its shard?
+    fn is_queued(&self) -> bool {
+        self.flags & (LIVE | ANSWERED | DISPLACED) == LIVE
+    }
+
+    #[inline]
+    pub(crate) fn gre_key(&self) -> Option<u32> {
+        (self.flags & KEYED != 0).then_some(self.gre_key)
+    }
+
+    pub(crate) fn home(&self) -> Home {
+        Home { shard: self.shard, outer: self.outer, gre_key: self.gre_key() }
+    }
+}
+
+/// The homes of a shard.
+#[derive(Clone, Copy, Debug)]
+struct ShardHomes {
+    /// Homes with a seat, and how many there may be.
+    seated: u32,
+    max: u32,
+    /// Homes that have lost their seats and still hold records.
+    displaced: u32,
+    /// The queue of those with a seat and without an answered flow, in the order in which they got it.
+    oldest: u32,
+    newest: u32,
+    pace: Pace,
 }
 
 /// All subscribers of a worker, found by home.
@@ -77,27 +149,40 @@ pub(crate) struct Subscribers {
     hash_key: HashKey,
     by_key: bool,
     free_head: u32,
-    /// Per shard that there is room for: how many there are, how many there may be.
-    counts: Vec<(u32, u32)>,
+    /// Per shard that there is room for.
+    shards: Vec<ShardHomes>,
+    new_homes_per_sec: Option<u32>,
+    new_flows_burst: u16,
+    /// Seats that shards may be promised.
+    seats_total: u64,
+    /// Displaced homes of all shards, and how many there have been.
+    pub(crate) displaced: u32,
+    pub(crate) displaced_total: u64,
+    pub(crate) memory: Memory,
 }
 
 impl Subscribers {
     /// Bytes of memory that `Subscribers::new(config, quota_blocks)` takes.
     pub(crate) fn bytes_for(config: &NatConfig, quota_blocks: u32) -> usize {
-        let total = config.subscribers_max() as usize;
+        let total = Self::slots_for(config);
         Region::<Subscriber>::bytes_for(total)
             + Region::<BlockId>::bytes_for(
                 total * (quota_blocks * config.lists_per_home()) as usize,
             )
             + Index::bytes_for(total)
+            + Memory::bytes_for(config.subscribers_max() as usize)
+    }
+
+    /// A slot for each seat and the spare ones.
+    fn slots_for(config: &NatConfig) -> usize {
+        let seats = config.subscribers_max();
+        // Every shard rounds up for itself.
+        let spare = if seats == 0 { 0 } else { seats / 2 + config.shards_max() as u64 };
+        (seats + spare) as usize
     }
 
     pub(crate) fn new(config: &NatConfig, quota_blocks: u32) -> Result<Self, OutOfMemory> {
-        let mut counts = vec![(0, 0); config.shards_max()];
-        for (count, shard) in counts.iter_mut().zip(&config.shards) {
-            count.1 = shard.subscribers_max;
-        }
-        let total = config.subscribers_max() as usize;
+        let total = Self::slots_for(config);
         let list_blocks = quota_blocks * config.lists_per_home();
         let mut slots = Region::new(total, Subscriber::FREE)?;
         for (slot, subscriber) in slots.iter_mut().enumerate() {
@@ -112,7 +197,13 @@ impl Subscribers {
             hash_key: HashKey::new([config.seed[2] ^ 0x7375, config.seed[3]]),
             by_key: config.gre_key_identifies_home,
             free_head: if total > 0 { 0 } else { NONE },
-            counts,
+            shards: shard_maxima(config).map(|max| ShardHomes::new(config, max)).collect(),
+            new_homes_per_sec: config.new_homes_per_sec,
+            new_flows_burst: config.new_flows_burst,
+            seats_total: config.subscribers_max(),
+            displaced: 0,
+            displaced_total: 0,
+            memory: Memory::new(config.subscribers_max() as usize)?,
         })
     }
 
@@ -135,28 +226,60 @@ impl Subscribers {
         self.index.find(hash, |slot| self.slots[slot as usize].is(home, self.by_key))
     }
 
+    fn of(&self, shard: ShardIndex) -> &ShardHomes {
+        &self.shards[usize::from(shard.0)]
+    }
+
+    fn of_mut(&mut self, shard: ShardIndex) -> &mut ShardHomes {
+        &mut self.shards[usize::from(shard.0)]
+    }
+
+    pub(crate) fn pace(&mut self, shard: ShardIndex) -> &mut Pace {
+        &mut self.of_mut(shard).pace
+    }
+
+    /// Are all seats taken?
     pub(crate) fn is_shard_full(&self, shard: ShardIndex) -> bool {
-        let (count, max) = self.counts[usize::from(shard.0)];
-        count >= max
+        let homes = self.of(shard);
+        homes.seated >= homes.max
     }
 
     /// How many more a further shard may be promised.
     pub(crate) fn room(&self) -> u64 {
-        let promised: u64 = self.counts.iter().map(|&(count, max)| u64::from(count.max(max))).sum();
-        self.slots.len() as u64 - promised
+        let promised: u64 =
+            self.shards.iter().map(|homes| u64::from(homes.held().max(homes.max))).sum();
+        self.seats_total.saturating_sub(promised)
     }
 
     /// From now on there may be so many in a shard; those that there are stay.
     pub(crate) fn set_max(&mut self, shard: ShardIndex, max: u32) {
-        self.counts[usize::from(shard.0)].1 = max;
+        let per_sec = self.new_homes_per_sec;
+        let homes = self.of_mut(shard);
+        (homes.max, homes.pace) = (max, Pace::new(per_sec, max));
     }
 
-    /// A slot for a home that has none.
+    /// A slot for a home that has none, and a seat.
     ///
     /// # Errors
     /// [`Refusal::SubscribersMax`]
-    pub(crate) fn create(&mut self, home: &Home, seat: u32) -> Result<u32, Refusal> {
-        if self.is_shard_full(home.shard) || self.free_head == NONE {
+    pub(crate) fn create(&mut self, home: &Home, seat: u32, now: Tick) -> Result<u32, Refusal> {
+        if self.is_shard_full(home.shard) {
+            return Err(Refusal::SubscribersMax);
+        }
+        self.create_copy(home, seat, now)
+    }
+
+    /// The same for a home that another worker has admitted. Those that it has displaced may not have gone here yet.
+    ///
+    /// # Errors
+    /// [`Refusal::SubscribersMax`]
+    pub(crate) fn create_copy(
+        &mut self,
+        home: &Home,
+        seat: u32,
+        now: Tick,
+    ) -> Result<u32, Refusal> {
+        if self.of(home.shard).is_out_of_slots() || self.free_head == NONE {
             return Err(Refusal::SubscribersMax);
         }
         let slot = self.free_head;
@@ -165,31 +288,132 @@ impl Subscribers {
         self.free_head = subscriber.outer;
         *subscriber = Subscriber {
             outer: home.outer,
-            gre_key: home.gre_key,
-            shard: home.shard,
-            is_live: true,
+            gre_key: home.gre_key.unwrap_or(0),
             seat,
+            shard: home.shard,
+            tokens: self.new_flows_burst,
+            refilled: now,
+            flags: LIVE | if home.gre_key.is_some() { KEYED } else { 0 },
             ..Subscriber::FREE
         };
-        self.counts[usize::from(home.shard.0)].0 += 1;
+        self.of_mut(home.shard).seated += 1;
+        self.queue(slot, now);
         Ok(slot)
     }
 
     /// Frees the slot of a home without records and blocks.
     pub(crate) fn remove(&mut self, slot: u32) {
         let subscriber = self.slots[slot as usize];
-        assert!(subscriber.is_live, "a subscriber is removed once");
+        assert!(subscriber.is_live(), "a subscriber is removed once");
         assert!(
             subscriber.records == 0 && subscriber.blocks == 0,
             "a subscriber that is removed holds nothing"
         );
-        let home =
-            Home { shard: subscriber.shard, outer: subscriber.outer, gre_key: subscriber.gre_key };
-        let was_indexed = self.index.remove(self.hash(&home), slot);
+        let hash = self.hash(&subscriber.home());
+        let was_indexed = self.index.remove(hash, slot);
         assert!(was_indexed, "a subscriber is in the index");
+        if subscriber.is_answered() {
+            self.memory.note_known(hash);
+        }
+        if subscriber.is_displaced() {
+            self.of_mut(subscriber.shard).displaced -= 1;
+            self.displaced -= 1;
+        } else {
+            self.unqueue(slot);
+            self.of_mut(subscriber.shard).seated -= 1;
+        }
         self.slots[slot as usize] = Subscriber { outer: self.free_head, ..Subscriber::FREE };
         self.free_head = slot;
-        self.counts[usize::from(subscriber.shard.0)].0 -= 1;
+    }
+
+    /// At the end of the queue, if it belongs there.
+    fn queue(&mut self, slot: u32, now: Tick) {
+        let subscriber = self.slots[slot as usize];
+        if !subscriber.is_queued() {
+            return;
+        }
+        let homes = self.of_mut(subscriber.shard);
+        let previous = std::mem::replace(&mut homes.newest, slot);
+        match previous {
+            NONE => homes.oldest = slot,
+            previous => self.slots[previous as usize].next = slot,
+        }
+        let subscriber = self.get_mut(slot);
+        (subscriber.previous, subscriber.next) = (previous, NONE);
+        subscriber.admitted = now.0 as u16;
+    }
+
+    /// Out of the queue, if it is there.
+    fn unqueue(&mut self, slot: u32) {
+        let subscriber = self.slots[slot as usize];
+        if !subscriber.is_queued() {
+            return;
+        }
+        let Subscriber { previous, next, shard, .. } = subscriber;
+        match previous {
+            NONE => self.of_mut(shard).oldest = next,
+            previous => self.slots[previous as usize].next = next,
+        }
+        match next {
+            NONE => self.of_mut(shard).newest = previous,
+            next => self.slots[next as usize].previous = previous,
+        }
+    }
+
+    /// A flow of the home was answered: it keeps its seat, or gets it back. Returns whether that is new.
+    pub(crate) fn set_answered(&mut self, slot: u32) -> bool {
+        let subscriber = self.slots[slot as usize];
+        if subscriber.is_answered() {
+            return false;
+        }
+        self.unqueue(slot);
+        if subscriber.is_displaced() {
+            self.take_seat_back(slot);
+        }
+        self.get_mut(slot).flags |= ANSWERED;
+        true
+    }
+
+    fn take_seat_back(&mut self, slot: u32) {
+        let subscriber = self.get_mut(slot);
+        subscriber.flags &= !DISPLACED;
+        let shard = subscriber.shard;
+        let homes = self.of_mut(shard);
+        homes.displaced -= 1;
+        homes.seated += 1;
+        self.displaced -= 1;
+    }
+
+    /// A displaced home was admitted again.
+    pub(crate) fn seat_again(&mut self, slot: u32, now: Tick) {
+        self.take_seat_back(slot);
+        self.queue(slot, now);
+    }
+
+    /// Takes the seat of the home that waits longest for its first answer, if it has waited so many seconds and the
+    /// shard may have one more that is displaced.
+    pub(crate) fn displace_oldest(&mut self, shard: ShardIndex, min_sec: u16, now: Tick) -> bool {
+        let homes = *self.of(shard);
+        let Some(oldest) = self.slots.get(homes.oldest as usize) else { return false };
+        let waited_sec = (now.0 as u16).wrapping_sub(oldest.admitted);
+        if waited_sec < min_sec || homes.displaced >= spare_slots(homes.max) {
+            return false;
+        }
+        self.unqueue(homes.oldest);
+        let displaced = self.get_mut(homes.oldest);
+        displaced.flags |= DISPLACED;
+        // The next flow that it begins asks for a seat.
+        displaced.tokens = 0;
+        let homes = self.of_mut(shard);
+        homes.seated -= 1;
+        homes.displaced += 1;
+        self.displaced += 1;
+        self.displaced_total += 1;
+        true
+    }
+
+    pub(crate) fn displaced(&self, shard: ShardIndex) -> u32 {
+        self.of(shard).displaced
     }
 
     /// Asks for the index line of the home with this hash: step 1 of [`find`](Self::find) in a burst.
@@ -212,7 +436,7 @@ impl Subscribers {
     #[inline]
     pub(crate) fn is_of(&self, slot: u32, home: &Home) -> bool {
         let subscriber = &self.slots[slot as usize];
-        subscriber.is_live && subscriber.is(home, self.by_key)
+        subscriber.is_live() && subscriber.is(home, self.by_key)
     }
 
     /// Asks for the slot.
@@ -276,14 +500,14 @@ impl Subscribers {
 
     /// Places where homes of one outer address may be: the shards, or every slot if keys tell homes apart.
     pub(crate) fn home_places(&self) -> u32 {
-        if self.by_key { self.slots.len() as u32 } else { self.counts.len() as u32 }
+        if self.by_key { self.slots.len() as u32 } else { self.shards.len() as u32 }
     }
 
     /// The slot of the home with this outer address at a place, if there is one.
     pub(crate) fn home_at(&self, place: u32, outer: u32) -> Option<u32> {
         if self.by_key {
             let subscriber = self.get(place);
-            return (subscriber.is_live && subscriber.outer == outer).then_some(place);
+            return (subscriber.is_live() && subscriber.outer == outer).then_some(place);
         }
         self.find(&Home { shard: ShardIndex(place as u16), outer, gre_key: None })
     }
@@ -291,18 +515,90 @@ impl Subscribers {
     /// What tells a home from others with its outer address.
     pub(crate) fn identity(&self, slot: u32) -> (ShardIndex, Option<u32>) {
         let subscriber = self.get(slot);
-        (subscriber.shard, subscriber.gre_key.filter(|_| self.by_key))
+        (subscriber.shard, subscriber.gre_key().filter(|_| self.by_key))
     }
 
+    /// Homes of a shard with a seat.
     pub(crate) fn count(&self, shard: ShardIndex) -> u32 {
-        self.counts[usize::from(shard.0)].0
+        self.of(shard).seated
     }
 
+    /// Homes of a shard, with a seat or displaced.
+    pub(crate) fn held(&self, shard: ShardIndex) -> u32 {
+        self.of(shard).held()
+    }
+
+    /// Homes of all shards, with a seat or displaced.
     pub(crate) fn len(&self) -> usize {
         self.index.len()
     }
 
+    /// Seats that are taken of all that the shards may have.
+    pub(crate) fn seats(&self) -> (u64, u64) {
+        let sum =
+            |of: fn(&ShardHomes) -> u32| self.shards.iter().map(|homes| u64::from(of(homes))).sum();
+        (sum(|homes| homes.seated), sum(|homes| homes.max))
+    }
+
+    /// Homes of all shards that may be displaced at once.
+    pub(crate) fn spare(&self) -> u64 {
+        self.shards.iter().map(|homes| u64::from(spare_slots(homes.max))).sum()
+    }
+
     pub(crate) fn bytes(&self) -> usize {
-        self.slots.bytes() + self.block_lists.bytes() + self.index.bytes()
+        self.slots.bytes() + self.block_lists.bytes() + self.index.bytes() + self.memory.bytes()
+    }
+}
+
+impl ShardHomes {
+    fn new(config: &NatConfig, max: u32) -> Self {
+        let pace = Pace::new(config.new_homes_per_sec, max);
+        Self { seated: 0, max, displaced: 0, oldest: NONE, newest: NONE, pace }
+    }
+
+    fn held(&self) -> u32 {
+        self.seated + self.displaced
+    }
+
+    /// Are there as many as its seats and its spare slots?
+    fn is_out_of_slots(&self) -> bool {
+        self.held() >= self.max + spare_slots(self.max)
+    }
+}
+
+/// `subscribers_max` of the shards of the configuration, then 0 for those that there is room for.
+fn shard_maxima(config: &NatConfig) -> impl Iterator<Item = u32> {
+    let given = config.shards.iter().map(|shard| shard.subscribers_max);
+    given.chain(std::iter::repeat(0)).take(config.shards_max())
+}
+
+#[cfg(any(test, feature = "audit"))]
+impl Subscribers {
+    /// Panics where the seats or the queues of the shards are not those of these homes, which are all.
+    pub(crate) fn audit(&self, homes: impl Iterator<Item = u32>) {
+        let mut counts = vec![(0, 0, 0); self.shards.len()];
+        for slot in homes {
+            let home = self.get(slot);
+            assert!(home.is_live());
+            let count = &mut counts[usize::from(home.shard.0)];
+            count.0 += u32::from(!home.is_displaced());
+            count.1 += u32::from(home.is_displaced());
+            count.2 += u32::from(home.is_queued());
+        }
+        for (homes, &(seated, displaced, queued)) in self.shards.iter().zip(&counts) {
+            assert_eq!((homes.seated, homes.displaced), (seated, displaced));
+            let (mut slot, mut previous, mut length) = (homes.oldest, NONE, 0);
+            while slot != NONE {
+                let home = self.get(slot);
+                assert!(home.is_queued() && home.previous == previous);
+                (previous, slot, length) = (slot, home.next, length + 1);
+            }
+            assert_eq!(
+                (homes.newest, length),
+                (previous, queued),
+                "every home without an answer is in the queue"
+            );
+        }
+        assert_eq!(self.displaced, counts.iter().map(|count| count.1).sum::<u32>());
     }
 }

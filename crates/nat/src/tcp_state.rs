@@ -145,6 +145,12 @@ impl SessionState {
         }
     }
 
+    /// Has the handshake been completed?
+    #[inline]
+    pub(crate) fn has_been_established(self) -> bool {
+        self.has(BOTH_ACK)
+    }
+
     /// Has the inside opened or accepted this connection?
     pub(crate) fn is_joined_by_inside(self) -> bool {
         self.has(SYN_INSIDE)

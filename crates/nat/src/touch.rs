@@ -148,6 +148,8 @@ impl Nat {
         };
         let Some((id, remote, protocol)) = found else { return Applied::Old };
         let state = touch.state(remote, now);
+        let told = touch.state.filter(|told| remote.is(told.remote));
+        let is_answered = told.is_some_and(|told| told.state.is_answered(protocol));
         remote.last_seen = remote.last_seen.later(touch.seen, now);
         if protocol == Protocol::Tcp && state != remote.state {
             remote.state = state;
@@ -155,6 +157,14 @@ impl Nat {
                 Table::Mappings => self.note_mapping(News::Changed, id),
                 Table::Sessions => self.note_session(News::Changed, id),
             }
+        }
+        if is_answered {
+            // The answer may never come here.
+            let mapping = match table {
+                Table::Mappings => id,
+                Table::Sessions => self.sessions.get(id).mapping,
+            };
+            self.note_answered(mapping);
         }
         Applied::Done
     }

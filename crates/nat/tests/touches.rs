@@ -13,6 +13,9 @@ fn nothing_is_told_of_packets_that_only_keep_a_session_alive() {
     let public = primary.udp_out(home(1), inside(1), server(1)).unwrap();
     let tcp = primary.connect(inside(2), server(1));
     tell(&mut primary, &mut replica);
+    primary.wait_and_collect(1);
+    let told = tell(&mut primary, &mut replica);
+    assert_eq!(told, [ChangeKind::Change], "that the home has had an answer, once");
     for _ in 0..20 {
         primary.wait_and_collect(10);
         primary.udp_back(public, server(1)).unwrap();

@@ -119,8 +119,19 @@ pub struct WorkerStatus {
     pub subscribers: u64,
     /// Of its tables and indexes.
     pub memory_bytes: u64,
+    /// How full its bounded tables are; none in the answer of an older node.
+    #[serde(default)]
+    pub tables: Vec<TableStatus>,
     pub access: SideStatus,
     pub internet: SideStatus,
+}
+
+/// How full a bounded table of a worker is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableStatus {
+    pub table: String,
+    pub used: u64,
+    pub max: u64,
 }
 
 /// One port of a worker at one moment. Totals are since start.

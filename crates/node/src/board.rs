@@ -3,11 +3,11 @@
 //! Other threads never look into a worker's tables. The worker copies its gauges here a few times a second, one
 //! shard per turn, so a thousand shards cost no more per turn than one.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use weir_engine::{Counter, Counters};
+use weir_engine::{Counter, Counters, TABLES};
 
 use crate::duration_histogram::DurationHistogram;
 
@@ -72,10 +72,22 @@ pub(crate) struct Board {
     pub memory_bytes: Gauge,
     /// In the order of [`weir_nat::TableBytes::named`].
     pub table_bytes: [Gauge; 7],
+    /// In the order of [`weir_engine::Engine::table_uses`]: name, used, most.
+    pub uses: [TableBoard; TABLES],
+    pub homes_displaced: Gauge,
     /// Block events lost inside the NAT because nobody took them in time.
     pub block_events_lost: Gauge,
     /// By the places of the worker's shards.
     pub shards: Vec<ShardBoard>,
+}
+
+/// How full a table is.
+#[derive(Debug, Default)]
+pub(crate) struct TableBoard {
+    /// Set with the first numbers.
+    pub name: OnceLock<&'static str>,
+    pub used: Gauge,
+    pub max: Gauge,
 }
 
 /// One shard's numbers.
@@ -114,6 +126,8 @@ impl Board {
             quarantined: Gauge::default(),
             memory_bytes: Gauge::default(),
             table_bytes: Default::default(),
+            uses: Default::default(),
+            homes_displaced: Gauge::default(),
             block_events_lost: Gauge::default(),
             shards: (0..shards).map(|_| ShardBoard::default()).collect(),
         }

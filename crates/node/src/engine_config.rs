@@ -5,7 +5,8 @@ use std::io::{self, Read};
 
 use weir_config::{Config, Interface, Shard};
 use weir_engine::{
-    AccessMode, CommitLimits, EngineConfig, FragmentLimits, MssClamp, ShardConfig, SideConfig,
+    AccessMode, CommitLimits, EngineConfig, FragmentLimits, Limits, MssClamp, ShardConfig,
+    SideConfig,
 };
 use weir_nat::{Filtering, NatConfig, Pooling, ShardId, ShardRoom, Timeouts};
 use weir_wire::ethernet::Mac;
@@ -57,6 +58,14 @@ pub(crate) fn engine_config(
             held_per_datagram_max: config.fragments.held_per_datagram_max as usize,
             timeout_ms: u64::from(config.fragments.timeout_sec) * 1000,
         },
+        limits: Limits {
+            fragments_percent: config.limits.fragments_percent,
+            icmp_errors_per_sec: config.limits.icmp_errors_per_sec,
+            icmp_errors_to_homes: config.limits.icmp_errors_to_homes,
+            icmp_errors_to_internet: config.limits.icmp_errors_to_internet,
+            worker_icmp_errors_per_sec: config.limits.worker_icmp_errors_per_sec,
+            redirects_per_sec: config.limits.redirects_per_sec,
+        },
     })
 }
 
@@ -91,8 +100,8 @@ pub(crate) fn nat_config(
     room: Option<&Room>,
     seed: [u64; 4],
 ) -> NatConfig {
-    let nat = &config.nat;
-    NatConfig {
+    let (nat, limits) = (&config.nat, &config.limits);
+    let tables = NatConfig {
         enabled: nat.enabled,
         filtering: match nat.filtering {
             weir_config::Filtering::AddressAndPortDependent => Filtering::AddressAndPortDependent,
@@ -103,7 +112,9 @@ pub(crate) fn nat_config(
         ports_per_subscriber: nat.ports_per_subscriber,
         flows_max: nat.flows_max,
         sessions_max: nat.sessions_max,
-        flows_per_subscriber: nat.flows_per_subscriber.unwrap_or(u32::MAX),
+        new_flows_per_sec: limits.new_flows_per_sec,
+        new_flows_burst: limits.new_flows_burst,
+        new_homes_per_sec: limits.new_homes_per_sec,
         timeouts: timeouts(&config.timeouts),
         quarantine_sec: nat.quarantine_sec,
         udp_inbound_refresh: nat.udp_inbound_refresh,
@@ -119,7 +130,24 @@ pub(crate) fn nat_config(
         replicas: room.map_or(0, |room| room.replicas),
         room: room.map(|room| room.shards).unwrap_or_default(),
         ..NatConfig::default()
+    };
+    let flows = limits.flows.or(nat.flows_per_subscriber);
+    NatConfig {
+        flows_per_subscriber: flows.unwrap_or_else(|| share(HOME_FLOWS, tables.flows_max)),
+        sessions_per_subscriber: limits
+            .sessions
+            .unwrap_or_else(|| share(HOME_SESSIONS, tables.sessions_max())),
+        ..tables
     }
+}
+
+/// Flows and further sessions of a home, unless the file says how many: more than a house needs, whatever it does.
+const HOME_FLOWS: u32 = 16_384;
+const HOME_SESSIONS: u32 = 4096;
+
+/// A small part of a table, too, so that it takes many homes to fill it.
+fn share(limit: u32, table: u32) -> u32 {
+    limit.min((table / 16).max(16))
 }
 
 /// A shard as the NAT knows it. Without translation the homes' own addresses stand where public ones would.
@@ -163,4 +191,38 @@ pub(crate) fn random() -> io::Result<u128> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(u128::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nat(lines: &str) -> NatConfig {
+        let text = format!(
+            "[[worker]]\ncore = 1\n\
+             access = {{ device = \"net_null0\", address = \"10.1.0.1/24\", gateway = \"10.1.0.2\" }}\n\
+             internet = {{ device = \"net_null1\", address = \"10.2.0.1/24\", gateway = \"10.2.0.2\" }}\n\
+             [access]\nsubscribers = [\"10.200.0.0/16\"]\n\
+             [[shard]]\nid = 1\nendpoint = \"10.100.0.1\"\npublic = [\"203.0.113.0/28\"]\n{lines}"
+        );
+        let (config, _) = weir_config::parse(&text, "t.toml").expect(lines);
+        nat_config(&config, 0, None, [0; 4])
+    }
+
+    #[test]
+    fn one_home_gets_a_small_share_of_every_table_unless_the_file_says_otherwise() {
+        let limits = |nat: &NatConfig| (nat.flows_per_subscriber, nat.sessions_per_subscriber);
+        assert_eq!(limits(&nat("")), (16_384, 4096));
+        assert_eq!(limits(&nat("[nat]\nflows_max = 32_000\n")), (2000, 2000));
+        let few = "[nat]\nflows_max = 32_000\nsessions_max = 1600\n";
+        assert_eq!(limits(&nat(few)), (2000, 100));
+        assert_eq!(limits(&nat("[nat]\nflows_per_subscriber = 99\n")), (99, 4096));
+        let both = nat(
+            "[limits]\nflows = 5000\nsessions = 5000\nnew_flows_per_sec = 7\nnew_flows_burst = 9\nnew_homes_per_sec = 3\n",
+        );
+        assert_eq!(limits(&both), (5000, 5000));
+        assert_eq!((both.new_flows_per_sec, both.new_flows_burst), (7, 9));
+        assert_eq!(both.new_homes_per_sec, Some(3));
+        assert_eq!(nat("").new_homes_per_sec, None, "a share of the shard's homes");
+    }
 }

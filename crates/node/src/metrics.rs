@@ -16,7 +16,7 @@ use weir_engine::{Direction, DropReason, Side};
 use weir_nat::TableBytes;
 
 use crate::admin::Refusal;
-use crate::board::{Board, ShardBoard};
+use crate::board::{Board, ShardBoard, TableBoard};
 use crate::duration_histogram::Durations;
 use crate::member_metrics::member;
 use crate::node::{Node, WorkerHandle};
@@ -196,7 +196,32 @@ fn tables(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
         "Ended mappings whose port is not yet given again.",
         quarantined,
     )?;
+    let displaced = per_worker(workers, |board| board.homes_displaced.get());
+    family.counter(
+        "weir_homes_displaced",
+        "Homes without any answered flow whose seat another home got.",
+        displaced,
+    )?;
+    uses(family, workers)?;
     memory(family, workers)
+}
+
+fn uses(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
+    let series = |of: fn(&TableBoard) -> u64| {
+        let mut series = Vec::new();
+        for (number, worker) in workers {
+            for table in &worker.board.uses {
+                let Some(name) = table.name.get() else { continue };
+                let labels = Labels([("worker", number), ("table", name), NO_LABEL]);
+                series.push((labels, of(table) as f64));
+            }
+        }
+        series
+    };
+    let used = series(|table| table.used.get());
+    family.gauge("weir_table_used", "Entries of each bounded table that are in use.", used)?;
+    let max = series(|table| table.max.get());
+    family.gauge("weir_table_max", "Entries that each bounded table has room for.", max)
 }
 
 fn memory(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
@@ -358,6 +383,9 @@ mod tests {
             "weir_tx_dropped_total{worker=\"0\",side=\"internet\"} 2",
             "weir_log_lines_dropped_total{log=\"block\"} 0",
             "weir_log_lines_dropped_total{log=\"operational\"} 0",
+            "weir_table_used{worker=\"0\",table=\"sessions\"} 95.0",
+            "weir_table_max{worker=\"0\",table=\"sessions\"} 100.0",
+            "weir_homes_displaced_total{worker=\"0\"} 2",
             "weir_memory_bytes{worker=\"0\",table=\"mappings\"} 64000.0",
             "weir_memory_bytes{worker=\"0\",table=\"subscribers\"} 0.0",
             "weir_bytes_per_flow{worker=\"0\"} 64.0",

@@ -9,8 +9,8 @@ use weir_engine::{Direction, DropReason, Side};
 use weir_records::{BlockLogHandle, LogCounters};
 
 use crate::admin::HttpNumbers;
-use crate::api::{DropCount, ShardStatus, SideStatus, Status, WorkerStatus};
-use crate::board::Board;
+use crate::api::{DropCount, ShardStatus, SideStatus, Status, TableStatus, WorkerStatus};
+use crate::board::{Board, TableBoard};
 use crate::clock::Clock;
 use crate::cluster::MemberBoard;
 use crate::log::LogLimit;
@@ -211,6 +211,7 @@ impl WorkerHandle {
             flows_max: board.flows_max.get(),
             subscribers: board.subscribers.get(),
             memory_bytes: board.memory_bytes.get(),
+            tables: board.uses.iter().filter_map(table_status).collect(),
             access: self.side_status(Side::Access),
             internet: self.side_status(Side::Internet),
         }
@@ -251,4 +252,8 @@ impl WorkerHandle {
             })
             .collect()
     }
+}
+fn table_status(table: &TableBoard) -> Option<TableStatus> {
+    let name = (*table.name.get()?).to_owned();
+    Some(TableStatus { table: name, used: table.used.get(), max: table.max.get() })
 }

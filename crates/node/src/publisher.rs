@@ -109,6 +109,12 @@ fn publish_worker<F: Frame>(engine: &Engine<F>, board: &Board) {
     for (gauge, (_, bytes)) in board.table_bytes.iter().zip(gauges.tables.named()) {
         gauge.set(bytes as u64);
     }
+    for (board, table) in board.uses.iter().zip(engine.table_uses()) {
+        board.name.get_or_init(|| table.table);
+        board.used.set(table.used);
+        board.max.set(table.max);
+    }
+    board.homes_displaced.set(gauges.homes_displaced_total);
     board.block_events_lost.set(engine.nat().events_lost());
     board.held.set(engine.held() as u64);
     board.commits_alone.set(engine.nat().commits_alone());

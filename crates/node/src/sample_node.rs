@@ -30,6 +30,10 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
     board.flows_max.set(1000);
     board.memory_bytes.set(64_000);
     board.table_bytes[0].set(64_000);
+    board.uses[0].name.get_or_init(|| "sessions");
+    board.uses[0].used.set(95);
+    board.uses[0].max.set(100);
+    board.homes_displaced.set(2);
     board.turn_max_ns.set(250_000);
     board.turns.enter(TSC_HZ / 4_000);
     board.ticks.enter(TSC_HZ / 500);

@@ -29,6 +29,16 @@ pub(crate) fn judge(
             let percent = worker.flows * 100 / worker.flows_max;
             reasons.push(format!("worker {}: flow table {percent} % full", worker.worker));
         }
+        // Flows have their own line, and each shard says that its homes or blocks run out.
+        for table in worker.tables.iter().filter(|table| {
+            !["flows", "homes", "blocks"].contains(&table.table.as_str())
+                && table.max > 0
+                && table.used * 100 >= table.max * TABLE_WARN_PERCENT
+        }) {
+            let percent = table.used * 100 / table.max;
+            reasons
+                .push(format!("worker {}: table {} {percent} % full", worker.worker, table.table));
+        }
     }
     for shard in shards.iter().filter(|shard| shard.blocks_total > 0 && shard.blocks_free == 0) {
         reasons.push(format!("shard {}: no free port block", shard.shard));
@@ -72,6 +82,7 @@ pub(crate) fn is_side_up(side: &SideStatus) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::api::TableStatus;
 
     pub(crate) fn side() -> SideStatus {
         SideStatus {
@@ -93,6 +104,7 @@ pub(crate) mod tests {
             flows_max: 1000,
             subscribers: 0,
             memory_bytes: 0,
+            tables: Vec::new(),
             access: side(),
             internet: side(),
         }
@@ -144,6 +156,14 @@ pub(crate) mod tests {
         assert_eq!(
             (verdict, reasons),
             (Verdict::Degraded, vec!["worker 0: flow table 90 % full".into()])
+        );
+        let table = |table: &str, used| TableStatus { table: table.into(), used, max: 1000 };
+        let tables = vec![table("sessions", 900), table("mappings", 899), table("homes", 1000)];
+        let full = WorkerStatus { tables, ..worker(0) };
+        let (verdict, reasons) = judge(&[full], &[], false, &[]);
+        assert_eq!(
+            (verdict, reasons),
+            (Verdict::Degraded, vec!["worker 0: table sessions 90 % full".into()])
         );
         let empty = ShardStatus { blocks_free: 0, subscribers: 256, ..shard() };
         let (verdict, reasons) = judge(&[worker(0)], &[empty], true, &[]);

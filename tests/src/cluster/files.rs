@@ -223,6 +223,12 @@ subscribers = ["10.200.0.0/16"]
 port_block = 64
 ports_per_subscriber = 1024
 flows_max = {}
+
+# What is measured is not how homes are paced.
+[limits]
+new_flows_per_sec = 1_000_000
+new_flows_burst = 65_535
+new_homes_per_sec = 65_535
 "#,
             self.flows_max
         )

@@ -141,6 +141,19 @@ fn rule(section: &str, name: &str) -> Option<Rule> {
         ("fragments", "datagrams_max" | "held_max" | "held_per_datagram_max" | "timeout_sec") => {
             Rule::Unnoticed
         }
+        (
+            "limits",
+            "flows" | "sessions" | "new_flows_per_sec" | "new_flows_burst" | "new_homes_per_sec"
+            | "redirects_per_sec",
+        ) => Rule::NewFlows,
+        (
+            "limits",
+            "fragments_percent"
+            | "icmp_errors_per_sec"
+            | "icmp_errors_to_homes"
+            | "icmp_errors_to_internet"
+            | "worker_icmp_errors_per_sec",
+        ) => Rule::Unnoticed,
         _ => return None,
     };
     Some(rule)
@@ -167,6 +180,7 @@ fn keys(old: &Desired, new: &Desired, changes: &mut Vec<Change>) {
         ("nat", object(&old.nat), object(&new.nat)),
         ("timeouts", object(&old.timeouts), object(&new.timeouts)),
         ("fragments", object(&old.fragments), object(&new.fragments)),
+        ("limits", object(&old.limits), object(&new.limits)),
     ];
     for (section, old, new) in sections {
         let fresh = new.keys().filter(|name| !old.contains_key(*name));
@@ -179,7 +193,7 @@ fn keys(old: &Desired, new: &Desired, changes: &mut Vec<Change>) {
             let rule = rule(section, name)
                 .unwrap_or_else(|| panic!("{section}.{name} has no rule for live flows"));
             let effect = rule.effect(values.0, values.1);
-            let is_of_a_start = matches!(section, "nat" | "timeouts" | "fragments")
+            let is_of_a_start = matches!(section, "nat" | "timeouts" | "fragments" | "limits")
                 || section == "cluster" && name.starts_with("commit");
             changes.push(Change {
                 subject: format!("{section}.{name}"),
@@ -331,7 +345,7 @@ mod tests {
     #[test]
     fn every_key_of_the_cluster_has_a_rule() {
         let lists = ["access.subscribers"];
-        let sections = ["cluster", "access", "nat", "timeouts", "fragments"];
+        let sections = ["cluster", "access", "nat", "timeouts", "fragments", "limits"];
         for key in KEYS.iter().filter(|key| key.files().has(FileKind::Cluster)) {
             let path = format!("{}.{}", key.section, key.name);
             let is_value = sections.contains(&key.section) && !lists.contains(&path.as_str());

@@ -3,7 +3,7 @@
 //! ```json
 //! {"format":1,
 //!  "cluster":{"name":"edge","replicas":1,"commit":"async","replication_port":7473, ...},
-//!  "access":{...}, "nat":{...}, "timeouts":{...}, "fragments":{...},
+//!  "access":{...}, "nat":{...}, "timeouts":{...}, "fragments":{...}, "limits":{...},
 //!  "shard":[{"id":1,"endpoint":"10.100.0.1","public":["203.0.113.0/28"],"subscribers_max":256}, ...]}
 //! ```
 //!
@@ -22,7 +22,7 @@ use crate::cluster_types::{Cluster, ClusterShard};
 use crate::desired::Desired;
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
-use crate::types::{Access, Fragments, Nat, Timeouts};
+use crate::types::{Access, Fragments, Limits, Nat, Timeouts};
 use crate::{check, read};
 
 /// Number of the form that is written, and the highest that is read.
@@ -54,13 +54,14 @@ pub(crate) struct Stored {
     nat: Nat,
     timeouts: Timeouts,
     fragments: Fragments,
+    limits: Limits,
     shard: Vec<ClusterShard>,
 }
 
 impl From<Desired> for Stored {
     fn from(desired: Desired) -> Self {
-        let Desired { cluster, access, nat, timeouts, fragments, shards } = desired;
-        Self { format: FORMAT, cluster, access, nat, timeouts, fragments, shard: shards }
+        let Desired { cluster, access, nat, timeouts, fragments, limits, shards } = desired;
+        Self { format: FORMAT, cluster, access, nat, timeouts, fragments, limits, shard: shards }
     }
 }
 

@@ -70,6 +70,15 @@ datagrams_max = 4096
 held_max = 512
 held_per_datagram_max = 16
 timeout_sec = 5
+[limits]
+new_flows_per_sec = 500
+new_flows_burst = 4096
+fragments_percent = 10
+icmp_errors_per_sec = 10
+icmp_errors_to_homes = true
+icmp_errors_to_internet = true
+worker_icmp_errors_per_sec = 1000
+redirects_per_sec = 10_000
 [[shard]]
 id = 1
 endpoint = "10.100.0.1"

@@ -116,12 +116,21 @@ fn unusual() -> String {
     text.push_str("[[shard]]\nid = 2000\nendpoint = \"10.101.0.2\"\npublic = [\"198.51.100.16/28\"]\ncommit = \"async\"\n");
     text.push_str("[timeouts]\nprofile = \"carrier\"\nudp_sec = 77\n");
     text.push_str("[fragments]\ndatagrams_max = 64\nheld_max = 0\nheld_per_datagram_max = 1\ntimeout_sec = 3\n");
+    text.push_str("[limits]\nsessions = 100\nnew_flows_per_sec = 7\nnew_flows_burst = 8\nnew_homes_per_sec = 9\nfragments_percent = 3\nicmp_errors_per_sec = 4\nicmp_errors_to_homes = false\nicmp_errors_to_internet = false\nworker_icmp_errors_per_sec = 5\nredirects_per_sec = 6\n");
     text
 }
 
 #[test]
 fn what_is_written_is_read() {
-    for text in [CLUSTER.to_owned(), plain(), unusual(), unusual().replace("= 1300", "= false")] {
+    for text in [
+        CLUSTER.to_owned(),
+        plain(),
+        unusual(),
+        unusual().replace("= 1300", "= false"),
+        unusual()
+            .replace("flows_per_subscriber = 100\n", "")
+            .replace("[limits]\n", "[limits]\nflows = 100\n"),
+    ] {
         let desired = desired(&text);
         assert_eq!(Desired::from_json(&desired.to_json()).expect("what was written"), desired);
         let value = serde_json::to_value(&desired).expect("serde");

@@ -81,6 +81,16 @@ fn keys() {
             "[fragments]\nheld_max = 0\n[nat]\n",
             "fragments.held_max: 512 -> 0 (flows go on; each node takes it when it restarts)",
         ),
+        (
+            "[nat]\n",
+            "[limits]\nsessions = 100\n[nat]\n",
+            "limits.sessions: not set -> 100 (for new flows; each node takes it when it restarts)",
+        ),
+        (
+            "[nat]\n",
+            "[limits]\nicmp_errors_to_homes = false\n[nat]\n",
+            "limits.icmp_errors_to_homes: true -> false (flows go on; each node takes it when it restarts)",
+        ),
     ];
     for (from, to, expected) in cases {
         assert_eq!(change(from, to), [expected]);

@@ -58,13 +58,14 @@ fn a_node_has_no_shards_of_its_own() {
     check_errors(&[
         (
             "[cluster]",
-            "[access]\nsubscribers = [\"10.200.0.0/16\"]\n[nat]\n[timeouts]\n[fragments]\n[[shard]]\n[cluster]",
+            "[access]\nsubscribers = [\"10.200.0.0/16\"]\n[nat]\n[timeouts]\n[fragments]\n[limits]\n[[shard]]\n[cluster]",
             &[
                 "5:2: access: the same for the whole cluster (write it in the cluster file)",
                 "7:2: nat: the same for the whole cluster",
                 "8:2: timeouts: the same for the whole cluster",
                 "9:2: fragments: the same for the whole cluster",
-                "10:3: shard: the same for the whole cluster",
+                "10:2: limits: the same for the whole cluster",
+                "11:3: shard: the same for the whole cluster",
             ],
         ),
         (

@@ -103,6 +103,20 @@ fn values() {
                 "sessions_max = 1000",
                 &["18:16: nat.sessions_max: 1000 is out of range"],
             ),
+            (
+                "port_block = 256",
+                "flows_per_subscriber = 100\n[limits]\nflows = 200",
+                &[
+                    "18:24: nat.flows_per_subscriber: the former name of limits.flows, which is written too (remove it)",
+                ],
+            ),
+            (
+                "port_block = 256",
+                "port_block = 256\n[limits]\nfragments_percent = 0",
+                &[
+                    "20:21: limits.fragments_percent: 0 is out of range (must be an integer 1..=100 %)",
+                ],
+            ),
             ("mtu = 1524", "vlan = 4095", &["6:101: worker[0].access.vlan: 4095 is out of range"]),
             ("mtu = 1524", "mac = \"01:00:5e:00:00:01\"", &["6:100: worker[0].access.mac: "]),
             (

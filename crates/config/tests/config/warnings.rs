@@ -141,3 +141,28 @@ fn workers() {
         ],
     );
 }
+
+#[test]
+fn a_limit_that_lets_one_home_fill_a_table() {
+    check(
+        BASE,
+        &[
+            (
+                "port_block = 256",
+                "flows_max = 5000\nsessions_max = 2000\n[limits]\nflows = 5000\nsessions = 2000",
+                &[
+                    "21:9: limits.flows: one home may fill the table of all: nat.flows_max = 5000 (write a small share of it",
+                    "22:12: limits.sessions: one home may fill the table of all: nat.sessions_max = 2000 (write",
+                ],
+            ),
+            (
+                "port_block = 256",
+                "port_block = 256\n[limits]\nicmp_errors_per_sec = 2000",
+                &[
+                    "20:23: limits.icmp_errors_per_sec: one home may take all that a worker makes: limits.worker_icmp_errors_per_sec = 1000",
+                ],
+            ),
+            ("port_block = 256", "port_block = 256\n[limits]\nflows = 5000\nsessions = 900", &[]),
+        ],
+    );
+}

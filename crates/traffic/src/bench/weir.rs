@@ -109,11 +109,17 @@ impl Place<'_> {
             load.scenario(0)?.ports_per_subscriber(),
             settings.flows_max.unwrap_or(load.flows_max()),
         );
+        if settings.idle_timeout_sec.is_some() {
+            let _ = writeln!(text, "quarantine_sec = 0");
+        }
+        // What is measured is the worker, not how homes are paced.
+        let _ = writeln!(
+            text,
+            "\n[limits]\nflows = {}\nnew_flows_per_sec = 10_000_000\nnew_flows_burst = 65_535\nnew_homes_per_sec = 65_535",
+            (4 * load.flows_per_subscriber).max(1024),
+        );
         if let Some(seconds) = settings.idle_timeout_sec {
-            let _ = writeln!(
-                text,
-                "quarantine_sec = 0\n\n[timeouts]\nudp_sec = {seconds}\nudp_stream_sec = {seconds}"
-            );
+            let _ = writeln!(text, "\n[timeouts]\nudp_sec = {seconds}\nudp_stream_sec = {seconds}");
         }
         Ok(text + &address_plan::shards(load, |worker| self.plan.device_core_of(worker))?)
     }
