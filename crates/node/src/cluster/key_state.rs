@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn keys_go_to_every_worker_and_a_refused_file_leaves_the_former_ones() {
-        let (links, orders): (Vec<_>, Vec<_>) = (0..2).map(|_| WorkerLink::to_test()).unzip();
+        let (links, orders): (Vec<_>, Vec<_>) = (0..2).map(|_| WorkerLink::for_test()).unzip();
         let mut state = KeyState::new(&keys("5a"));
         state.take(Err("mode 0644".into()), &links);
         assert_eq!(state.names, keys("5a").names());

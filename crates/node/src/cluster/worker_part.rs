@@ -116,7 +116,7 @@ impl WorkerLink {
 
     /// One whose orders a test takes.
     #[cfg(test)]
-    pub(super) fn to_test() -> (Self, Receiver<Order>) {
+    pub(super) fn for_test() -> (Self, Receiver<Order>) {
         let (orders, taken) = channel();
         let signs = std::array::from_fn(|_| unheard());
         let signs = Arc::new(Signs { silent_ms: signs, slots: Gauge::default() });
