@@ -17,6 +17,7 @@ use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::GuardThread;
 use super::inbox::Inbox;
 use super::join::Joining;
+use super::key_state::KeyState;
 use super::life_file::LifeFile;
 use super::member_board::MemberBoard;
 use super::roles_thread;
@@ -93,7 +94,7 @@ impl Joining {
             guard,
             epochs: self.epochs,
             board: Arc::clone(&board),
-            key_names: self.keys.names(),
+            keys: KeyState::new(&self.keys),
             record,
             addresses: self
                 .member

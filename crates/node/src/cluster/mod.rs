@@ -16,6 +16,7 @@ mod etcd_tasks;
 mod guard_thread;
 mod inbox;
 mod join;
+mod key_state;
 mod known_epochs;
 mod life_file;
 mod member_board;

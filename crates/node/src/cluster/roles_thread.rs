@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use weir_cluster::{ClaimEvent, Key, MirrorEvent, NodeRecord, Outcome, Revision};
 use weir_config::{Desired, Shard};
 use weir_engine::Side;
+use weir_member::News;
 use weir_member::order::ShardSetup;
 use weir_member::replication::ReplicationStatus;
 use weir_member::roles::{DesiredShard, Input, NodeWorker, Roles, SidesUp};
-use weir_member::{News, Order};
 use weir_nat::ShardIndex;
-use weir_replica::{ClusterKeys, Fingerprint, FingerprintPart, PeerIndex};
+use weir_replica::{Fingerprint, FingerprintPart, PeerIndex};
 use weir_shard::{BootId, NodeId, ShardEntry, ShardId, WorkerId};
 use weir_steer::wanted::{self, Limits};
 use weir_steer::{Fence, Route, WorkerIndex};
@@ -28,6 +28,7 @@ use super::bird_thread::BirdSide;
 use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::{GuardNews, GuardThread};
 use super::inbox::Inbox;
+use super::key_state::KeyState;
 use super::known_epochs::KnownEpochs;
 use super::member_board::MemberBoard;
 use super::worker_part::{PEERS_MAX, WorkerLink};
@@ -61,8 +62,7 @@ pub(super) struct Parts {
     pub board: Arc<MemberBoard>,
     pub record: NodeRecord,
     pub desired: Desired,
-    /// Of the cluster keys in use, the one to send with first.
-    pub key_names: Vec<String>,
+    pub keys: KeyState,
     /// Addresses of each worker: access, internet.
     pub addresses: Vec<[Ipv4Addr; 2]>,
 }
@@ -87,8 +87,6 @@ pub(super) struct RolesThread {
     pub(super) replication: Vec<Option<Box<ReplicationStatus>>>,
     /// Names of the workers of the cluster, by where they are reached.
     pub(super) names: BTreeMap<SocketAddr, WorkerId>,
-    /// Why the key file was refused when it was read last.
-    pub(super) key_file_error: Option<String>,
     /// Empty: BIRD is not watched, or the first look has not ended.
     pub(super) bird: Vec<BirdSide>,
     pub(super) is_registered: bool,
@@ -132,7 +130,6 @@ pub(super) fn run(parts: Parts) {
         busy_slots: BTreeMap::new(),
         replication: (0..workers).map(|_| None).collect(),
         names: BTreeMap::new(),
-        key_file_error: None,
         bird: Vec::new(),
         is_registered: false,
         is_stopping: false,
@@ -178,18 +175,6 @@ impl RolesThread {
         self.parts.roles.on(now_ms, input);
     }
 
-    /// New keys go to all workers; sessions with peers are made again as they come to use them.
-    fn take_keys(&mut self, keys: Result<ClusterKeys, String>) {
-        match keys {
-            Ok(keys) => {
-                self.parts.key_names = keys.names();
-                self.key_file_error = None;
-                self.parts.links.iter().for_each(|link| link.order(Order::SetKeys(keys.clone())));
-            }
-            Err(error) => self.key_file_error = Some(error),
-        }
-    }
-
     fn take_all(&mut self, first: Inbox) {
         self.take(first);
         for _ in 0..MESSAGES_MAX {
@@ -212,7 +197,7 @@ impl RolesThread {
                 tracing::info!(event = "worker-rejoined", worker, waited, "a worker goes on");
                 self.rejoined(worker, fence);
             }
-            Inbox::Keys(keys) => self.take_keys(keys),
+            Inbox::Keys(keys) => self.parts.keys.take(keys, &self.parts.links),
             Inbox::End => self.has_ended = true,
             Inbox::HandOver => {
                 self.is_stopping = true;

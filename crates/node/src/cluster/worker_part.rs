@@ -113,6 +113,16 @@ impl WorkerLink {
         let _ = self.orders.send(order);
         self.is_ordered.store(true, Ordering::Release);
     }
+
+    /// One whose orders a test takes.
+    #[cfg(test)]
+    pub(super) fn for_test() -> (Self, Receiver<Order>) {
+        let (orders, taken) = channel();
+        let signs = std::array::from_fn(|_| unheard());
+        let signs = Arc::new(Signs { silent_ms: signs, slots: Gauge::default() });
+        let busy = RingBuffer::new(1).1;
+        (Self { orders, is_ordered: Arc::default(), signs, busy }, taken)
+    }
 }
 
 /// The way out during one poll.
