@@ -33,6 +33,7 @@ mod desk;
 mod duration_histogram;
 mod engine_config;
 mod failure;
+mod forced_end;
 mod life_cycle;
 mod log;
 mod log_loss;
@@ -51,6 +52,7 @@ mod request;
 #[cfg(test)]
 mod sample_node;
 mod status;
+mod turns;
 mod watch;
 mod worker;
 mod worker_thread;

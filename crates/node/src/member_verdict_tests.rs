@@ -102,6 +102,11 @@ fn every_risk_is_named() {
     assert_eq!(risks_of(|member| member.etcd_silent_ms = 9_999), [""; 0]);
     let silent = risks_of(|member| member.etcd_silent_ms = 12_000);
     assert_eq!(silent, ["etcd has been silent for 12 s"]);
+    let full = risks_of(|member| member.epochs_error = Some("no storage space".into()));
+    assert_eq!(full, ["epochs are not kept: no storage space"]);
+    assert_eq!(risks_of(|member| member.epochs_unsaved_ms = 4_999), [""; 0]);
+    let still = risks_of(|member| member.epochs_unsaved_ms = 7_000);
+    assert_eq!(still, ["epochs are not kept: the disk has taken nothing for 7 s"]);
     let unheard = risks_of(|member| member.peers.push(peer(3_500)));
     assert_eq!(unheard, ["not heard: n2/0 for 3 s (by worker 0)"]);
     let unset = risks_of(|member| member.routes.push(route(false)));

@@ -4,18 +4,20 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use weir_engine::{Direction, DropReason, Side};
 use weir_records::{BlockLogHandle, LogCounters};
 
-use crate::api::{DropCount, ShardStatus, SideStatus, Status, WorkerStatus};
+use crate::api::{DropCount, ShardStatus, SideStatus, Status, ThreadStatus, WorkerStatus};
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::cluster::MemberBoard;
-use crate::log::LogLimit;
+use crate::log::Log;
 use crate::member_verdict::{membership, troubles};
 use crate::request::Requester;
-use crate::status::judge;
+use crate::status::{judge, late_threads};
+use crate::turns::{self, Turns};
 
 /// The process as metrics, status and the admin API see it. Reading it never waits for a worker.
 #[derive(Debug)]
@@ -26,7 +28,8 @@ pub(crate) struct Node {
     pub has_huge_pages: bool,
     pub workers: Vec<WorkerHandle>,
     pub block_log: Option<NodeBlockLog>,
-    pub log_limit: LogLimit,
+    pub log: Log,
+    pub turns: Arc<Turns>,
     /// Bytes of the largest frame of any port.
     pub frame_max: usize,
     pub has_been_ready: AtomicBool,
@@ -116,6 +119,12 @@ impl std::fmt::Debug for PortHandle {
 }
 
 impl NodeBlockLog {
+    /// For so long the disk has not taken what is to be written.
+    pub(crate) fn stalled(&self) -> Duration {
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        handle.as_ref().map(BlockLogHandle::stalled).unwrap_or_default()
+    }
+
     pub(crate) fn counters(&self) -> LogCounters {
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         handle.as_ref().map(BlockLogHandle::counters).unwrap_or_default()
@@ -147,8 +156,10 @@ impl Node {
         let membership = member.as_ref().map(|member| membership(member));
         let risks = membership.iter().flat_map(|membership| membership.risks.clone());
         let troubles = member.iter().flat_map(|member| troubles(member));
-        let of_member: Vec<String> = risks.chain(troubles).collect();
-        let (verdict, reasons) = judge(&workers, &self.shards(), is_failing, &of_member);
+        let of_member = risks.chain(troubles);
+        let threads = self.threads();
+        let others: Vec<String> = late_threads(&threads).chain(of_member).collect();
+        let (verdict, reasons) = judge(&workers, &self.shards(), is_failing, &others);
         Status {
             verdict,
             reasons,
@@ -159,8 +170,18 @@ impl Node {
             has_huge_pages: self.has_huge_pages,
             block_log: self.block_log.as_ref().map(|log| log.path.display().to_string()),
             workers,
+            threads,
             membership,
         }
+    }
+
+    /// The control threads that run.
+    pub(crate) fn threads(&self) -> Vec<ThreadStatus> {
+        let mut threads = self.turns.statuses();
+        threads.push(turns::writer("log", self.log.reading().stalled));
+        let block_log = self.block_log.as_ref();
+        threads.extend(block_log.map(|log| turns::writer("block-log", log.stalled())));
+        threads
     }
 
     pub(crate) fn worker_statuses(&self) -> Vec<WorkerStatus> {

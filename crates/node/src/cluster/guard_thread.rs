@@ -21,6 +21,7 @@ use weir_member::STANDSTILL_US;
 use weir_steer::{Event, Fence, Guard, Options, RequestError, Route, SharedWords, WorkerIndex};
 
 use crate::failure::Failure;
+use crate::turns::{Thread, Turns};
 
 /// The longest wait without a look at what is ordered.
 const WAIT: Duration = Duration::from_millis(500);
@@ -83,6 +84,7 @@ impl GuardThread {
     /// When the system gives no thread or socket.
     pub(super) fn start(
         guard: Guard,
+        turns: Arc<Turns>,
         tell: impl Fn(GuardNews) + Send + 'static,
     ) -> io::Result<Self> {
         let (waker, woken) = UnixStream::pair()?;
@@ -90,9 +92,10 @@ impl GuardThread {
         woken.set_nonblocking(true)?;
         let orders = Arc::<Mutex<Orders>>::default();
         let its_orders = Arc::clone(&orders);
-        let thread = std::thread::Builder::new()
-            .name("weir-routes".into())
-            .spawn(move || run(guard, &its_orders, woken, &tell))?;
+        let thread = std::thread::Builder::new().name("weir-routes".into()).spawn(move || {
+            run(guard, &its_orders, woken, &turns, &tell);
+            turns.ended(Thread::Routes);
+        })?;
         Ok(Self { orders, waker, thread: Some(thread) })
     }
 
@@ -120,8 +123,15 @@ impl Drop for GuardThread {
     }
 }
 
-fn run(mut guard: Guard, orders: &Mutex<Orders>, mut woken: UnixStream, tell: &dyn Fn(GuardNews)) {
+fn run(
+    mut guard: Guard,
+    orders: &Mutex<Orders>,
+    mut woken: UnixStream,
+    turns: &Turns,
+    tell: &dyn Fn(GuardNews),
+) {
     loop {
+        turns.turned(Thread::Routes);
         let mut bytes = [0; 64];
         while woken.read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
         let (lists, is_over) = {

@@ -11,6 +11,7 @@
 //! Nothing here decides what becomes of a shard, and no packet waits for it.
 
 mod connect;
+mod epoch_saver;
 mod etcd_tasks;
 mod guard_thread;
 mod inbox;
@@ -25,5 +26,5 @@ mod worker_part;
 
 pub(crate) use join::Joining;
 pub(crate) use member_board::MemberBoard;
-pub(crate) use membership::Membership;
+pub(crate) use membership::{HAND_OVER_MAX, Membership};
 pub(crate) use worker_part::WorkerPart;

@@ -1,6 +1,7 @@
 //! The status of a member, made of what the roles and the workers show.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use weir_controller::records::{ActingAnswer, DOUBTS_MAX, DoubtAnswer, NodeAnswer};
 use weir_member::roles::{ShardStatus, Trouble};
@@ -40,6 +41,8 @@ impl RolesThread {
             map_epoch_max: shards.iter().map(|shard| shard.epoch).max().unwrap_or(0),
             map_rejected_total: counters.entries_refused_total,
             guard_restarts_total: self.guard_restarts_total,
+            epochs_unsaved_ms: self.parts.epochs.unsaved(Instant::now()).as_millis() as u64,
+            epochs_error: self.parts.epochs.error().map(str::to_owned),
             watchdog_trips_total: self.watchdog_trips_total,
             failovers_total: vec![
                 ("silence".into(), counters.failovers_silence_total),
