@@ -7,6 +7,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weir_cluster::LeaderRecord;
 use weir_controller::ask::HttpReports;
+use weir_controller::operate::ClusterStatus;
 use weir_controller::run::Runner;
 use weir_controller::state::Options;
 
@@ -51,7 +52,7 @@ enum ControllerOrder {
     /// What keeps shards from going on after etcd was restored from a backup; with --yes, let them go on.
     ///
     /// A shard goes on with the newest entry that a node still holds; by itself when every member of it answers or is
-    /// fenced. Exit code 0: no shard is in doubt, or they go on; 1: some do not.
+    /// fenced. Exit code 0: no shard is in doubt and nothing is frozen; 1: some are, or nobody knows.
     Rebase {
         /// Although it is not certain that no node has seen a newer one. Only when every node that runs is registered.
         #[arg(long)]
@@ -92,9 +93,11 @@ fn say(text: &str) -> anyhow::Result<()> {
 }
 
 fn show_doubts(etcd: &EtcdArgs) -> anyhow::Result<()> {
-    let report = etcd.operate(async |it| it.status().await)?.report.unwrap_or_default();
+    let ClusterStatus { leader, freeze, report, .. } =
+        etcd.operate(async |it| it.status().await)?;
+    let (has_report, report) = (report.is_some(), report.unwrap_or_default());
     if report.in_doubt == 0 {
-        return say("no shard is in doubt");
+        return no_doubts(leader, has_report, freeze);
     }
     report.doubts.iter().try_for_each(|why| say(why))?;
     let more = report.in_doubt.saturating_sub(report.doubts.len());
@@ -102,6 +105,24 @@ fn show_doubts(etcd: &EtcdArgs) -> anyhow::Result<()> {
         say(&format!("and {more} more"))?;
     }
     anyhow::bail!("shards in doubt: {}", report.in_doubt)
+}
+
+/// That no doubt is reported says something only where somebody looks and all goes on.
+fn no_doubts(
+    leader: Option<String>,
+    has_report: bool,
+    freeze: Option<String>,
+) -> anyhow::Result<()> {
+    match freeze {
+        _ if leader.is_none() => anyhow::bail!(
+            "no controller leads, so nobody knows whether shards are in doubt: start `weir controller`"
+        ),
+        _ if !has_report => anyhow::bail!("the controller has not looked at the shards yet"),
+        Some(why) => anyhow::bail!(
+            "no shard is reported to be in doubt, but {why}: when that is settled, `weir controller unfreeze`"
+        ),
+        None => say("no shard is in doubt"),
+    }
 }
 
 fn lead_or_wait(args: &Args) -> anyhow::Result<()> {
@@ -117,4 +138,22 @@ fn lead_or_wait(args: &Args) -> anyhow::Result<()> {
     signals.forever().next();
     cluster.handle().block_on(runner.stop())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_doubt_is_said_only_when_somebody_looks_and_nothing_is_frozen() {
+        let said = |leader: Option<&str>, has_report: bool, freeze: Option<&str>| {
+            no_doubts(leader.map(str::to_owned), has_report, freeze.map(str::to_owned))
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(said(Some("c1"), true, None), Ok(()));
+        assert!(said(None, true, None).unwrap_err().contains("no controller leads"));
+        assert!(said(Some("c1"), false, None).unwrap_err().contains("has not looked"));
+        let frozen = said(Some("c1"), true, Some("frozen by c1: etcd was restored")).unwrap_err();
+        assert!(frozen.contains("frozen by c1: etcd was restored"), "{frozen}");
+    }
 }

@@ -240,6 +240,9 @@ pub struct MemberStatus {
     /// Entries that were older than what this node had seen.
     pub map_rejected_total: u64,
     pub guard_restarts_total: u64,
+    /// What is wrong with the guard of the routes; none: it works.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub guard_trouble: Option<String>,
     /// Milliseconds since the oldest epoch that is not on disk was seen; 0: all are.
     #[serde(default)]
     pub epochs_unsaved_ms: u64,

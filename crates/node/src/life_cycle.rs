@@ -181,7 +181,7 @@ fn start_and_control(file: &File<'_>, log: Log, forced_end: &ForcedEnd) -> Resul
         workers: handles,
         block_log,
         log,
-        turns: Arc::new(Turns::new(start.clock)),
+        turns: Arc::new(Turns::new(start.clock, joining.as_ref().map(Joining::words))),
         frame_max: frame_max(&config),
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),

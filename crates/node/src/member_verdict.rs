@@ -91,6 +91,8 @@ fn risks(member: &MemberStatus) -> Vec<String> {
         }
         None => {}
     }
+    let guard = member.guard_trouble.iter();
+    risks.extend(guard.map(|trouble| format!("the guard of the routes {trouble}")));
     risks.extend(unsaved_epochs(member));
     risks.extend(silence(&silent_peers(member).collect::<Vec<_>>()));
     risks.extend(missing_routes(member));
@@ -98,7 +100,7 @@ fn risks(member: &MemberStatus) -> Vec<String> {
 }
 
 /// What keeps a restored etcd from undoing what is newer is not on disk.
-fn unsaved_epochs(member: &MemberStatus) -> Option<String> {
+pub(crate) fn unsaved_epochs(member: &MemberStatus) -> Option<String> {
     let seconds = member.epochs_unsaved_ms / 1000;
     match &member.epochs_error {
         Some(error) => Some(format!("epochs are not kept: {error}")),

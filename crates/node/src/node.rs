@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use weir_controller::records::NodeAnswer;
 use weir_engine::{Direction, DropReason, Side};
 use weir_records::{BlockLogHandle, LogCounters};
 
@@ -14,7 +15,7 @@ use crate::board::Board;
 use crate::clock::Clock;
 use crate::cluster::MemberBoard;
 use crate::log::Log;
-use crate::member_verdict::{membership, troubles};
+use crate::member_verdict::{membership, troubles, unsaved_epochs};
 use crate::request::Requester;
 use crate::status::{judge, late_threads};
 use crate::turns::{self, Turns};
@@ -173,6 +174,25 @@ impl Node {
             threads,
             membership,
         }
+    }
+
+    /// What a controller that asks is told: what the roles have shown, and what is wrong now, also with the roles.
+    pub(crate) fn answer(&self) -> Option<NodeAnswer> {
+        let board = self.member.get()?;
+        let (status, answer) = (board.status(), board.answer());
+        let threads = self.threads();
+        let late = threads.iter().filter(|thread| thread.is_late);
+        let late = late.map(|thread| format!("its thread {} stands still", thread.thread));
+        let guard = status.guard_trouble.iter();
+        let guard = guard.map(|trouble| format!("the guard of the routes {trouble}"));
+        let epochs = unsaved_epochs(&status).map(|_| "epochs are not kept on its disk".to_owned());
+        let is_failing = self.is_block_log_failing.load(Relaxed);
+        let block_log = is_failing.then(|| "its block log loses records".to_owned());
+        Some(NodeAnswer {
+            is_still: answer.is_still || self.turns.stands_still(turns::Thread::Roles),
+            troubles: late.chain(guard).chain(epochs).chain(block_log).collect(),
+            ..NodeAnswer::clone(&answer)
+        })
     }
 
     /// The control threads that run.

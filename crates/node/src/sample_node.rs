@@ -57,7 +57,7 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
         workers: vec![worker],
         block_log: None,
         log: Log::default(),
-        turns: Arc::new(Turns::new(clock)),
+        turns: Arc::new(Turns::new(clock, None)),
         frame_max: 1518,
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),

@@ -3,8 +3,11 @@
 //! Workers have that on their boards. The age of the two threads that write (log, block log) is the time that what they
 //! write to has not taken a line.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+
+use weir_steer::{Decider, SharedWords};
 
 use crate::api::ThreadStatus;
 use crate::clock::Clock;
@@ -34,6 +37,15 @@ impl Thread {
         }
     }
 
+    /// What the guard calls it.
+    const fn decider(self) -> Option<Decider> {
+        match self {
+            Self::Control => Some(Decider::Control),
+            Self::Roles => Some(Decider::Roles),
+            Self::Routes | Self::Etcd => None,
+        }
+    }
+
     /// A turn that takes longer needs a look. Those that decide turn many times a second; a guard that does not answer is
     /// waited for.
     const fn limit_ms(self) -> u64 {
@@ -52,23 +64,31 @@ pub(crate) const WRITER_LIMIT_MS: u64 = 5_000;
 #[derive(Debug)]
 pub(crate) struct Turns {
     clock: Clock,
+    /// In a cluster: the guard of the routes watches the threads that decide.
+    words: Option<Arc<SharedWords>>,
     /// Time of the node's clock; 0: it has not begun, or has ended.
     last_ms: [AtomicU64; Thread::ALL.len()],
 }
 
 impl Turns {
-    pub(crate) fn new(clock: Clock) -> Self {
-        Self { clock, last_ms: Default::default() }
+    pub(crate) fn new(clock: Clock, words: Option<Arc<SharedWords>>) -> Self {
+        Self { clock, words, last_ms: Default::default() }
     }
 
     /// Once in each turn of the thread.
     pub(crate) fn turned(&self, thread: Thread) {
         self.last_ms[thread as usize].store(self.now_ms(), Relaxed);
+        if let (Some(words), Some(decider)) = (&self.words, thread.decider()) {
+            words.beat_decider(decider);
+        }
     }
 
     /// The thread ends in order.
     pub(crate) fn ended(&self, thread: Thread) {
         self.last_ms[thread as usize].store(0, Relaxed);
+        if let (Some(words), Some(decider)) = (&self.words, thread.decider()) {
+            words.end_decider(decider);
+        }
     }
 
     /// Since the thread's last turn; none while it does not run.
@@ -110,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_does_not_turn_is_late_and_one_that_does_not_run_is_not() {
-        let turns = Turns::new(Clock::start());
+        let turns = Turns::new(Clock::start(), None);
         assert_eq!(turns.statuses(), []);
         turns.turned(Thread::Roles);
         let age = turns.age(Thread::Roles).unwrap();

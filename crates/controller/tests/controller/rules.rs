@@ -3,6 +3,7 @@
 mod cut_off;
 mod orders;
 mod restored_etcd;
+mod still;
 mod stops;
 
 use weir_cluster::{Key, MirrorEvent};

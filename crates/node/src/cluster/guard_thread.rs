@@ -35,7 +35,13 @@ pub(super) enum GuardNews {
     NotSet { worker: WorkerIndex, number: u64, why: String },
     /// The guard took the worker for dead: its routes are withdrawn.
     Fenced { worker: WorkerIndex },
-    /// For the log.
+    /// The guard stands still: a worker's end withdraws nothing. It goes on, or is replaced.
+    Silent,
+    /// The guard goes on.
+    Awake,
+    /// There is no guard, and no route is announced.
+    Absent { why: String },
+    /// Another guard runs, or what it could not do.
     Said { text: String },
 }
 
@@ -166,8 +172,8 @@ fn news_of(event: Event) -> GuardNews {
         Event::Incomplete { worker, total, .. } => {
             GuardNews::Said { text: format!("worker {worker}: {total} routes were refused") }
         }
-        Event::Absent { reason } => {
-            GuardNews::Said { text: format!("no route is announced, there is no guard: {reason}") }
-        }
+        Event::Silent => GuardNews::Silent,
+        Event::Awake => GuardNews::Awake,
+        Event::Absent { reason } => GuardNews::Absent { why: reason },
     }
 }

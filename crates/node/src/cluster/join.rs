@@ -123,6 +123,11 @@ impl Joining {
         })
     }
 
+    /// What the node shares with its guard.
+    pub(crate) fn words(&self) -> Arc<SharedWords> {
+        Arc::clone(&self.words)
+    }
+
     /// Where other workers reach one of ours.
     pub(super) fn replication_of(&self, worker: &WorkerConfig) -> SocketAddrV4 {
         SocketAddrV4::new(worker.replication_address, self.desired.cluster.replication_port)

@@ -82,11 +82,23 @@ pub(super) struct RolesThread {
     /// Names of the workers of the cluster, by where they are reached.
     pub(super) names: BTreeMap<SocketAddr, WorkerId>,
     pub(super) is_registered: bool,
+    is_asked_to_hand_over: bool,
     pub(super) is_stopping: bool,
+    pub(super) guard: GuardState,
     has_ended: bool,
     pub(super) guard_restarts_total: u64,
     pub(super) watchdog_trips_total: u64,
     shown: Option<Instant>,
+}
+
+/// The guard of the routes, as it was heard last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum GuardState {
+    Works,
+    /// It stands still: no route is set or withdrawn.
+    Silent,
+    /// There is none, for this reason; and so no route.
+    Absent(String),
 }
 
 /// The routes of a worker as they were set last.
@@ -119,7 +131,9 @@ pub(super) fn run(parts: Parts) {
         replication: (0..workers).map(|_| None).collect(),
         names: BTreeMap::new(),
         is_registered: false,
+        is_asked_to_hand_over: false,
         is_stopping: false,
+        guard: GuardState::Works,
         has_ended: false,
         guard_restarts_total: 0,
         watchdog_trips_total: 0,
@@ -182,11 +196,7 @@ impl RolesThread {
                 self.rejoined(worker, fence);
             }
             Inbox::End => self.has_ended = true,
-            Inbox::HandOver => {
-                self.is_stopping = true;
-                self.parts.record.is_stopping = true;
-                self.parts.etcd.update(self.parts.record.clone());
-            }
+            Inbox::HandOver => self.is_asked_to_hand_over = true,
         }
     }
 
@@ -325,8 +335,28 @@ impl RolesThread {
                     "a worker stood still, so its routes were withdrawn"
                 );
             }
+            GuardNews::Silent => {
+                self.guard = GuardState::Silent;
+                tracing::error!(
+                    event = "guard-silent",
+                    "the guard of the routes stands still: the routes of a worker that ends would stay"
+                );
+            }
+            GuardNews::Awake => {
+                self.guard = GuardState::Works;
+                tracing::info!(event = "guard-resumed", "the guard of the routes goes on");
+            }
+            GuardNews::Absent { why } => {
+                self.guard_restarts_total += 1;
+                tracing::error!(
+                    event = "guard-restarted",
+                    "no route is announced, there is no guard: {why}"
+                );
+                self.guard = GuardState::Absent(why);
+            }
             GuardNews::Said { text } => {
                 self.guard_restarts_total += 1;
+                self.guard = GuardState::Works;
                 tracing::warn!(event = "guard-restarted", "{text}");
             }
         }
@@ -358,6 +388,17 @@ impl RolesThread {
             _ => {}
         }
         self.tell(Input::News { worker, news });
+    }
+
+    /// Asks the cluster to take the shards over, once the routes can follow: a guard that stands still withdraws nothing.
+    /// It goes on or is replaced within seconds.
+    fn hand_over(&mut self) {
+        let is_due = self.is_asked_to_hand_over && !self.is_stopping;
+        if is_due && self.guard != GuardState::Silent {
+            self.is_stopping = true;
+            self.parts.record.is_stopping = true;
+            self.parts.etcd.update(self.parts.record.clone());
+        }
     }
 
     /// What the workers show, and the end of a slot.
@@ -407,6 +448,7 @@ impl RolesThread {
 
     /// Everything that the roles want now.
     fn carry_out(&mut self, now: Instant) {
+        self.hand_over();
         for worker in 0..self.parts.links.len() {
             while let Some(order) = self.parts.roles.next_order(worker) {
                 self.parts.links[worker].order(order);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_cluster::Key;
 use weir_controller::state::Event as Input;
-use weir_controller::state::{NodeDoubts, NodeReport as Answer};
+use weir_controller::state::{NodeDoubts, NodeReport as Answer, NodeTroubles};
 use weir_shard::map::Transition;
 use weir_shard::*;
 
@@ -23,6 +23,8 @@ pub(crate) struct Node {
     pub(crate) is_deaf: bool,
     /// Workers with a side down.
     pub(crate) broken: Vec<u16>,
+    /// What else it says is wrong with itself.
+    pub(crate) troubles: NodeTroubles,
     /// What it obeys of shards of which etcd has forgotten it.
     pub(crate) seen: BTreeMap<ShardId, ShardEntry>,
 }
@@ -37,6 +39,7 @@ impl Node {
             is_unheard: false,
             is_deaf: false,
             broken: Vec::new(),
+            troubles: NodeTroubles::default(),
             seen: BTreeMap::new(),
         }
     }
@@ -62,6 +65,7 @@ impl World {
                 loads: Vec::new(),
                 broken: self.nodes[node].broken.clone(),
                 acting: Vec::new(),
+                troubles: self.nodes[node].troubles.clone(),
             };
             self.tell(controller, Input::Report(report));
         }
