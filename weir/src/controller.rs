@@ -1,10 +1,13 @@
 //! `weir controller`: the process that keeps the map of shards right, and its brake.
 
 use std::io::{self, Write};
+use std::thread::{self, sleep};
+use std::time::Duration;
 
 use clap::Subcommand;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level;
 use weir_cluster::LeaderRecord;
 use weir_controller::ask::HttpReports;
 use weir_controller::operate::ClusterStatus;
@@ -13,10 +16,21 @@ use weir_controller::state::Options;
 
 use crate::etcd::{EtcdArgs, machine, random, unix_ms};
 
+/// Between two looks whether the controller turns.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Looks without a turn, of which there are several a second, until another one is to lead.
+const STANDSTILL_LOOKS: u32 = 15;
+/// Time for the answer to a last write, and for stepping down.
+const END_MAX: Duration = Duration::from_secs(10);
+/// Time for a last word.
+const SAY_MAX: Duration = Duration::from_millis(200);
+
 /// Keep the map of shards right: repair, fill, drain and balance nodes.
 ///
 /// Run it on two or three machines: one leads, the others wait. Without any, traffic goes on and
 /// failovers work, but nothing is repaired or moved.
+///
+/// A signal ends it within ten seconds; exit code 71: by force, or since it had stood still.
 ///
 ///   weir controller --cluster north --etcd http://10.0.0.1:2379,http://10.0.0.2:2379
 ///   weir controller freeze --why "changing the access switch"
@@ -107,6 +121,26 @@ fn show_doubts(etcd: &EtcdArgs) -> anyhow::Result<()> {
     anyhow::bail!("shards in doubt: {}", report.in_doubt)
 }
 
+/// Returns when `turns` has not changed over so many looks that lie one `pause` apart: time in which this thread stood
+/// still as well does not count.
+fn wait_for_standstill(turns: impl Fn() -> u64, pause: impl Fn()) {
+    let (mut last, mut looks) = (turns(), 0);
+    while looks < STANDSTILL_LOOKS {
+        pause();
+        let now = turns();
+        looks = if now == last { looks + 1 } else { 0 };
+        last = now;
+    }
+}
+
+/// Says why, to whoever reads it within a moment.
+fn end_by_force(why: &str) {
+    let text = format!("weir: the controller is ended: {why}");
+    thread::spawn(move || eprintln!("{text}"));
+    sleep(SAY_MAX);
+    low_level::exit(weir_node::FORCED_END.into());
+}
+
 /// That no doubt is reported says something only where somebody looks and all goes on.
 fn no_doubts(
     leader: Option<String>,
@@ -134,15 +168,41 @@ fn lead_or_wait(args: &Args) -> anyhow::Result<()> {
     let record = LeaderRecord { boot_id: format!("{:032x}", random()?), name };
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let runner = Runner::start(&cluster, &record, options, HttpReports);
-    say("running")?;
+    // A reader of stdout that stands still must not keep signals away.
+    thread::spawn(|| say("running"));
+    let turns = runner.turns();
+    thread::spawn(move || {
+        wait_for_standstill(|| turns.get(), || sleep(LOOK_INTERVAL));
+        end_by_force("it has decided nothing for 15 s, so that another leads");
+    });
     signals.forever().next();
+    thread::spawn(|| {
+        sleep(END_MAX);
+        end_by_force("it did not end in time");
+    });
     cluster.handle().block_on(runner.stop())?;
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    #[test]
+    fn a_controller_that_turns_is_left_alone_and_one_that_stands_still_is_not() {
+        let (looks, turns) = (Cell::new(0_u32), Cell::new(0_u64));
+        let pause = || {
+            looks.set(looks.get() + 1);
+            // It turns for a hundred seconds, now and then with a rest.
+            if looks.get() <= 100 && looks.get().is_multiple_of(14) {
+                turns.set(turns.get() + 1);
+            }
+        };
+        wait_for_standstill(|| turns.get(), pause);
+        assert_eq!(looks.get(), 98 + STANDSTILL_LOOKS);
+    }
 
     #[test]
     fn nothing_in_doubt_is_said_only_when_somebody_looks_and_nothing_is_frozen() {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Exit code of a process that is ended where it stands.
-pub(crate) const FORCED_END: u8 = 71;
+pub const FORCED_END: u8 = 71;
 
 /// Exit codes of `weir run`, for its help and the documentation.
 pub const EXIT_CODES: &[(u8, &str)] = &[

@@ -58,7 +58,7 @@ mod worker;
 mod worker_thread;
 
 pub use capture::Tally;
-pub use failure::{EXIT_CODES, Failure};
+pub use failure::{EXIT_CODES, FORCED_END, Failure};
 pub use life_cycle::{run, run_member};
 pub use log::EVENTS;
 pub use memory::TableMemory;

@@ -290,3 +290,48 @@ impl WorkerHandle {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{MemberStatus, Verdict};
+    use crate::sample_node::sample_node;
+    use crate::turns::Thread;
+
+    #[test]
+    fn a_node_whose_roles_stand_still_is_degraded_and_tells_the_controller() {
+        let (node, _mailbox) = sample_node();
+        let mut node = Arc::into_inner(node).unwrap();
+        let board = Arc::<MemberBoard>::default();
+        let well = MemberStatus { is_registered: true, ..MemberStatus::default() };
+        board.show(well.clone(), NodeAnswer::default());
+        node.member.set(Arc::clone(&board)).unwrap();
+        let is_late = |status: &Status| status.threads.iter().any(|thread| thread.is_late);
+        node.turns.turned(Thread::Roles);
+        assert!(!is_late(&node.status()));
+        assert_eq!(node.answer().unwrap().troubles, [""; 0]);
+
+        // It shows the same as ever, and turns no more.
+        let later = Clock::started_before(Duration::from_secs(60));
+        let turns = Turns::new(later, None);
+        turns.turned_at(Thread::Roles, Duration::from_secs(31));
+        node.turns = Arc::new(turns);
+        let status = node.status();
+        assert_ne!(status.verdict, Verdict::Ok);
+        let reason = "thread roles: has not turned for 30 s".to_owned();
+        assert!(status.reasons.contains(&reason), "{:?}", status.reasons);
+        let answer = node.answer().unwrap();
+        assert!(answer.is_still);
+        assert_eq!(answer.troubles, ["its thread roles stands still"]);
+
+        let guard_trouble = Some("stands still".to_owned());
+        let epochs_error = Some("no storage space".to_owned());
+        let ill = MemberStatus { guard_trouble, epochs_error, ..well };
+        board.show(ill, NodeAnswer::default());
+        let answer = node.answer().unwrap();
+        assert_eq!(
+            answer.troubles[1..],
+            ["the guard of the routes stands still", "epochs are not kept on its disk"]
+        );
+    }
+}

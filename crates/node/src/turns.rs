@@ -83,6 +83,12 @@ impl Turns {
         }
     }
 
+    /// As if its last turn had been then, by the node's clock.
+    #[cfg(test)]
+    pub(crate) fn turned_at(&self, thread: Thread, at: Duration) {
+        self.last_ms[thread as usize].store(at.as_millis() as u64, Relaxed);
+    }
+
     /// The thread ends in order.
     pub(crate) fn ended(&self, thread: Thread) {
         self.last_ms[thread as usize].store(0, Relaxed);
