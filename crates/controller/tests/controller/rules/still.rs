@@ -1,6 +1,5 @@
 //! Nodes that run and do not follow: nothing is moved there, and the operator is told.
 
-use weir_controller::records::ControllerState;
 use weir_controller::state::NodeTroubles;
 
 use super::{lose, world};
@@ -35,7 +34,7 @@ fn a_failure_is_repaired_although_a_node_stands_still() {
     lose(&mut world, 1);
     world.settle();
     let report = world.report();
-    assert_eq!((report.state, report.unprotected), (ControllerState::Resting, 0), "{report:?}");
+    assert_eq!((report.unprotected, world.primaries(1)), (0, 0), "{report:?}");
 }
 
 #[test]
