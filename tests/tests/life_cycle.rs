@@ -14,7 +14,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use weir_lab::services::SERVER;
 use weir_lab::weir_config::METRICS_PORT;
-use weir_lab::{Echo, Lab, Namespace, OneNode, Options, Weir, WeirConfig, exchange};
+use weir_lab::{Echo, Lab, Namespace, OneNode, Options, Weir, WeirConfig, exchange, wait_for};
 
 /// Time weir has to end, whatever made it.
 const END_DEADLINE: Duration = Duration::from_secs(20);
