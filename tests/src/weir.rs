@@ -64,6 +64,15 @@ impl Weir {
         self.wait_ready()
     }
 
+    /// Starts it again with this as its standard error, after it ended.
+    pub fn restart_with_log(&mut self, lab: &Lab, log: &Path) -> Result<()> {
+        let mut command = self.namespace.command("sh");
+        command.args(["-c", "exec \"$0\" run --config \"$1\" 2> \"$2\""]);
+        command.arg(&self.binary).arg(self.config_path()).arg(log);
+        self.process = lab.start("weir", &mut command)?;
+        self.wait_ready()
+    }
+
     /// The process.
     pub fn process(&self) -> &Process {
         &self.process

@@ -1,14 +1,20 @@
 //! Start, end, and what goes wrong in between.
 
+use std::fs::File;
+use std::io::Write;
 use std::net::{SocketAddrV4, TcpListener};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use weir_lab::services::SERVER;
 use weir_lab::weir_config::METRICS_PORT;
-use weir_lab::{Echo, Lab, Namespace, OneNode, Options, Weir, WeirConfig, exchange};
+use weir_lab::{Echo, Lab, Namespace, OneNode, Options, Weir, WeirConfig, exchange, wait_for};
 
 /// Time weir has to end, whatever made it.
 const END_DEADLINE: Duration = Duration::from_secs(20);
@@ -24,6 +30,45 @@ fn sigterm_ends_it_cleanly() {
         let status = net.weir.process().wait(END_DEADLINE)?;
         ensure!(status.success(), "{status}");
         ensure!(!net.lab.directory().join("weir.sock").exists(), "the socket is still there");
+        Ok(())
+    });
+}
+
+/// The reader of its log has stopped: the pipe is full before the first line.
+#[test]
+fn a_log_that_nobody_reads_stops_neither_the_node_nor_its_end() {
+    OneNode::test(&Options::default(), |net| {
+        net.weir.process().signal(Signal::SIGTERM)?;
+        net.weir.process().wait(END_DEADLINE)?;
+        let path = net.lab.directory().join("log.fifo");
+        mkfifo(&path, Mode::S_IRWXU)?;
+        let mut options = File::options();
+        let options = options.read(true).write(true).custom_flags(OFlag::O_NONBLOCK.bits());
+        let mut pipe = options.open(&path)?;
+        while pipe.write(&[b'x'; 4096]).is_ok() {}
+        net.weir.restart_with_log(&net.lab, &path)?;
+
+        // It forwards and answers; the threads that decide go on turning while the log stands still.
+        let echo = Echo::udp(&net.internet, server())?;
+        ensure!(exchange::udp(&net.homes[0].udp(0)?, echo.local(), b"unread")?);
+        let age = |thread: &str| -> Result<(u64, bool)> {
+            let status = net.weir.json(&["status"])?;
+            let threads = status["threads"].as_array().context("no threads")?;
+            let thread = threads.iter().find(|it| it["thread"] == thread).context("no thread")?;
+            let age_ms = thread["turn_age_ms"].as_u64().context("no age")?;
+            Ok((age_ms, thread["is_late"] == true))
+        };
+        wait_for("the log is said to stand still", END_DEADLINE, || {
+            age("log").ok().filter(|(_, is_late)| *is_late)
+        })?;
+        let (age_ms, is_late) = age("control")?;
+        ensure!(!is_late, "the control thread has not turned for {age_ms} ms");
+        let status = net.weir.cli(&["status"])?;
+        ensure!(status.stdout.contains("log: its reader has taken nothing for"), "{status:?}");
+
+        net.weir.process().signal(Signal::SIGTERM)?;
+        let status = net.weir.process().wait(END_DEADLINE)?;
+        ensure!(status.success(), "{status}");
         Ok(())
     });
 }

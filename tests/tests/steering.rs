@@ -287,6 +287,50 @@ fn a_killed_guard_takes_the_routes_along_and_the_next_one_sets_them_again() {
 }
 
 #[test]
+fn a_stopped_guard_is_noticed_without_a_list_and_replaced() {
+    let lab = Steering::open(SwitchKind::Bird, PROGRAM, watch(None)).unwrap();
+    checked(
+        &lab,
+        (|| {
+            announce(&lab)?;
+            let node = &lab.nodes[0];
+            let guard = node.guard()?;
+            kill(Pid::from_raw(guard), Signal::SIGSTOP)?;
+            node.process.wait_line("Silent", DEADLINE)?;
+            kill(Pid::from_raw(guard), Signal::SIGCONT)?;
+            node.process.wait_line("Awake", DEADLINE)?;
+            ensure!(!is_empty(node)?, "a guard that went on has lost its routes");
+
+            // Nobody asks it for anything.
+            kill(Pid::from_raw(guard), Signal::SIGSTOP)?;
+            wait_for("end of the stopped guard", DEADLINE, || ended(guard).then_some(()))?;
+            wait_node(&lab, 1)?;
+            ensure!(node.guard()? != guard, "there is no other guard");
+            Ok(())
+        })(),
+    );
+}
+
+#[test]
+fn a_stopped_guard_withdraws_all_when_its_owner_is_killed() {
+    let lab = Steering::open(SwitchKind::Bird, PROGRAM, watch(None)).unwrap();
+    checked(
+        &lab,
+        (|| {
+            announce(&lab)?;
+            let node = &lab.nodes[0];
+            let guard = node.guard()?;
+            kill(Pid::from_raw(guard), Signal::SIGSTOP)?;
+            node.process.signal(Signal::SIGKILL)?;
+            wait_empty(node)?;
+            wait_for("end of the guard", DEADLINE, || ended(guard).then_some(()))?;
+            wait_node(&lab, 2)?;
+            Ok(())
+        })(),
+    );
+}
+
+#[test]
 fn a_newer_term_beats_a_stale_owner_and_a_change_of_metric_leaves_no_gap() {
     let lab = Steering::open(SwitchKind::Bird, PROGRAM, watch(None)).unwrap();
     checked(

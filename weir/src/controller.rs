@@ -1,21 +1,36 @@
 //! `weir controller`: the process that keeps the map of shards right, and its brake.
 
 use std::io::{self, Write};
+use std::thread::{self, sleep};
+use std::time::Duration;
 
 use clap::Subcommand;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level;
 use weir_cluster::LeaderRecord;
 use weir_controller::ask::HttpReports;
+use weir_controller::operate::ClusterStatus;
 use weir_controller::run::Runner;
 use weir_controller::state::Options;
 
 use crate::etcd::{EtcdArgs, machine, random, unix_ms};
 
+/// Between two looks whether the controller turns.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Looks without a turn, of which there are several a second, until another one is to lead.
+const STANDSTILL_LOOKS: u32 = 15;
+/// Time for the answer to a last write, and for stepping down.
+const END_MAX: Duration = Duration::from_secs(10);
+/// Time for a last word.
+const SAY_MAX: Duration = Duration::from_millis(200);
+
 /// Keep the map of shards right: repair, fill, drain and balance nodes.
 ///
 /// Run it on two or three machines: one leads, the others wait. Without any, traffic goes on and
 /// failovers work, but nothing is repaired or moved.
+///
+/// A signal ends it within ten seconds; exit code 71: by force, or since it had stood still.
 ///
 ///   weir controller --cluster north --etcd http://10.0.0.1:2379,http://10.0.0.2:2379
 ///   weir controller freeze --why "changing the access switch"
@@ -51,7 +66,7 @@ enum ControllerOrder {
     /// What keeps shards from going on after etcd was restored from a backup; with --yes, let them go on.
     ///
     /// A shard goes on with the newest entry that a node still holds; by itself when every member of it answers or is
-    /// fenced. Exit code 0: no shard is in doubt, or they go on; 1: some do not.
+    /// fenced. Exit code 0: no shard is in doubt and nothing is frozen; 1: some are, or nobody knows.
     Rebase {
         /// Although it is not certain that no node has seen a newer one. Only when every node that runs is registered.
         #[arg(long)]
@@ -92,9 +107,11 @@ fn say(text: &str) -> anyhow::Result<()> {
 }
 
 fn show_doubts(etcd: &EtcdArgs) -> anyhow::Result<()> {
-    let report = etcd.operate(async |it| it.status().await)?.report.unwrap_or_default();
+    let ClusterStatus { leader, freeze, report, .. } =
+        etcd.operate(async |it| it.status().await)?;
+    let (has_report, report) = (report.is_some(), report.unwrap_or_default());
     if report.in_doubt == 0 {
-        return say("no shard is in doubt");
+        return no_doubts(leader, has_report, freeze);
     }
     report.doubts.iter().try_for_each(|why| say(why))?;
     let more = report.in_doubt.saturating_sub(report.doubts.len());
@@ -102,6 +119,44 @@ fn show_doubts(etcd: &EtcdArgs) -> anyhow::Result<()> {
         say(&format!("and {more} more"))?;
     }
     anyhow::bail!("shards in doubt: {}", report.in_doubt)
+}
+
+/// Returns when `turns` has not changed over so many looks that lie one `pause` apart: time in which this thread stood
+/// still as well does not count.
+fn wait_for_standstill(turns: impl Fn() -> u64, pause: impl Fn()) {
+    let (mut last, mut looks) = (turns(), 0);
+    while looks < STANDSTILL_LOOKS {
+        pause();
+        let now = turns();
+        looks = if now == last { looks + 1 } else { 0 };
+        last = now;
+    }
+}
+
+/// Says why, to whoever reads it within a moment.
+fn end_by_force(why: &str) {
+    let text = format!("weir: the controller is ended: {why}");
+    thread::spawn(move || eprintln!("{text}"));
+    sleep(SAY_MAX);
+    low_level::exit(weir_node::FORCED_END.into());
+}
+
+/// That no doubt is reported says something only where somebody looks and all goes on.
+fn no_doubts(
+    leader: Option<String>,
+    has_report: bool,
+    freeze: Option<String>,
+) -> anyhow::Result<()> {
+    match freeze {
+        _ if leader.is_none() => anyhow::bail!(
+            "no controller leads, so nobody knows whether shards are in doubt: start `weir controller`"
+        ),
+        _ if !has_report => anyhow::bail!("the controller has not looked at the shards yet"),
+        Some(why) => anyhow::bail!(
+            "no shard is reported to be in doubt, but {why}: when that is settled, `weir controller unfreeze`"
+        ),
+        None => say("no shard is in doubt"),
+    }
 }
 
 fn lead_or_wait(args: &Args) -> anyhow::Result<()> {
@@ -113,8 +168,52 @@ fn lead_or_wait(args: &Args) -> anyhow::Result<()> {
     let record = LeaderRecord { boot_id: format!("{:032x}", random()?), name };
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let runner = Runner::start(&cluster, &record, options, HttpReports);
-    say("running")?;
+    // A reader of stdout that stands still must not keep signals away.
+    thread::spawn(|| say("running"));
+    let turns = runner.turns();
+    thread::spawn(move || {
+        wait_for_standstill(|| turns.get(), || sleep(LOOK_INTERVAL));
+        end_by_force("it has decided nothing for 15 s, so that another leads");
+    });
     signals.forever().next();
+    thread::spawn(|| {
+        sleep(END_MAX);
+        end_by_force("it did not end in time");
+    });
     cluster.handle().block_on(runner.stop())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_controller_that_turns_is_left_alone_and_one_that_stands_still_is_not() {
+        let (looks, turns) = (Cell::new(0_u32), Cell::new(0_u64));
+        let pause = || {
+            looks.set(looks.get() + 1);
+            // It turns for a hundred seconds, now and then with a rest.
+            if looks.get() <= 100 && looks.get().is_multiple_of(14) {
+                turns.set(turns.get() + 1);
+            }
+        };
+        wait_for_standstill(|| turns.get(), pause);
+        assert_eq!(looks.get(), 98 + STANDSTILL_LOOKS);
+    }
+
+    #[test]
+    fn nothing_in_doubt_is_said_only_when_somebody_looks_and_nothing_is_frozen() {
+        let said = |leader: Option<&str>, has_report: bool, freeze: Option<&str>| {
+            no_doubts(leader.map(str::to_owned), has_report, freeze.map(str::to_owned))
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(said(Some("c1"), true, None), Ok(()));
+        assert!(said(None, true, None).unwrap_err().contains("no controller leads"));
+        assert!(said(Some("c1"), false, None).unwrap_err().contains("has not looked"));
+        let frozen = said(Some("c1"), true, Some("frozen by c1: etcd was restored")).unwrap_err();
+        assert!(frozen.contains("frozen by c1: etcd was restored"), "{frozen}");
+    }
 }

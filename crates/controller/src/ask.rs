@@ -16,9 +16,12 @@ use tokio::net::TcpStream;
 use weir_shard::map::EntryError;
 use weir_shard::{Incarnation, NodeId, ShardEntry, ShardId};
 
-use crate::records::{ActingAnswer, DoubtAnswer, NodeAnswer};
+use crate::records::{ActingAnswer, DoubtAnswer, NodeAnswer, TROUBLES_MAX};
 use crate::run::Reports;
-use crate::state::{BirdDown, NodeDoubts, NodeReport};
+use crate::state::{BirdDown, NodeDoubts, NodeReport, NodeTroubles};
+
+/// Characters of a sentence that a node says of itself.
+const WORDS_MAX: usize = 200;
 
 const PATH: &str = "/report";
 /// Longest answer: that of a worker that acts for all shards of the largest cluster has 1 MiB.
@@ -87,12 +90,21 @@ fn understand(asked: &NodeId, body: &[u8]) -> Result<NodeReport, AskError> {
         broken: answer.broken,
         bird_down,
         doubts,
+        troubles: NodeTroubles {
+            is_still: answer.is_still,
+            why: answer.troubles.iter().take(TROUBLES_MAX).map(|why| shortened(why)).collect(),
+        },
         acting: own
             .map(|ActingAnswer { shard, worker, boot_id, term }| {
                 (ShardId(shard), Incarnation { worker, boot_id }, term)
             })
             .collect(),
     })
+}
+
+/// What a report in etcd has room for.
+fn shortened(words: &str) -> String {
+    words.chars().take(WORDS_MAX).collect()
 }
 
 fn doubts_of(doubts: Vec<DoubtAnswer>, total: Option<usize>) -> Result<NodeDoubts, EntryError> {

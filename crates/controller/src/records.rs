@@ -14,6 +14,8 @@ use weir_shard::{BootId, Epoch, Term, WorkerId};
 pub const FORMAT: u64 = 1;
 /// Events that are kept.
 pub const EVENTS_MAX: u32 = 512;
+/// Sentences on its own troubles that are taken of a node.
+pub const TROUBLES_MAX: usize = 8;
 /// Doubts that a node names at a time.
 pub const DOUBTS_MAX: usize = 256;
 
@@ -217,6 +219,12 @@ pub struct NodeAnswer {
     /// How many there are. None: an earlier version, which does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubts_total: Option<usize>,
+    /// Its guard of the routes or its thread of the roles stands still: a move would not be followed.
+    #[serde(default)]
+    pub is_still: bool,
+    /// What is wrong with it beside its ports: threads, disks, the guard; the first [`TROUBLES_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<String>,
 }
 
 /// A shard of which etcd has forgotten what a node has seen.

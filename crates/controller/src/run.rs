@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -50,6 +51,7 @@ impl Reports for NoReports {
 pub struct Runner {
     stop: Option<oneshot::Sender<()>>,
     is_leading: watch::Receiver<bool>,
+    turns: Arc<AtomicU64>,
     task: Option<JoinHandle<Result<(), Error>>>,
 }
 
@@ -64,6 +66,7 @@ impl Runner {
         let (stop, stopped) = oneshot::channel();
         let (leading, is_leading) = watch::channel(false);
         let (answers, answered) = mpsc::channel(64);
+        let turns = Arc::<AtomicU64>::default();
         let running = Running {
             tick: Duration::from_millis(options.tick_ms.min(options.tick_busy_ms)),
             controller: Controller::new(options),
@@ -77,14 +80,21 @@ impl Runner {
             leading,
             under_way: None,
             started_at: Instant::now(),
+            turns: Arc::clone(&turns),
         };
         let task = cluster.handle().spawn(running.run(answered, stopped));
-        Self { stop: Some(stop), is_leading, task: Some(task) }
+        Self { stop: Some(stop), is_leading, turns, task: Some(task) }
     }
 
     /// Whether it leads, as it last knew.
     pub fn is_leading(&self) -> bool {
         *self.is_leading.borrow()
+    }
+
+    /// Turns of its loop, several a second. The lease of a leader is kept by another task: one whose turns stand still
+    /// leads and decides nothing.
+    pub fn turns(&self) -> TurnCount {
+        TurnCount(Arc::clone(&self.turns))
     }
 
     /// Waits for the answer to a write that is under way, and steps down: another one is elected at
@@ -98,6 +108,16 @@ impl Runner {
             Some(task) => task.await.unwrap_or(Ok(())),
             None => Ok(()),
         }
+    }
+}
+
+/// The turns of a runner, for whoever watches it.
+#[derive(Clone, Debug)]
+pub struct TurnCount(Arc<AtomicU64>);
+
+impl TurnCount {
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
     }
 }
 
@@ -124,6 +144,7 @@ struct Running<R> {
     leading: watch::Sender<bool>,
     under_way: Option<Answer>,
     started_at: Instant,
+    turns: Arc<AtomicU64>,
 }
 
 impl<R: Reports> Running<R> {
@@ -159,6 +180,7 @@ impl<R: Reports> Running<R> {
                     None
                 }
             };
+            self.turns.fetch_add(1, Relaxed);
             self.follow_election();
             if let Some(event) = event {
                 self.tell(event);

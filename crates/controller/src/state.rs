@@ -33,6 +33,7 @@ mod options;
 mod pace;
 mod report;
 mod time;
+mod troubles;
 mod view;
 mod words;
 
@@ -43,7 +44,7 @@ use weir_cluster::{Change, Key, MirrorEvent, NodeRecord, Outcome, Revision, Swap
 use weir_shard::allocate::{Acting, Liveness};
 use weir_shard::{NodeId, ShardId};
 
-pub use event::{Action, BirdDown, Event, NodeDoubts, NodeReport};
+pub use event::{Action, BirdDown, Event, NodeDoubts, NodeReport, NodeTroubles};
 pub use options::Options;
 pub use time::Now;
 
@@ -53,9 +54,10 @@ use journal::Journal;
 use lives::Lives;
 pub(crate) use lives::worker_views;
 use pace::Pace;
+use troubles::Troubles;
 use view::Held;
 pub(crate) use view::{View, node_id, node_name};
-pub(crate) use words::CUT_OFF;
+pub(crate) use words::{CUT_OFF, frozen};
 
 /// How long nothing is tried after etcd refused a write.
 const REFUSED_WAIT_MS: u64 = 10_000;
@@ -82,6 +84,7 @@ pub struct Controller {
     /// Who says to be acting primary, and when it said so.
     acting: BTreeMap<ShardId, (Acting, u64)>,
     doubts: Doubts,
+    troubles: Troubles,
     pace: Pace,
     /// Since when there is something to balance.
     uneven_since_ms: Option<u64>,
@@ -130,6 +133,7 @@ impl Controller {
             loads: BTreeMap::new(),
             acting: BTreeMap::new(),
             doubts: Doubts::default(),
+            troubles: Troubles::default(),
             uneven_since_ms: None,
             journal: Journal::default(),
             jobs: VecDeque::new(),
@@ -317,6 +321,7 @@ impl Controller {
             self.uneven_since_ms = None;
         }
         self.doubts.hear(&report, now);
+        self.is_stirred |= self.troubles.hear(&report, now);
         for (shard, load) in report.loads {
             // Smoothed over about eight reports, so that a moment's burst moves nothing.
             let smooth = self.loads.entry(shard).or_insert(load);

@@ -58,6 +58,9 @@ pub struct Status {
     /// Path of the block log, when there is one.
     pub block_log: Option<String>,
     pub workers: Vec<WorkerStatus>,
+    /// Those that do not forward: admin API, roles, routes, etcd, the logs.
+    #[serde(default)]
+    pub threads: Vec<ThreadStatus>,
     /// Its part in its cluster; none on a node of its own.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub membership: Option<MembershipStatus>,
@@ -103,6 +106,16 @@ pub struct BirdSideStatus {
     pub why: String,
     /// Milliseconds that the state has been counted.
     pub since_ms: u64,
+}
+
+/// A thread of the control side at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadStatus {
+    pub thread: String,
+    /// Milliseconds since it last went round its loop; of a thread that writes, since its reader or disk took nothing.
+    pub turn_age_ms: u64,
+    /// It stands still.
+    pub is_late: bool,
 }
 
 /// One worker at one moment.
@@ -263,6 +276,15 @@ pub struct MemberStatus {
     /// Entries that were older than what this node had seen.
     pub map_rejected_total: u64,
     pub guard_restarts_total: u64,
+    /// What is wrong with the guard of the routes; none: it works.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub guard_trouble: Option<String>,
+    /// Milliseconds since the oldest epoch that is not on disk was seen; 0: all are.
+    #[serde(default)]
+    pub epochs_unsaved_ms: u64,
+    /// Why the epochs could not be written; none: they could.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub epochs_error: Option<String>,
     pub watchdog_trips_total: u64,
     /// By cause.
     pub failovers_total: Vec<(String, u64)>,

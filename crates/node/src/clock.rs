@@ -14,6 +14,12 @@ impl Clock {
         Self { start: Instant::now() }
     }
 
+    /// A clock that has run for so long already.
+    #[cfg(test)]
+    pub(crate) fn started_before(time: Duration) -> Self {
+        Self { start: Instant::now().checked_sub(time).expect("a machine that runs for longer") }
+    }
+
     /// Time since start, plus one second.
     #[inline]
     pub(crate) fn now(&self) -> Duration {

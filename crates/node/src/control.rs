@@ -8,6 +8,7 @@ use std::os::unix::net::UnixListener;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -20,6 +21,7 @@ use crate::failure::Failure;
 use crate::log_loss::LogLoss;
 use crate::node::Node;
 use crate::notice_log::log_notice;
+use crate::turns::Thread;
 use crate::watch::{Notice, Watch};
 use crate::worker_thread::Ended;
 
@@ -74,6 +76,7 @@ pub(crate) async fn control(
     loop {
         tokio::select! {
             _ = look.tick() => {
+                node.turns.turned(Thread::Control);
                 look_at_workers(&node, &mut watch, started);
                 look_at_block_log(&node, &mut log_loss);
             }
@@ -123,9 +126,18 @@ fn look_at_workers(node: &Node, watch: &mut Watch, started: Instant) {
         log_notice(&notice);
         if notice == Notice::Ready {
             node.has_been_ready.store(true, Relaxed);
-            // A closed stdout is no reason to stop forwarding.
-            let _ = writeln!(io::stdout(), "ready");
+            say_ready();
         }
+    }
+}
+
+/// A closed stdout is no reason to stop forwarding, and one that nobody reads none to wait.
+fn say_ready() {
+    let said = thread::Builder::new().name("weir-ready".into()).spawn(|| {
+        let _ = writeln!(io::stdout(), "ready");
+    });
+    if let Err(error) = said {
+        tracing::warn!(event = "node-ready", "`ready` is not on stdout: {error}");
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::fs;
 
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
 /// The cores this process may run workers on: those that are online.
 ///
 /// # Errors
@@ -21,6 +24,14 @@ pub(crate) fn control(
     }
     let free: Vec<usize> = online.iter().copied().filter(|core| !workers.contains(core)).collect();
     if free.is_empty() { online.first().copied().into_iter().collect() } else { free }
+}
+
+/// Keeps the calling thread, and those that it starts, to these cores.
+pub(crate) fn keep_to(cores: &[usize]) {
+    let mut set = CpuSet::new();
+    // What cannot be kept to costs time, not truth.
+    let _ = cores.iter().try_for_each(|&core| set.set(core));
+    let _ = sched_setaffinity(Pid::from_raw(0), &set);
 }
 
 /// A kernel list of cores such as `0-3,8,10-11`.

@@ -3,6 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+/// Exit code of a process that is ended where it stands.
+pub const FORCED_END: u8 = 71;
+
 /// Exit codes of `weir run`, for its help and the documentation.
 pub const EXIT_CODES: &[(u8, &str)] = &[
     (0, "stopped by SIGTERM or SIGINT"),
@@ -25,6 +28,7 @@ pub const EXIT_CODES: &[(u8, &str)] = &[
         "the cluster cannot be joined: a key file, a TLS file, the guard of the routes, or another process that runs as this node",
     ),
     (70, "a worker hit a broken invariant (see the log)"),
+    (FORCED_END, "asked to end, it did not end in time and was ended where it stood (see the log)"),
 ];
 
 /// Why `weir run` ended with another exit code than 0.

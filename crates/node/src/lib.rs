@@ -33,6 +33,7 @@ mod desk;
 mod duration_histogram;
 mod engine_config;
 mod failure;
+mod forced_end;
 mod life_cycle;
 mod log;
 mod log_loss;
@@ -51,12 +52,13 @@ mod request;
 #[cfg(test)]
 mod sample_node;
 mod status;
+mod turns;
 mod watch;
 mod worker;
 mod worker_thread;
 
 pub use capture::Tally;
-pub use failure::{EXIT_CODES, Failure};
+pub use failure::{EXIT_CODES, FORCED_END, Failure};
 pub use life_cycle::{run, run_member};
 pub use log::EVENTS;
 pub use memory::TableMemory;

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -22,13 +22,15 @@ use weir_records::{BlockLog, BlockLogSender};
 
 use crate::admin::{AdminSocket, ClaimError, MetricsServer};
 use crate::clock::Clock;
-use crate::cluster::{Joining, Membership, WorkerPart};
+use crate::cluster::{HAND_OVER_MAX, Joining, Membership, WorkerPart};
 use crate::control::{Signals, control};
 use crate::engine_config::{Room, engine_config, shards_of};
-use crate::failure::Failure;
-use crate::log::{self, LogLimit};
+use crate::failure::{FORCED_END, Failure};
+use crate::forced_end::{ForcedEnd, Why};
+use crate::log::{self, Log};
 use crate::memory::{self, frame_max, held_max, pool_size, total_mb};
 use crate::node::{Node, NodeBlockLog, ShardHandle, Shards, WorkerHandle};
+use crate::turns::Turns;
 use crate::worker_thread::{Ended, Parts, WorkerPorts, WorkerThread};
 use crate::{cores, panic_place, ports};
 
@@ -72,15 +74,34 @@ pub fn run_member(member: &Member, warnings: &[Diagnostic]) -> Result<(), Failur
 
 fn run_file(file: &File<'_>, warnings: &[Diagnostic]) -> Result<(), Failure> {
     let node = file.node();
-    let log_limit = log::to_stderr(node.log_level, node.log_format);
+    let cores = expected_control_cores(node, file.workers());
+    let its_cores = cores.clone();
+    let log = log::to_stderr(node.log_level, node.log_format, move || cores::keep_to(&its_cores))
+        .map_err(Failure::Control)?;
+    let _flush = FlushAtEnd(log.clone());
     panic_place::install();
+    let its_log = log.clone();
+    let forced_end = ForcedEnd::start(
+        move || cores::keep_to(&cores),
+        move |why| {
+            if why == Why::Late {
+                tracing::error!(
+                    event = "end-forced",
+                    exit_code = FORCED_END,
+                    "the process did not end in time"
+                );
+            }
+            its_log.flush();
+        },
+    )
+    .map_err(Failure::Control)?;
     let name = node.name.as_str();
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(event = "node-starting", node = name, version, "starting");
     for warning in warnings {
         tracing::warn!(event = "config-warning", "{warning}");
     }
-    let result = start_and_control(file, log_limit);
+    let result = start_and_control(file, log, &forced_end);
     match &result {
         Ok(()) => tracing::info!(event = "node-stopped", "stopped"),
         Err(Failure::WorkerPanic { .. }) => {
@@ -94,7 +115,23 @@ fn run_file(file: &File<'_>, warnings: &[Diagnostic]) -> Result<(), Failure> {
     result
 }
 
-fn start_and_control(file: &File<'_>, log_limit: LogLimit) -> Result<(), Failure> {
+/// Writes out what the log holds, however the node ends.
+struct FlushAtEnd(Log);
+
+impl Drop for FlushAtEnd {
+    fn drop(&mut self) {
+        self.0.flush();
+    }
+}
+
+/// Cores for threads that begin before the cores are checked.
+fn expected_control_cores(node: &NodeConfig, workers: &[WorkerConfig]) -> Vec<usize> {
+    let workers: Vec<usize> = workers.iter().map(|worker| worker.core).collect();
+    let online = cores::online().unwrap_or_default();
+    cores::control(node.control_cores.as_deref(), &online, &workers)
+}
+
+fn start_and_control(file: &File<'_>, log: Log, forced_end: &ForcedEnd) -> Result<(), Failure> {
     let node_config = file.node();
     if let File::Single(config) = file {
         memory::check(config, &[]).map_err(Failure::Memory)?;
@@ -113,6 +150,10 @@ fn start_and_control(file: &File<'_>, log_limit: LogLimit) -> Result<(), Failure
     let rooms = joining.as_ref().map(Joining::rooms).unwrap_or_default();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Control)?;
     let signals = listen(&runtime)?;
+    forced_end.node_listens(match file {
+        File::Single(_) => Duration::ZERO,
+        File::Member(_) => HAND_OVER_MAX,
+    });
     let eal = start_eal(&config, &rooms, control_cores)?;
     let (block_log, mut senders) = start_block_log(&config)?;
     let (ended_in, ended) = unbounded_channel();
@@ -139,7 +180,8 @@ fn start_and_control(file: &File<'_>, log_limit: LogLimit) -> Result<(), Failure
         has_huge_pages: eal.uses_huge_pages(),
         workers: handles,
         block_log,
-        log_limit,
+        log,
+        turns: Arc::new(Turns::new(start.clock, joining.as_ref().map(Joining::words))),
         frame_max: frame_max(&config),
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),
@@ -163,6 +205,7 @@ fn start_and_control(file: &File<'_>, log_limit: LogLimit) -> Result<(), Failure
         signals,
         ended,
     ));
+    forced_end.end_begins();
     // The order of the end: routes, workers, tasks (which hold the node), the log of what the workers did last, ports,
     // the word that all this has ended, socket.
     let farewell = membership.map(Membership::withdraw);

@@ -1,9 +1,12 @@
 //! The operational log: lines on stderr, text or JSON, each with an `event` field that names its kind.
 //!
 //! The names are stable, operators alert on them; they are listed in [`EVENTS`]. Each kind is rate-limited alone.
+//!
+//! A line goes into a bounded queue, and a thread of its own writes it: whoever logs never waits for the reader of stderr.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
@@ -13,6 +16,7 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use weir_config::{LogFormat, LogLevel};
+use weir_log::{LineQueue, LineWriter, Reading};
 
 use crate::log_rate::LogRate;
 
@@ -48,6 +52,11 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("config-warning", "The configuration works but will hurt, as `weir check` says."),
     ("dpdk-started", "DPDK runs; says whether huge pages are used."),
     (
+        "end-forced",
+        "The process did not end in time after it was asked to, and is ended where it stands.",
+    ),
+    ("end-late", "A part of the node did not end in time; the end goes on without it."),
+    (
         "end-not-told",
         "The guard could not be given the means to see a thread's end at once; it sees its silence.",
     ),
@@ -67,6 +76,11 @@ pub const EVENTS: &[(&str, &str)] = &[
     ),
     ("gateway-up", "A gateway of a side answers ARP."),
     ("guard-restarted", "The process that holds the routes ended and was started anew."),
+    ("guard-resumed", "The guard of the routes that stood still goes on."),
+    (
+        "guard-silent",
+        "The guard of the routes stands still: the routes of a worker that ends would stay. It is replaced after 2 s.",
+    ),
     ("hand-over-late", "Some shards could not be handed over before the node ended."),
     ("handed-over", "Other nodes serve all shards that they have copies of; the node ends."),
     (
@@ -75,6 +89,7 @@ pub const EVENTS: &[(&str, &str)] = &[
     ),
     ("link-down", "A port lost its link."),
     ("link-up", "A port has its link."),
+    ("log-lines-lost", "The reader of the log stood still; so many lines are missing here."),
     ("map-set-back", "etcd tells another history than before, as after a restore from a backup."),
     ("map-unreadable", "A key of the cluster cannot be read by this version."),
     ("map-write-refused", "etcd refuses to write a shard's entry."),
@@ -116,13 +131,89 @@ impl LogLimit {
     }
 }
 
-/// Sends the log of the whole process to stderr. Only the first call of a process has an effect.
-pub(crate) fn to_stderr(level: LogLevel, format: LogFormat) -> LogLimit {
+/// Longest wait for the reader of the log when the process ends.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
+
+/// The log of the process, as those see it who do not write it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log {
+    limit: LogLimit,
+    /// None: in tests without a log.
+    queue: Option<LineQueue>,
+}
+
+impl Log {
+    /// Lines kept back since start, as their kind came too often.
+    pub(crate) fn suppressed(&self) -> u64 {
+        self.limit.suppressed()
+    }
+
+    /// How the reader of stderr keeps up.
+    pub(crate) fn reading(&self) -> Reading {
+        self.queue.as_ref().map(LineQueue::reading).unwrap_or_default()
+    }
+
+    /// Waits for the reader, but not long: to be called when the process ends.
+    pub(crate) fn flush(&self) {
+        if let Some(queue) = &self.queue {
+            queue.flush(FLUSH_MAX);
+        }
+    }
+}
+
+/// Sends the log of the whole process to stderr, by a thread that begins with `on_start`. Only the first call of a
+/// process has an effect.
+///
+/// # Errors
+/// When the system gives no thread.
+pub(crate) fn to_stderr(
+    level: LogLevel,
+    format: LogFormat,
+    on_start: impl FnOnce() + Send + 'static,
+) -> io::Result<Log> {
+    let lost_line = move |lost| lost_line(format, lost);
+    let queue = LineQueue::start("weir-log", io::stderr(), lost_line, on_start)?;
     let limit = LogLimit::default();
-    let subscriber = subscriber(level, format, limit.clone(), std::io::stderr);
+    let subscriber = subscriber(level, format, limit.clone(), writer_of(&queue));
     // Fails only when a log is already set, which then stays.
     let _ = tracing::subscriber::set_global_default(subscriber);
-    limit
+    Ok(Log { limit, queue: Some(queue) })
+}
+
+fn writer_of(queue: &LineQueue) -> impl Fn() -> LineWriter + Send + Sync + 'static {
+    let queue = queue.clone();
+    move || queue.writer()
+}
+
+/// Says in the log's own format that lines are missing.
+fn lost_line(format: LogFormat, lost: u64) -> Vec<u8> {
+    let line = Line::default();
+    let sink = line.clone();
+    let limit = LogLimit::default();
+    let subscriber = subscriber(LogLevel::Info, format, limit, move || sink.clone());
+    tracing::subscriber::with_default(subscriber, || {
+        tracing::warn!(
+            event = "log-lines-lost",
+            lost,
+            "the reader of the log stood still: lines are missing here"
+        );
+    });
+    std::mem::take(&mut *line.0.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A line in memory.
+#[derive(Clone, Default)]
+struct Line(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn subscriber<W>(
@@ -191,22 +282,8 @@ mod tests {
 
     use super::*;
 
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl std::io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
     fn logged(format: LogFormat, write: impl FnOnce()) -> (String, LogLimit) {
-        let lines = Lines::default();
+        let lines = Line::default();
         let limit = LogLimit::default();
         let sink = lines.clone();
         let subscriber = subscriber(LogLevel::Info, format, limit.clone(), move || sink.clone());
@@ -239,6 +316,35 @@ mod tests {
         assert!(text.lines().count() < 50, "{text}");
         assert!(text.lines().last().unwrap().contains("link-down"));
         assert!(limit.suppressed() > 400);
+    }
+
+    #[test]
+    fn a_log_that_nobody_reads_holds_nobody_up_and_says_what_it_lost() {
+        let (reader, writer) = io::pipe().unwrap();
+        let gap = |lost| lost_line(LogFormat::Json, lost);
+        let queue = LineQueue::start("test-log", writer, gap, || ()).unwrap();
+        let log = Log { limit: LogLimit::default(), queue: Some(queue.clone()) };
+        let subscriber =
+            subscriber(LogLevel::Info, LogFormat::Json, log.limit.clone(), writer_of(&queue));
+        let text = "x".repeat(100_000);
+        tracing::subscriber::with_default(subscriber, || {
+            // 2 MB, of which a pipe and the queue take the half; this comes to its end.
+            for _ in 0..20 {
+                tracing::warn!(event = "link-down", text);
+            }
+        });
+        let lost = log.reading().lost_total;
+        assert!(lost > 0);
+        while log.reading().stalled.is_zero() {
+            std::thread::yield_now();
+        }
+        log.flush();
+        drop((log, queue));
+        let lines: Vec<String> =
+            io::BufRead::lines(io::BufReader::new(reader)).map(Result::unwrap).collect();
+        assert_eq!(lines.len() as u64, 20 - lost + 1);
+        let last: serde_json::Value = serde_json::from_str(lines.last().unwrap()).unwrap();
+        assert_eq!((&last["event"], &last["lost"]), (&"log-lines-lost".into(), &lost.into()));
     }
 
     #[test]

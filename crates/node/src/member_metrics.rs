@@ -240,6 +240,11 @@ fn store(family: &mut Family<'_, '_>, status: &MemberStatus) -> Result<(), Error
     family.counter("weir_etcd_errors", "Requests to etcd that failed.", errors)?;
     let registered = [(none(), flag(status.is_registered))];
     family.gauge("weir_registered", "1 while the cluster knows this node.", registered)?;
+    let guard = [(none(), flag(status.guard_trouble.is_none()))];
+    family.gauge("weir_guard_up", "1 while the guard of the routes works.", guard)?;
+    let unsaved = [(none(), status.epochs_unsaved_ms as f64 / 1e3)];
+    let help = "Since the oldest epoch that is not on disk was seen.";
+    family.gauge("weir_epochs_unsaved_seconds", help, unsaved)?;
     let epoch = [(none(), status.map_epoch_max as f64)];
     family.gauge("weir_map_epoch_max", "Highest epoch of the shards served here.", epoch)?;
     let rejected = [(none(), status.map_rejected_total)];

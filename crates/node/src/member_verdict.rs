@@ -4,6 +4,8 @@
 
 use crate::api::{BirdSideStatus, MemberStatus, MembershipStatus, PeerStatus, RoleStatus};
 
+/// A disk that works has taken them long before.
+const EPOCHS_UNSAVED_MS: u64 = 5_000;
 /// By then a heartbeat was lost a hundred times over.
 const PEER_SILENT_MS: u64 = 1_000;
 /// By then the lease of a node that is not heard has ended.
@@ -93,6 +95,9 @@ fn risks(member: &MemberStatus) -> Vec<String> {
     if let Some(error) = &member.key_file_error {
         risks.push(format!("the cluster keys are those of before: {error}"));
     }
+    let guard = member.guard_trouble.iter();
+    risks.extend(guard.map(|trouble| format!("the guard of the routes {trouble}")));
+    risks.extend(unsaved_epochs(member));
     risks.extend(silence(&silent_peers(member).collect::<Vec<_>>()));
     risks.extend(missing_routes(member));
     risks.extend(member.bird.iter().filter_map(unannounced));
@@ -109,6 +114,18 @@ fn unannounced(side: &BirdSideStatus) -> Option<String> {
         _ => return None,
     };
     Some(format!("BIRD {is} on the {side} side: {why}"))
+}
+
+/// What keeps a restored etcd from undoing what is newer is not on disk.
+pub(crate) fn unsaved_epochs(member: &MemberStatus) -> Option<String> {
+    let seconds = member.epochs_unsaved_ms / 1000;
+    match &member.epochs_error {
+        Some(error) => Some(format!("epochs are not kept: {error}")),
+        None if member.epochs_unsaved_ms >= EPOCHS_UNSAVED_MS => {
+            Some(format!("epochs are not kept: the disk has taken nothing for {seconds} s"))
+        }
+        None => None,
+    }
 }
 
 fn silent_peers(member: &MemberStatus) -> impl Iterator<Item = &PeerStatus> {

@@ -129,6 +129,13 @@ fn every_risk_is_named() {
     assert_eq!(silent, ["etcd has been silent for 12 s"]);
     let keys = risks_of(|member| member.key_file_error = Some("k: chmod 600 k".into()));
     assert_eq!(keys, ["the cluster keys are those of before: k: chmod 600 k"]);
+    let full = risks_of(|member| member.epochs_error = Some("no storage space".into()));
+    assert_eq!(full, ["epochs are not kept: no storage space"]);
+    assert_eq!(risks_of(|member| member.epochs_unsaved_ms = 4_999), [""; 0]);
+    let still = risks_of(|member| member.epochs_unsaved_ms = 7_000);
+    assert_eq!(still, ["epochs are not kept: the disk has taken nothing for 7 s"]);
+    let stopped = risks_of(|member| member.guard_trouble = Some("stands still".into()));
+    assert_eq!(stopped, ["the guard of the routes stands still"]);
     let unheard = risks_of(|member| member.peers.push(peer(3_500)));
     assert_eq!(unheard, ["not heard: n2/0 for 3 s (by worker 0)"]);
     let unset = risks_of(|member| member.routes.push(route(false)));

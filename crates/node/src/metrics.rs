@@ -121,6 +121,7 @@ impl Collector for Scrape {
         shards(&mut family, &workers)?;
         member(&mut family, node, &workers)?;
         http(&mut family, node)?;
+        threads(&mut family, node)?;
         logs(&mut family, node)
     }
 }
@@ -336,15 +337,29 @@ fn http(family: &mut Family<'_, '_>, node: &Node) -> Result<(), Error> {
     family.counter("weir_http_refusals", help, refusals)
 }
 
+fn threads(family: &mut Family<'_, '_>, node: &Node) -> Result<(), Error> {
+    let workers = node.worker_statuses().into_iter();
+    let workers = workers.map(|it| (format!("worker-{}", it.worker), it.silent_ms));
+    let threads = node.threads().into_iter().map(|it| (it.thread, it.turn_age_ms));
+    let ages: Vec<(String, u64)> = threads.chain(workers).collect();
+    let series = ages.iter().map(|(thread, age_ms)| {
+        (Labels([("thread", thread.as_str()), NO_LABEL, NO_LABEL]), *age_ms as f64 / 1e3)
+    });
+    family.gauge("weir_thread_turn_age_seconds", "Since the thread's last turn.", series)
+}
+
 fn logs(family: &mut Family<'_, '_>, node: &Node) -> Result<(), Error> {
     let block_log = node.block_log.as_ref().map(|log| log.counters()).unwrap_or_default();
     let unseen: u64 = node.workers.iter().map(|w| w.board.block_events_lost.get()).sum();
     let log = |name| Labels([("log", name), NO_LABEL, NO_LABEL]);
     let lost = [
         (log("block"), block_log.lost_total + unseen),
-        (log("operational"), node.log_limit.suppressed()),
+        (log("operational"), node.log.suppressed()),
     ];
     family.counter("weir_log_lines_dropped", "Log lines lost or kept back.", lost)?;
+    let lost = [(log("operational"), node.log.reading().lost_total)];
+    let help = "Log lines lost because their reader stood still.";
+    family.counter("weir_log_lines_lost", help, lost)?;
     let written = [(log("block"), block_log.written_total)];
     family.counter("weir_log_lines_written", "Log lines written.", written)?;
     let errors = [(log("block"), block_log.write_errors_total)];

@@ -4,19 +4,24 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
+use weir_controller::records::NodeAnswer;
 use weir_engine::{Direction, DropReason, Side};
 use weir_records::{BlockLogHandle, LogCounters};
 
 use crate::admin::HttpNumbers;
-use crate::api::{DropCount, ShardStatus, SideStatus, Status, TableStatus, WorkerStatus};
+use crate::api::{
+    DropCount, ShardStatus, SideStatus, Status, TableStatus, ThreadStatus, WorkerStatus,
+};
 use crate::board::{Board, TableBoard};
 use crate::clock::Clock;
 use crate::cluster::MemberBoard;
-use crate::log::LogLimit;
-use crate::member_verdict::{membership, troubles};
+use crate::log::Log;
+use crate::member_verdict::{membership, troubles, unsaved_epochs};
 use crate::request::Requester;
-use crate::status::judge;
+use crate::status::{judge, late_threads};
+use crate::turns::{self, Turns};
 
 /// The process as metrics, status and the admin API see it. Reading it never waits for a worker.
 #[derive(Debug)]
@@ -27,7 +32,8 @@ pub(crate) struct Node {
     pub has_huge_pages: bool,
     pub workers: Vec<WorkerHandle>,
     pub block_log: Option<NodeBlockLog>,
-    pub log_limit: LogLimit,
+    pub log: Log,
+    pub turns: Arc<Turns>,
     /// Bytes of the largest frame of any port.
     pub frame_max: usize,
     pub has_been_ready: AtomicBool,
@@ -119,6 +125,12 @@ impl std::fmt::Debug for PortHandle {
 }
 
 impl NodeBlockLog {
+    /// For so long the disk has not taken what is to be written.
+    pub(crate) fn stalled(&self) -> Duration {
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        handle.as_ref().map(BlockLogHandle::stalled).unwrap_or_default()
+    }
+
     pub(crate) fn counters(&self) -> LogCounters {
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         handle.as_ref().map(BlockLogHandle::counters).unwrap_or_default()
@@ -150,8 +162,10 @@ impl Node {
         let membership = member.as_ref().map(|member| membership(member));
         let risks = membership.iter().flat_map(|membership| membership.risks.clone());
         let troubles = member.iter().flat_map(|member| troubles(member));
-        let of_member: Vec<String> = risks.chain(troubles).collect();
-        let (verdict, reasons) = judge(&workers, &self.shards(), is_failing, &of_member);
+        let of_member = risks.chain(troubles);
+        let threads = self.threads();
+        let others: Vec<String> = late_threads(&threads).chain(of_member).collect();
+        let (verdict, reasons) = judge(&workers, &self.shards(), is_failing, &others);
         Status {
             verdict,
             reasons,
@@ -162,8 +176,37 @@ impl Node {
             has_huge_pages: self.has_huge_pages,
             block_log: self.block_log.as_ref().map(|log| log.path.display().to_string()),
             workers,
+            threads,
             membership,
         }
+    }
+
+    /// What a controller that asks is told: what the roles have shown, and what is wrong now, also with the roles.
+    pub(crate) fn answer(&self) -> Option<NodeAnswer> {
+        let board = self.member.get()?;
+        let (status, answer) = (board.status(), board.answer());
+        let threads = self.threads();
+        let late = threads.iter().filter(|thread| thread.is_late);
+        let late = late.map(|thread| format!("its thread {} stands still", thread.thread));
+        let guard = status.guard_trouble.iter();
+        let guard = guard.map(|trouble| format!("the guard of the routes {trouble}"));
+        let epochs = unsaved_epochs(&status).map(|_| "epochs are not kept on its disk".to_owned());
+        let is_failing = self.is_block_log_failing.load(Relaxed);
+        let block_log = is_failing.then(|| "its block log loses records".to_owned());
+        Some(NodeAnswer {
+            is_still: answer.is_still || self.turns.stands_still(turns::Thread::Roles),
+            troubles: late.chain(guard).chain(epochs).chain(block_log).collect(),
+            ..NodeAnswer::clone(&answer)
+        })
+    }
+
+    /// The control threads that run.
+    pub(crate) fn threads(&self) -> Vec<ThreadStatus> {
+        let mut threads = self.turns.statuses();
+        threads.push(turns::writer("log", self.log.reading().stalled));
+        let block_log = self.block_log.as_ref();
+        threads.extend(block_log.map(|log| turns::writer("block-log", log.stalled())));
+        threads
     }
 
     pub(crate) fn worker_statuses(&self) -> Vec<WorkerStatus> {
@@ -256,4 +299,49 @@ impl WorkerHandle {
 fn table_status(table: &TableBoard) -> Option<TableStatus> {
     let name = (*table.name.get()?).to_owned();
     Some(TableStatus { table: name, used: table.used.get(), max: table.max.get() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{MemberStatus, Verdict};
+    use crate::sample_node::sample_node;
+    use crate::turns::Thread;
+
+    #[test]
+    fn a_node_whose_roles_stand_still_is_degraded_and_tells_the_controller() {
+        let (node, _mailbox) = sample_node();
+        let mut node = Arc::into_inner(node).unwrap();
+        let board = Arc::<MemberBoard>::default();
+        let well = MemberStatus { is_registered: true, ..MemberStatus::default() };
+        board.show(well.clone(), NodeAnswer::default());
+        node.member.set(Arc::clone(&board)).unwrap();
+        let is_late = |status: &Status| status.threads.iter().any(|thread| thread.is_late);
+        node.turns.turned(Thread::Roles);
+        assert!(!is_late(&node.status()));
+        assert_eq!(node.answer().unwrap().troubles, [""; 0]);
+
+        // It shows the same as ever, and turns no more.
+        let later = Clock::started_before(Duration::from_secs(60));
+        let turns = Turns::new(later, None);
+        turns.turned_at(Thread::Roles, Duration::from_secs(31));
+        node.turns = Arc::new(turns);
+        let status = node.status();
+        assert_ne!(status.verdict, Verdict::Ok);
+        let reason = "thread roles: has not turned for 30 s".to_owned();
+        assert!(status.reasons.contains(&reason), "{:?}", status.reasons);
+        let answer = node.answer().unwrap();
+        assert!(answer.is_still);
+        assert_eq!(answer.troubles, ["its thread roles stands still"]);
+
+        let guard_trouble = Some("stands still".to_owned());
+        let epochs_error = Some("no storage space".to_owned());
+        let ill = MemberStatus { guard_trouble, epochs_error, ..well };
+        board.show(ill, NodeAnswer::default());
+        let answer = node.answer().unwrap();
+        assert_eq!(
+            answer.troubles[1..],
+            ["the guard of the routes stands still", "epochs are not kept on its disk"]
+        );
+    }
 }

@@ -11,9 +11,10 @@ use weir_nat::{
 
 use crate::board::Board;
 use crate::clock::Clock;
-use crate::log::LogLimit;
+use crate::log::Log;
 use crate::node::{Node, PortHandle, PortSample, ShardHandle, Shards, WorkerHandle};
 use crate::request::{Mailbox, SubscriberPage, mailbox};
+use crate::turns::Turns;
 
 const TSC_HZ: u64 = 2_000_000_000;
 /// The home that the node knows: 10.200.0.1.
@@ -61,7 +62,8 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
         has_huge_pages: false,
         workers: vec![worker],
         block_log: None,
-        log_limit: LogLimit::default(),
+        log: Log::default(),
+        turns: Arc::new(Turns::new(clock, None)),
         frame_max: 1518,
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),

@@ -1,6 +1,6 @@
 //! The verdict on a node: does it forward, and does anything need a look?
 
-use crate::api::{ShardStatus, SideStatus, Verdict, WorkerStatus};
+use crate::api::{ShardStatus, SideStatus, ThreadStatus, Verdict, WorkerStatus};
 
 /// A worker that has not gone round its loop for this long does not forward.
 pub(crate) const HUNG_MS: u64 = 1000;
@@ -72,6 +72,20 @@ fn not_forwarding(worker: &WorkerStatus, reasons: &mut Vec<String>) {
             reasons.push(format!("worker {number}: {name} gateway {gateways} does not answer ARP"));
         }
     }
+}
+
+/// A thread that stands still, in words.
+pub(crate) fn late_threads(threads: &[ThreadStatus]) -> impl Iterator<Item = String> + '_ {
+    threads.iter().filter(|thread| thread.is_late).map(
+        |ThreadStatus { thread, turn_age_ms, .. }| {
+            let seconds = turn_age_ms / 1000;
+            match thread.as_str() {
+                "log" => format!("log: its reader has taken nothing for {seconds} s"),
+                "block-log" => format!("block log: the disk has taken nothing for {seconds} s"),
+                name => format!("thread {name}: has not turned for {seconds} s"),
+            }
+        },
+    )
 }
 
 /// Whether a side can send.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::log_file;
 use crate::sender::BlockLogSender;
@@ -13,6 +13,10 @@ use crate::writer::{Inlet, Writer};
 
 /// Records a ring holds: at two records a flow set-up burst of a whole shard is a few thousand.
 const RING_RECORDS: usize = 65_536;
+
+/// The end of the log waits for its disk no longer than this.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+const END_POLL: Duration = Duration::from_millis(2);
 
 /// The wall clock, as the writer thread sees it.
 pub type Clock = Box<dyn Fn() -> SystemTime + Send>;
@@ -42,14 +46,39 @@ pub struct LogCounters {
 }
 
 /// What the handle and the writer thread share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Shared {
+    began: Instant,
+    /// Milliseconds from `began` to the writer's last turn: a disk that stands still holds it up.
+    turned_ms: AtomicU64,
     pub(crate) is_reopen_asked: AtomicBool,
     pub(crate) is_stop_asked: AtomicBool,
     pub(crate) written_total: AtomicU64,
+    /// Lines that the writer has made, written or not.
+    pub(crate) taken_total: AtomicU64,
     pub(crate) write_errors_total: AtomicU64,
     /// Lines that were taken from the rings but never written.
     pub(crate) abandoned_total: AtomicU64,
+}
+
+impl Shared {
+    fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            turned_ms: AtomicU64::new(0),
+            is_reopen_asked: AtomicBool::new(false),
+            is_stop_asked: AtomicBool::new(false),
+            written_total: AtomicU64::new(0),
+            taken_total: AtomicU64::new(0),
+            write_errors_total: AtomicU64::new(0),
+            abandoned_total: AtomicU64::new(0),
+        }
+    }
+
+    /// The writer begins a turn.
+    pub(crate) fn turned(&self) {
+        self.turned_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
 }
 
 /// Controls the writer thread. Dropping it stops the thread as [`BlockLogHandle::stop`] does.
@@ -73,7 +102,7 @@ impl BlockLog {
     ) -> Result<(Vec<BlockLogSender>, BlockLogHandle), BlockLogError> {
         let file = log_file::open(path)
             .map_err(|source| BlockLogError::Open { path: path.to_owned(), source })?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared::new());
         let (mut senders, mut inlets, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..workers {
             let (producer, consumer) = rtrb::RingBuffer::new(RING_RECORDS);
@@ -106,7 +135,14 @@ impl BlockLogHandle {
         }
     }
 
-    /// Writes what the senders have handed in so far, ends the thread, and gives the last totals.
+    /// Since the writer's last turn, of which there are many a second unless the disk stands still.
+    pub fn stalled(&self) -> Duration {
+        let turned = Duration::from_millis(self.shared.turned_ms.load(Ordering::Relaxed));
+        self.shared.began.elapsed().saturating_sub(turned)
+    }
+
+    /// Writes what the senders have handed in so far, ends the thread, and gives the last totals. A disk that stands
+    /// still is given up after five seconds; what it did not take is lost.
     pub fn stop(mut self) -> LogCounters {
         self.join();
         self.counters()
@@ -122,9 +158,31 @@ impl BlockLogHandle {
         self.shared.is_stop_asked.store(true, Ordering::Release);
         self.wake();
         if let Some(thread) = self.thread.take() {
+            let end = Instant::now() + END_PATIENCE;
+            while !thread.is_finished() {
+                if Instant::now() >= end {
+                    return self.abandon();
+                }
+                std::thread::sleep(END_POLL);
+            }
             // A panic of the writer has already been reported by the panic hook; the log is at its end either way.
             let _ = thread.join();
         }
+    }
+}
+
+impl BlockLogHandle {
+    /// What the writer has taken and the disk has not is lost; what still lies in the rings nobody can count.
+    fn abandon(&self) {
+        let shared = &self.shared;
+        let taken = shared.taken_total.load(Ordering::Relaxed);
+        let lost = taken.saturating_sub(shared.written_total.load(Ordering::Relaxed));
+        shared.abandoned_total.fetch_add(lost, Ordering::Relaxed);
+        tracing::error!(
+            event = "block-log-failing",
+            lost,
+            "the disk takes nothing: the block log ends without its last records"
+        );
     }
 }
 

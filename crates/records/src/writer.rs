@@ -74,6 +74,7 @@ impl Writer {
     pub(crate) fn run(mut self) {
         loop {
             // Read before the rings: what was handed in before the request is then written.
+            self.shared.turned();
             let is_stop_asked = self.shared.is_stop_asked.load(Ordering::Acquire);
             let taken = self.take_all();
             if self.shared.is_reopen_asked.swap(false, Ordering::AcqRel) {
@@ -134,6 +135,7 @@ impl Writer {
 
     fn append(&mut self, time_ms: u64, content: Content) {
         self.sequence += 1;
+        self.shared.taken_total.fetch_add(1, Ordering::Relaxed);
         let line = Line { time_ms, node: self.node.clone(), sequence: self.sequence, content };
         line.emit(self.backlog.bytes());
     }

@@ -15,6 +15,9 @@
 //! | a worker's turns | silent for `silence`: the same; silent for `kill_after` more: kill the process |
 //! | the guard | the kernel closes the TUN device, which takes its routes along; the node starts another guard |
 //!
+//! The guard's own turns are counted in the shared words: a node replaces a guard that stands still. When the node ends
+//! while the guard is stopped (SIGSTOP), the kernel lets the guard go on (SIGCONT), and it withdraws all.
+//!
 //! So the device is not persistent: for the moment without a guard the replicas are announced instead. Nothing here
 //! waits for the node: its socket is never blocked on, and the signals that end a node are its own affair, so that a
 //! stopping node can move its shards before its routes go.
@@ -27,20 +30,29 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::{Pid, getppid};
+use weir_log::LineQueue;
 
 use crate::frames::Frames;
 use crate::kernel_tables::KernelTables;
 use crate::options::Options;
 use crate::protocol::{Answer, FAILURES_MAX, Failure, ProtocolError, Request};
+use crate::pulse::Pulse;
 use crate::route::{Route, WorkerIndex};
-use crate::shared_words::{Fence, SharedWords};
+use crate::shared_words::{Decider, Fence, SharedWords};
 use crate::watchdog::{Alarm, Watchdog};
 
 /// A name may be taken for a moment by a guard that is just ending.
 const DEVICE_PATIENCE: Duration = Duration::from_secs(2);
 const DEVICE_POLL: Duration = Duration::from_millis(10);
+/// The guard's own heartbeat comes at least so often.
+const BEAT: Duration = Duration::from_millis(100);
+/// A thread of the node that decides and has not turned for so long is named in the log.
+const DECIDER_SILENCE: Duration = Duration::from_secs(5);
+/// Longest wait for the reader of the log at the end.
+const FLUSH_MAX: Duration = Duration::from_millis(200);
 
 /// Why a guard ended other than because its node wanted it, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -70,12 +82,25 @@ pub enum GuardError {
 /// [`Guard::start`](crate::Guard::start) gives to the process as standard input and standard output.
 ///
 /// # Errors
-/// [`GuardError`]. The routes are gone when this returns, one way or the other.
+/// [`GuardError`], which is in the log already. The routes are gone when this returns, one way or the other.
 pub fn run(socket: OwnedFd, words: OwnedFd) -> Result<(), GuardError> {
+    let unblocked = protect_from_signals();
+    // After the signals are blocked: its thread would get them.
+    let log = Log::start()?;
+    unblocked.iter().for_each(|refused| log.say(refused));
+    let ended = watch_until_the_end(socket, words, &log);
+    if let Err(error) = &ended {
+        log.say(&error.to_string());
+    }
+    log.flush();
+    ended
+}
+
+fn watch_until_the_end(socket: OwnedFd, words: OwnedFd, log: &Log) -> Result<(), GuardError> {
     let words = SharedWords::open(words).map_err(GuardError::NotANode)?;
-    let mut frames = Frames::new(UnixStream::from(socket)).map_err(GuardError::NotANode)?;
-    protect_itself();
-    let Some(options) = first_request(&mut frames)? else {
+    let frames = &mut Frames::new(UnixStream::from(socket)).map_err(GuardError::NotANode)?;
+    protect_memory().iter().for_each(|refused| log.say(refused));
+    let Some(options) = first_request(frames)? else {
         return Ok(());
     };
     let tables = match open_device(&options, words.workers()) {
@@ -87,10 +112,12 @@ pub fn run(socket: OwnedFd, words: OwnedFd) -> Result<(), GuardError> {
             return Err(error);
         }
     };
+    words.beat_guard();
     frames.send(&Answer::Started.encode())?;
     let watchdog = Watchdog::new(words.workers(), options.silence, options.kill_after);
-    let mut guard =
-        Watch { frames, words, tables, watchdog, node: getppid(), start: Instant::now() };
+    let deciders = Decider::ALL.map(|decider| (decider, Pulse::new(BEAT), false));
+    let (node, start) = (getppid(), Instant::now());
+    let mut guard = Watch { frames, words, tables, watchdog, deciders, node, start, log };
     let result = guard.run();
     // The device would take them along; said explicitly it reaches BIRD some milliseconds earlier.
     let withdrawn = guard.tables.withdraw_all();
@@ -99,22 +126,48 @@ pub fn run(socket: OwnedFd, words: OwnedFd) -> Result<(), GuardError> {
     Ok(())
 }
 
+/// Standard error, which is the node's: a guard never waits for its reader.
+struct Log(LineQueue);
+
+impl Log {
+    fn start() -> io::Result<Self> {
+        let lost =
+            |lost| format!("weir guard: {lost} lines of its log are lost here\n").into_bytes();
+        LineQueue::start("weir-guard-log", io::stderr(), lost, || ()).map(Self)
+    }
+
+    fn say(&self, text: &str) {
+        self.0.push(format!("weir guard: {text}\n").as_bytes());
+    }
+
+    fn flush(&self) {
+        self.0.flush(FLUSH_MAX);
+    }
+}
+
 /// What can be refused here costs a little safety, not the service: one line on standard error each.
-fn protect_itself() {
+fn refused(what: &str, error: &dyn std::fmt::Display) -> String {
+    format!("{what}: {error}")
+}
+
+/// The signals that end a node are its own affair; its end lets a stopped guard go on.
+fn protect_from_signals() -> Vec<String> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         signals.add(signal);
     }
-    let warn = |what: &str, error: &dyn std::fmt::Display| eprintln!("weir guard: {what}: {error}");
-    if let Err(error) = signals.thread_block() {
-        warn("signals", &error);
-    }
-    if let Err(error) = fs::write("/proc/self/oom_score_adj", "-1000") {
-        warn("may be killed when memory runs out (CAP_SYS_RESOURCE)", &error);
-    }
-    if let Err(error) = mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE) {
-        warn("may be swapped out (CAP_IPC_LOCK)", &error);
-    }
+    let blocked = signals.thread_block().map_err(|error| refused("signals", &error));
+    let woken = set_pdeathsig(Signal::SIGCONT)
+        .map_err(|error| refused("stays stopped, if it is, when its node ends", &error));
+    [blocked.err(), woken.err()].into_iter().flatten().collect()
+}
+
+fn protect_memory() -> Vec<String> {
+    let kept = fs::write("/proc/self/oom_score_adj", "-1000")
+        .map_err(|error| refused("may be killed when memory runs out (CAP_SYS_RESOURCE)", &error));
+    let locked = mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)
+        .map_err(|error| refused("may be swapped out (CAP_IPC_LOCK)", &error));
+    [kept.err(), locked.err()].into_iter().flatten().collect()
 }
 
 /// The options; `None` if the node ended before it said anything.
@@ -149,20 +202,25 @@ fn open_device(options: &Options, workers: usize) -> io::Result<KernelTables> {
 }
 
 /// A guard on duty.
-struct Watch {
-    frames: Frames,
+struct Watch<'a> {
+    frames: &'a mut Frames,
     words: SharedWords,
     tables: KernelTables,
     watchdog: Watchdog,
+    /// Each with its pulse, and whether it was named as standing still.
+    deciders: [(Decider, Pulse, bool); Decider::ALL.len()],
     node: Pid,
     start: Instant,
+    log: &'a Log,
 }
 
-impl Watch {
+impl Watch<'_> {
     /// Until the node says quit or its socket closes.
     fn run(&mut self) -> Result<(), GuardError> {
         loop {
-            self.frames.wait(self.watchdog.interval())?;
+            let interval = self.watchdog.interval().map_or(BEAT, |interval| interval.min(BEAT));
+            self.frames.wait(Some(interval))?;
+            self.words.beat_guard();
             self.look()?;
             while !self.frames.is_congested() {
                 let Some(frame) = self.frames.next()? else { break };
@@ -183,6 +241,7 @@ impl Watch {
     fn look(&mut self) -> Result<(), GuardError> {
         let words = &self.words;
         let now = self.start.elapsed();
+        look_at_deciders(words, &mut self.deciders, now, self.node, self.log);
         let alarms =
             self.watchdog.look(now, |worker| words.beat(worker), |worker| words.is_over(worker));
         for alarm in alarms {
@@ -190,7 +249,7 @@ impl Watch {
                 Alarm::Gone(worker) => {
                     let fence = self.words.raise_fence(worker);
                     let failures = self.tables.withdraw(worker)?;
-                    report(&failures);
+                    report(self.log, &failures);
                     self.frames.send(&Answer::Fenced { worker, fence }.encode())?;
                 }
                 Alarm::Hung(worker) => self.kill_node(worker),
@@ -204,9 +263,9 @@ impl Watch {
         if getppid() != self.node {
             return;
         }
-        eprintln!("weir guard: worker {worker} hangs: the process {} is killed", self.node);
+        self.log.say(&format!("worker {worker} hangs: the process {} is killed", self.node));
         if let Err(error) = kill(self.node, Signal::SIGKILL) {
-            eprintln!("weir guard: it is not: {error}");
+            self.log.say(&format!("it is not: {error}"));
         }
     }
 
@@ -259,6 +318,24 @@ impl Watch {
     }
 }
 
+/// Names those that stand still, and those that go on.
+fn look_at_deciders(
+    words: &SharedWords,
+    deciders: &mut [(Decider, Pulse, bool)],
+    now: Duration,
+    node: Pid,
+    log: &Log,
+) {
+    for (decider, pulse, is_named) in deciders {
+        let beat = words.decider_beat(*decider);
+        let is_still = pulse.look(now, beat) >= DECIDER_SILENCE && beat != 0;
+        if is_still != std::mem::replace(is_named, is_still) {
+            let what = if is_still { "stands still" } else { "goes on" };
+            log.say(&format!("thread {} of process {node} {what}", decider.name()));
+        }
+    }
+}
+
 fn done(number: u32, failures: Vec<Failure>, routes: usize) -> Answer {
     if failures.is_empty() {
         return Answer::Done { number, routes: routes as u32 };
@@ -268,8 +345,8 @@ fn done(number: u32, failures: Vec<Failure>, routes: usize) -> Answer {
 }
 
 /// Failures that nobody asked about.
-fn report(failures: &[Failure]) {
+fn report(log: &Log, failures: &[Failure]) {
     for failure in failures.iter().take(FAILURES_MAX) {
-        eprintln!("weir guard: {failure}");
+        log.say(&failure.to_string());
     }
 }

@@ -14,11 +14,16 @@ use crate::difference::is_ordered;
 use crate::guard_process::GuardProcess;
 use crate::options::Options;
 use crate::protocol::{Answer, Failure, Request};
+use crate::pulse::Pulse;
 use crate::route::{ROUTES_MAX, Route, WorkerIndex};
 use crate::shared_words::{Fence, SharedWords};
 
 /// Time a guard has to answer; one that takes longer is stuck and replaced.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(2);
+/// Between two looks at the guard's own heartbeat.
+const LOOK: Duration = Duration::from_millis(100);
+/// A guard that has not beaten for so long stands still: it withdraws nothing when a worker ends.
+const SILENCE: Duration = Duration::from_millis(500);
 /// A guard is started no sooner than this after the last start.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -34,6 +39,9 @@ pub struct Guard {
     wanted: Vec<Option<(Fence, Vec<Route>)>>,
     events: VecDeque<Event>,
     last_number: u32,
+    pulse: Pulse,
+    start: Instant,
+    is_silent: bool,
 }
 
 /// What the guard did unasked.
@@ -60,6 +68,11 @@ pub enum Event {
         /// The first of them.
         failures: Vec<Failure>,
     },
+    /// The guard stands still: routes stay as they are, also those of a worker that ends. It goes on ([`Event::Awake`]), or
+    /// is replaced.
+    Silent,
+    /// The guard that stood still goes on.
+    Awake,
     /// There is no guard and no route. It is tried again.
     Absent {
         /// Why it does not start.
@@ -114,6 +127,9 @@ impl Guard {
             last_start: Instant::now(),
             events: VecDeque::new(),
             last_number: 0,
+            pulse: Pulse::new(LOOK),
+            start: Instant::now(),
+            is_silent: false,
         };
         guard.process = Some(guard.spawn().map_err(RequestError::NoGuard)?);
         Ok(guard)
@@ -171,16 +187,32 @@ impl Guard {
                 self.restart("there was none".to_owned());
                 continue;
             };
-            match process.wait(left, waker).and_then(|is_woken| {
+            match process.wait(left.min(LOOK), waker).and_then(|is_woken| {
                 self.receive(None)?;
                 Ok(is_woken)
             }) {
-                Ok(is_woken) if is_woken || left.is_zero() => break,
-                Ok(_) => {}
+                Ok(is_woken) => {
+                    self.look_at_guard();
+                    if is_woken || left.is_zero() {
+                        break;
+                    }
+                }
                 Err(reason) => self.restart(reason),
             }
         }
         self.events.pop_front()
+    }
+
+    /// Notices a guard that stands still, and replaces it when it has for as long as an answer may take.
+    fn look_at_guard(&mut self) {
+        let silent = self.pulse.look(self.start.elapsed(), self.words.guard_beat());
+        if silent >= ANSWER_DEADLINE {
+            return self.restart(format!("it stood still for {ANSWER_DEADLINE:?}"));
+        }
+        let is_silent = silent >= SILENCE;
+        if is_silent != std::mem::replace(&mut self.is_silent, is_silent) {
+            self.events.push_back(if is_silent { Event::Silent } else { Event::Awake });
+        }
     }
 
     /// Time until a guard may be started again.
@@ -324,6 +356,8 @@ impl Guard {
 
     fn spawn(&mut self) -> Result<GuardProcess, String> {
         self.last_start = Instant::now();
+        self.pulse.begin_again();
+        self.is_silent = false;
         GuardProcess::spawn((self.command)(), &self.words, &self.options)
     }
 }

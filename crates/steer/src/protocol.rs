@@ -5,7 +5,7 @@
 //!
 //! | request | fields |   | answer | fields |
 //! |---|---|---|---|---|
-//! | 1 start | version 1, options | | 1 started | |
+//! | 1 start | version 2, options | | 1 started | |
 //! | 2 set | number 4, worker 2, fence 4, routes | | 2 done | number 4, routes in the kernel 4 |
 //! | 3 withdraw | number 4, worker 2 | | 3 failed | number 4, failures of all 4, first failures |
 //! | 4 withdraw all | number 4 | | 4 refused | number 4, worker 2, fence 4 |
@@ -27,7 +27,7 @@ use crate::options::Options;
 use crate::route::{Route, Side, Tables, WorkerIndex};
 use crate::shared_words::Fence;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Failures told one by one; the rest is a number.
 pub(crate) const FAILURES_MAX: usize = 16;
 

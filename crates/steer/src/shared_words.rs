@@ -1,9 +1,14 @@
-//! The memory that a node shares with its guard: for each worker a heartbeat, a fence word and a lock, 192 bytes.
+//! The memory that a node shares with its guard: for each worker a heartbeat, a fence word and a lock, 192 bytes, then
+//! 192 bytes for the heartbeats of the guard itself and of the threads that decide.
 //!
 //! ```text
 //!   line 0   beat  u64   written by the worker at each turn of its loop, read by the guard
 //!   line 1   fence u32   written by the guard, read by the worker at each turn: how often it was fenced
 //!   line 2   life        held by the worker's thread until its end, looked at by the guard
+//!   last:
+//!   line 0   guard   u64 written by the guard at each turn of its loop, read by the node
+//!   line 1   roles   u64 written by the node's thread of the roles, read by the guard; 0: it does not run
+//!   line 2   control u64 the same of the thread of the admin API
 //! ```
 //!
 //! Every word has one writer. The fence word counts, so that "I have seen the third fence" cannot be mistaken for the
@@ -44,6 +49,38 @@ struct Words {
 
 const _: () = assert!(size_of::<Words>() == 192);
 
+/// The words of no worker.
+#[derive(Debug)]
+#[repr(C)]
+struct ProcessWords {
+    guard: Line<AtomicU64>,
+    deciders: [Line<AtomicU64>; Decider::ALL.len()],
+}
+
+const _: () = assert!(size_of::<ProcessWords>() == size_of::<Words>());
+const _: () = assert!(align_of::<ProcessWords>() <= align_of::<Words>());
+
+/// A thread of the node that decides, and that the guard watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decider {
+    /// On the roles of the workers.
+    Roles,
+    /// Admin API, metrics, the end of the process.
+    Control,
+}
+
+impl Decider {
+    pub(crate) const ALL: [Self; 2] = [Self::Roles, Self::Control];
+
+    /// As the node calls its thread.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Roles => "roles",
+            Self::Control => "control",
+        }
+    }
+}
+
 /// How often a worker was fenced: 0 at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fence(pub(crate) u32);
@@ -73,7 +110,7 @@ impl SharedWords {
         }
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = File::from(memfd_create(c"weir-heartbeats", flags)?);
-        file.set_len((workers * size_of::<Words>()) as u64)?;
+        file.set_len(Self::bytes(workers) as u64)?;
         fcntl(&file, FcntlArg::F_ADD_SEALS(Self::seals()))?;
         let words = Self::open(OwnedFd::from(file))?;
         for worker in 0..workers {
@@ -92,10 +129,10 @@ impl SharedWords {
         let file = File::from(file);
         let bytes = file.metadata()?.len() as usize;
         let seals = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS)?);
-        let workers = bytes / size_of::<Words>();
+        let workers = (bytes / size_of::<Words>()).saturating_sub(1);
         if !seals.contains(Self::seals())
             || !(1..=WORKERS_MAX).contains(&workers)
-            || bytes != workers * size_of::<Words>()
+            || bytes != Self::bytes(workers)
         {
             return Err(Errno::EINVAL.into());
         }
@@ -118,6 +155,36 @@ impl SharedWords {
         Fence(self.words(worker).fence.0.load(Ordering::Relaxed))
     }
 
+    /// The guard's "I am alive": once a turn.
+    pub(crate) fn beat_guard(&self) {
+        self.process_words().guard.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The node's look at the guard.
+    pub(crate) fn guard_beat(&self) -> u64 {
+        self.process_words().guard.0.load(Ordering::Relaxed)
+    }
+
+    /// A deciding thread's "I am alive": once a turn.
+    pub fn beat_decider(&self, decider: Decider) {
+        // 0 stands for a thread that does not run.
+        self.decider(decider).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A deciding thread ends in order.
+    pub fn end_decider(&self, decider: Decider) {
+        self.decider(decider).store(0, Ordering::Relaxed);
+    }
+
+    /// The guard's look at a deciding thread; 0: it does not run.
+    pub(crate) fn decider_beat(&self, decider: Decider) -> u64 {
+        self.decider(decider).load(Ordering::Relaxed)
+    }
+
+    fn decider(&self, decider: Decider) -> &AtomicU64 {
+        &self.process_words().deciders[decider as usize].0
+    }
+
     /// The guard's look at a heartbeat.
     pub(crate) fn beat(&self, worker: WorkerIndex) -> u64 {
         self.words(worker).beat.0.load(Ordering::Relaxed)
@@ -137,6 +204,20 @@ impl SharedWords {
         let next = word.load(Ordering::Relaxed).wrapping_add(1);
         word.store(next, Ordering::SeqCst);
         Fence(next)
+    }
+
+    /// Those of all workers and those of none.
+    const fn bytes(workers: usize) -> usize {
+        workers * size_of::<Words>() + size_of::<ProcessWords>()
+    }
+
+    fn process_words(&self) -> &ProcessWords {
+        // JUSTIFICATION: as in `words`.
+        // SAFETY: size_of::<ProcessWords>() bytes are mapped behind those of the workers.
+        let words = unsafe { self.start.add(self.workers) }.cast::<ProcessWords>();
+        // JUSTIFICATION: as above.
+        // SAFETY: aligned to a line as all words are; atomics, for which any bits are valid, mapped as long as `self` lives.
+        unsafe { words.as_ref() }
     }
 
     fn seals() -> SealFlag {
@@ -162,7 +243,7 @@ impl Drop for SharedWords {
         // JUSTIFICATION: what mmap gave has to be given back by munmap.
         // SAFETY: the whole of one mapping of ours; references into it borrow `self` and are gone. A refusal would
         // leave it mapped until the process ends, which harms nobody.
-        let _ = unsafe { munmap(self.start.cast(), self.workers * size_of::<Words>()) };
+        let _ = unsafe { munmap(self.start.cast(), Self::bytes(self.workers)) };
     }
 }
 
@@ -252,6 +333,15 @@ mod tests {
         assert_ne!(theirs.raise_fence(2), fence);
         assert!(heartbeat.is_fenced());
         assert_eq!(ours.fence(1), Fence(0));
+        theirs.beat_guard();
+        theirs.beat_guard();
+        assert_eq!(ours.guard_beat(), 2);
+        ours.beat_decider(Decider::Control);
+        let deciders = || Decider::ALL.map(|it| theirs.decider_beat(it));
+        assert_eq!(deciders(), [0, 1]);
+        ours.end_decider(Decider::Control);
+        assert_eq!(deciders(), [0, 0]);
+        assert_eq!(theirs.beat(2), 2, "words do not overlap");
     }
 
     #[test]

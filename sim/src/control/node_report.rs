@@ -1,7 +1,7 @@
 //! What a node answers a controller that asks, made of what its roles show.
 
 use weir_controller::records::DOUBTS_MAX;
-use weir_controller::state::{NodeDoubts, NodeReport};
+use weir_controller::state::{NodeDoubts, NodeReport, NodeTroubles};
 use weir_member::Roles;
 use weir_shard::{NodeId, ShardId};
 
@@ -31,5 +31,6 @@ pub fn report_of<F: Fn(usize, ShardId) -> u64>(roles: &Roles, facts: NodeFacts<F
             shards: doubts.collect(),
             are_all: roles.doubts().count() <= DOUBTS_MAX,
         },
+        troubles: NodeTroubles::default(),
     }
 }

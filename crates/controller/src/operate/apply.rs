@@ -8,6 +8,7 @@ use weir_config::{Change, Desired, DesiredError, difference};
 use weir_shard::ShardId;
 
 use super::order::{OperateError, Operator, TRIES, put};
+use super::status::risk;
 use super::words;
 use crate::records::{ControllerState, FORMAT, Meta, Order};
 use crate::state::View;
@@ -38,11 +39,18 @@ pub struct ApplyProgress {
     pub served: usize,
     /// Why it does not go on; empty if it does.
     pub waits: String,
+    /// Why one more failure would end flows, or nobody would repair it; none: neither is so.
+    pub risk: Option<String>,
 }
 
 impl ApplyProgress {
-    pub fn is_done(&self) -> bool {
+    pub fn is_served(&self) -> bool {
         self.is_taken && self.served == self.wanted
+    }
+
+    /// Served, and as safe as the file wants it.
+    pub fn is_done(&self) -> bool {
+        self.is_served() && self.risk.is_none()
     }
 }
 
@@ -167,8 +175,10 @@ impl Operator {
         let wanted = view.desired().map_or(&[][..], |desired| &desired.shards);
         let is_served = |id: u32| view.entry(ShardId(id)).is_some();
         let report = view.report.as_ref().and_then(|held| held.value.as_ref());
+        let leader = self.store.get(&Key::Leader).await?;
+        let risk = risk(leader.as_ref().map(|_| String::new()), report.cloned(), &view);
         let waits = match report.map(|report| (report.state, report.why.clone())) {
-            _ if self.store.get(&Key::Leader).await?.is_none() => words::NO_LEADER.to_owned(),
+            _ if leader.is_none() => words::NO_LEADER.to_owned(),
             Some((ControllerState::Frozen | ControllerState::Halted, why)) => why,
             _ => String::new(),
         };
@@ -177,6 +187,7 @@ impl Operator {
             wanted: wanted.len(),
             served: wanted.iter().filter(|shard| is_served(shard.id)).count(),
             waits,
+            risk,
         })
     }
 }

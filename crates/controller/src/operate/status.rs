@@ -7,7 +7,7 @@ use weir_shard::ShardId;
 use super::order::{OperateError, Operator};
 use super::words;
 use crate::records::{ControllerState, NodeReport, Report};
-use crate::state::{View, node_id};
+use crate::state::{View, frozen, node_id};
 
 /// One word on the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -38,6 +38,8 @@ pub struct ClusterStatus {
     pub reasons: Vec<String>,
     /// Name of the controller that leads; none: nobody does.
     pub leader: Option<String>,
+    /// Who has frozen the map, and why; none: nobody has.
+    pub freeze: Option<String>,
     pub report: Option<Report>,
 }
 
@@ -62,9 +64,9 @@ impl Operator {
             serde_json::from_slice(&held.value)
                 .map_or_else(|_| "unknown".to_owned(), |record: LeaderRecord| record.name)
         });
-        let gap = gap(&view);
+        let (gap, freeze) = (gap(&view), freeze_of(&view));
         let report = view.report.and_then(|held| held.value);
-        Ok(status_of(leader, report, &gap))
+        Ok(status_of(leader, report, &gap, freeze))
     }
 
     /// # Errors
@@ -108,15 +110,48 @@ fn gap(view: &View) -> Gap {
     }
 }
 
-fn status_of(leader: Option<String>, report: Option<Report>, gap: &Gap) -> ClusterStatus {
+/// The order that nothing is moved, and whether the map itself is in doubt.
+#[derive(Clone)]
+struct Freeze {
+    why: String,
+    is_total: bool,
+}
+
+fn freeze_of(view: &View) -> Option<Freeze> {
+    let Some(control) = view.control() else {
+        let why = "the key `control` cannot be read: `weir controller unfreeze`".to_owned();
+        return Some(Freeze { why, is_total: true });
+    };
+    let freeze = control.freeze?;
+    Some(Freeze { why: frozen(&freeze), is_total: freeze.is_total })
+}
+
+/// That one more failure would end flows, or that nobody would repair it; empty: neither is so.
+pub(super) fn risk(leader: Option<String>, report: Option<Report>, view: &View) -> Option<String> {
+    let status = status_of(leader, report, &Gap::default(), freeze_of(view));
+    (status.verdict == Verdict::AtRisk).then(|| status.reasons.join("; "))
+}
+
+fn status_of(
+    leader: Option<String>,
+    report: Option<Report>,
+    gap: &Gap,
+    freeze: Option<Freeze>,
+) -> ClusterStatus {
     let mut reasons: Vec<(Verdict, String)> = Vec::new();
     if leader.is_none() {
         reasons.push((Verdict::AtRisk, words::NO_LEADER.to_owned()));
+    }
+    // The order itself: the leader's report may be older, as after a restore of etcd.
+    if let Some(Freeze { why, is_total: true }) = &freeze {
+        reasons.push((Verdict::AtRisk, words::map_frozen(why)));
     }
     match &report {
         None => reasons.push((Verdict::AtRisk, "no controller has reported yet".to_owned())),
         Some(report) => {
             match report.state {
+                // Said above.
+                ControllerState::Frozen if freeze.as_ref().is_some_and(|it| it.is_total) => {}
                 ControllerState::Frozen => reasons.push((
                     Verdict::Degraded,
                     format!("{}; nothing is moved or repaired", report.why),
@@ -149,7 +184,8 @@ fn status_of(leader: Option<String>, report: Option<Report>, gap: &Gap) -> Clust
     }
     let verdict = reasons.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Ok);
     let reasons = reasons.into_iter().map(|(_, text)| text).collect();
-    ClusterStatus { verdict, reasons, leader, report }
+    let freeze = freeze.map(|freeze| freeze.why);
+    ClusterStatus { verdict, reasons, leader, freeze, report }
 }
 
 #[cfg(test)]
@@ -159,7 +195,21 @@ mod tests {
     fn status(change: impl FnOnce(&mut Report)) -> ClusterStatus {
         let mut report = Report { shards: 8, whole: 8, ..Report::default() };
         change(&mut report);
-        status_of(Some("c1".into()), Some(report), &Gap::default())
+        status_of(Some("c1".into()), Some(report), &Gap::default(), None)
+    }
+
+    /// The leader's report may be of the history before.
+    #[test]
+    fn a_map_that_is_frozen_as_a_whole_is_at_risk_whatever_the_report_says() {
+        let freeze = Freeze { why: "frozen by c1: etcd was restored".into(), is_total: true };
+        let report = Report { shards: 8, whole: 8, ..Report::default() };
+        let leader = || Some("c1".to_owned());
+        let status = status_of(leader(), Some(report), &Gap::default(), Some(freeze.clone()));
+        assert_eq!((status.verdict, status.reasons.len()), (Verdict::AtRisk, 1), "{status:?}");
+        assert!(status.reasons[0].contains("frozen by c1: etcd was restored"), "{status:?}");
+        let order = Freeze { is_total: false, ..freeze };
+        let status = status_of(leader(), Some(Report::default()), &Gap::default(), Some(order));
+        assert_eq!(status.freeze.as_deref(), Some("frozen by c1: etcd was restored"));
     }
 
     #[test]
@@ -174,9 +224,9 @@ mod tests {
         assert_eq!(bare.verdict, Verdict::AtRisk);
         assert!(bare.reasons[0].starts_with("3 of 8 shards"));
         let gap = Gap { missing: 2, leftover: vec![7, 8] };
-        assert_eq!(status_of(None, Some(Report::default()), &gap).verdict, Verdict::AtRisk);
-        assert_eq!(status_of(Some("c1".into()), None, &gap).verdict, Verdict::AtRisk);
-        let between = status_of(Some("c1".into()), Some(Report::default()), &gap);
+        assert_eq!(status_of(None, Some(Report::default()), &gap, None).verdict, Verdict::AtRisk);
+        assert_eq!(status_of(Some("c1".into()), None, &gap, None).verdict, Verdict::AtRisk);
+        let between = status_of(Some("c1".into()), Some(Report::default()), &gap, None);
         assert_eq!(between.verdict, Verdict::Degraded);
         assert!(between.reasons[0].ends_with("yet: 2; the controller creates them"), "{between:?}");
         assert!(between.reasons[1].contains("`weir controller retire 7 8`"), "{between:?}");

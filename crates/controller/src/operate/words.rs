@@ -21,6 +21,13 @@ pub(super) fn in_doubt(count: usize, shards: usize) -> String {
     )
 }
 
+pub(super) fn map_frozen(why: &str) -> String {
+    format!(
+        "{why}; nothing at all is written to the map, also after a failure, until its shards go on \
+         (`weir controller rebase`) and `weir controller unfreeze`"
+    )
+}
+
 pub(super) fn missing(count: usize) -> String {
     format!(
         "shards of the cluster file that nobody serves yet: {count}; the controller creates them"

@@ -26,6 +26,8 @@ pub(super) struct Gates {
     pub(super) is_total: bool,
     /// No more moves may begin in this minute.
     pub(super) is_paced: bool,
+    /// Nodes whose moves wait since one of their shards has a member on a node that stands still.
+    pub(super) still: BTreeSet<NodeId>,
     /// Nodes of the shards whose moves wait since they lack a synced copy.
     pub(super) unprotected: BTreeSet<NodeId>,
     /// Shards on which nothing is decided.
@@ -99,6 +101,7 @@ impl Controller {
         self.loads.retain(|shard, _| view.shards.contains_key(shard));
         let report_max_ms = self.options.report_max_ms;
         self.acting.retain(|_, (_, at_ms)| now.since(*at_ms) <= report_max_ms);
+        self.troubles.forget(report_max_ms, now);
         let mut named: BTreeSet<NodeId> = view.nodes.keys().cloned().collect();
         let members = view.entries().flat_map(|(_, entry)| entry.members());
         named.extend(members.map(|member| member.incarnation.worker.node.clone()));
@@ -225,8 +228,13 @@ impl Controller {
         if kind == Kind::Balance && !may_balance {
             return false;
         }
-        let Change::Apply { .. } = step.change else { return true };
+        let Change::Apply { transition, .. } = &step.change else { return true };
         let Some(entry) = self.view.entry(step.shard) else { return false };
+        if kind.is_move() && self.troubles.in_the_way(entry, transition).next().is_some() {
+            let nodes = entry.members().iter().map(|member| &member.incarnation.worker.node);
+            gates.still.extend(nodes.cloned());
+            return false;
+        }
         if kind.is_move() && !fleet.is_protected(entry) {
             let nodes = entry.members().iter().map(|member| &member.incarnation.worker.node);
             gates.unprotected.extend(nodes.cloned());

@@ -38,6 +38,16 @@ pub struct NodeReport {
     /// Where one of its workers is acting primary, in the term of the entry that it holds.
     pub acting: Vec<(ShardId, Incarnation, Term)>,
     pub doubts: NodeDoubts,
+    pub troubles: NodeTroubles,
+}
+
+/// What a node says is wrong with itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeTroubles {
+    /// Its routes or its roles do not follow a move now.
+    pub is_still: bool,
+    /// In words that change only with what they name.
+    pub why: Vec<String>,
 }
 
 /// A side of a node that is not announced to the switches.

@@ -1,6 +1,6 @@
 //! When a node is suspect, dead, over; and how long it is on trial.
 
-use super::super::event::NodeDoubts;
+use super::super::event::{NodeDoubts, NodeTroubles};
 use super::cut_off::CutOffChange;
 use super::*;
 
@@ -45,6 +45,7 @@ fn report(from: &str, about: &str, is_heard: bool) -> NodeReport {
         bird_down: Vec::new(),
         acting: Vec::new(),
         doubts: NodeDoubts::default(),
+        troubles: NodeTroubles::default(),
     }
 }
 

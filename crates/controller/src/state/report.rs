@@ -9,6 +9,7 @@ use weir_shard::{BootId, NodeId};
 use super::decide::Sight;
 use super::doubts::InDoubt;
 use super::time::Now;
+use super::troubles::STANDS_STILL;
 use super::{Controller, words};
 use crate::records::{ControllerState, NodeReport, Report};
 
@@ -40,7 +41,12 @@ impl Controller {
             doubts: sight.gates.in_doubt.why.clone(),
             missing: missing(&sight.gates.in_doubt),
             nodes: self.node_reports(sight),
-            notes: undead.chain(unreadable).chain(notes).take(NOTES_MAX).collect(),
+            notes: undead
+                .chain(unreadable)
+                .chain(self.troubles.notes())
+                .chain(notes)
+                .take(NOTES_MAX)
+                .collect(),
         };
         let before = self.view.report.as_ref().and_then(|held| held.value.as_ref());
         let is_same =
@@ -100,6 +106,9 @@ impl Controller {
         }
         if let Some(note) = sight.notes.iter().find(|note| matches!(note, Note::Halted { .. })) {
             return words::note(note);
+        }
+        if sight.gates.still.contains(node) {
+            return STANDS_STILL.to_owned();
         }
         if sight.gates.unprotected.contains(node) {
             return "some of its shards lack a synced copy: they are copied first".into();

@@ -23,7 +23,7 @@ pub(super) fn life(liveness: Liveness) -> &'static str {
     }
 }
 
-pub(super) fn frozen(freeze: &FreezeOrder) -> String {
+pub(crate) fn frozen(freeze: &FreezeOrder) -> String {
     let why = if freeze.why.is_empty() { "" } else { ": " };
     format!("frozen by {}{why}{}", freeze.order.by, freeze.why)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_controller::ask::HttpReports;
 use weir_controller::run::Reports;
-use weir_controller::state::{BirdDown, NodeDoubts, NodeReport};
+use weir_controller::state::{BirdDown, NodeDoubts, NodeReport, NodeTroubles};
 use weir_shard::{BootId, Epoch, Incarnation, NodeId, ShardEntry, ShardId, Term};
 
 /// Answers every request of every connection with the bytes that `answer` gives then. It lives as long as the test's process.
@@ -62,7 +62,7 @@ fn a_report_is_understood() {
     let held = ShardEntry::create(acting.clone());
     let entry = held.to_json();
     let body = format!(
-        r#"{{"node":"n1","hears":{{"n2":true,"n3":false}},"loads":{{"9":1000,"12":0}},"broken":[1],"bird_down":[{{"side":"internet","cause":"no-session"}},{{"side":"access","cause":"later"}},{{"side":"third","cause":"no-answer"}}],"acting":[{foreign},{own}],"new":{{}},"doubts":[{{"shard":7,"known":5}},{{"shard":9,"known":3,"entry":{entry}}}],"doubts_total":2}}"#
+        r#"{{"node":"n1","hears":{{"n2":true,"n3":false}},"loads":{{"9":1000,"12":0}},"broken":[1],"bird_down":[{{"side":"internet","cause":"no-session"}},{{"side":"access","cause":"later"}},{{"side":"third","cause":"no-answer"}}],"acting":[{foreign},{own}],"new":{{}},"doubts":[{{"shard":7,"known":5}},{{"shard":9,"known":3,"entry":{entry}}}],"doubts_total":2,"is_still":true,"troubles":["epochs are not kept"]}}"#
     );
     let node = |name: &str| NodeId::new(name).unwrap();
     let doubts = [(ShardId(7), (Epoch(5), None)), (ShardId(9), (Epoch(3), Some(held)))];
@@ -80,6 +80,7 @@ fn a_report_is_understood() {
         // Nobody speaks for others.
         acting: vec![(ShardId(9), acting, Term(4))],
         doubts: NodeDoubts { shards: doubts.into(), are_all: true },
+        troubles: NodeTroubles { is_still: true, why: vec!["epochs are not kept".into()] },
     };
     assert_eq!(answered(ok(&body)), Some(report));
     let silent = answered(ok(r#"{"node":"n1"}"#)).unwrap();

@@ -184,9 +184,9 @@ fn the_controller_takes_it_and_says_so() {
     };
     let _nodes = [session(1), session(2)];
     let runner = Runner::start(&bench.cluster, &record("a"), options("a"), NoReports);
-    wait_for("shards", || bench.wait(operator.apply_progress(revision)).unwrap().is_done());
+    wait_for("shards", || bench.wait(operator.apply_progress(revision)).unwrap().is_served());
     let revision = bench.apply(&file(6, ""));
-    wait_for("more", || bench.wait(operator.apply_progress(revision)).unwrap().is_done());
+    wait_for("more", || bench.wait(operator.apply_progress(revision)).unwrap().is_served());
     let events = bench.wait(operator.events()).unwrap();
     let taken: Vec<(&str, &str)> = events
         .iter()
@@ -204,9 +204,34 @@ fn the_controller_takes_it_and_says_so() {
     let fewer = bench.compare(&file(5, ""));
     assert_eq!(fewer.leftover, [6]);
     let revision = bench.apply_as("ann", &fewer, true).unwrap();
-    wait_for("less", || bench.wait(operator.apply_progress(revision)).unwrap().is_done());
+    wait_for("less", || bench.wait(operator.apply_progress(revision)).unwrap().is_served());
     let status = bench.wait(operator.status()).unwrap();
     let is_hint = |reason: &String| reason.contains("`weir controller retire 6`");
     assert!(status.reasons.iter().any(is_hint), "{status:?}");
     bench.wait(runner.stop()).unwrap();
+}
+
+#[test]
+fn a_file_is_not_done_while_the_cluster_is_at_risk() {
+    let bench = Bench::new();
+    let operator = bench.operator("ann");
+    let session = |node: u32| {
+        let record = node_record(BootId(node.into()));
+        bench.cluster.session(format!("n{node}").parse().unwrap(), &record)
+    };
+    let progress = |revision| bench.wait(operator.apply_progress(revision)).unwrap();
+    let one = session(1);
+    let runner = Runner::start(&bench.cluster, &record("a"), options("a"), NoReports);
+    let revision = bench.apply(&file(4, ""));
+    // More copies than there are nodes for are missed, and nobody can make them.
+    wait_for("shards", || progress(revision).is_done());
+
+    // With a second node a copy of each shard can be made, and is awaited: nothing runs here that would finish one.
+    let two = session(2);
+    wait_for("a second node", || progress(revision).risk.is_some());
+    let now = progress(revision);
+    assert!(now.is_served() && !now.is_done(), "{now:?}");
+    assert!(now.risk.unwrap().starts_with("4 of 4 shards lack a synced copy"));
+    bench.wait(runner.stop()).unwrap();
+    drop((one, two));
 }

@@ -4,6 +4,7 @@ mod bird;
 mod cut_off;
 mod orders;
 mod restored_etcd;
+mod still;
 mod stops;
 
 use weir_cluster::{Key, MirrorEvent};

@@ -69,8 +69,7 @@ pub(super) fn router() -> Router<Arc<Node>> {
 
 async fn report(State(node): State<Arc<Node>>) -> Result<Json<NodeAnswer>, Refused> {
     let alone = || Refused::new(StatusCode::NOT_FOUND, "this node is in no cluster");
-    let member = node.member.get().ok_or_else(alone)?;
-    Ok(Json(NodeAnswer::clone(&member.answer())))
+    Ok(Json(node.answer().ok_or_else(alone)?))
 }
 
 async fn numbers(State(node): State<Arc<Node>>) -> impl IntoResponse {

@@ -1,13 +1,20 @@
 //! The tasks on etcd's own thread: they carry news in and writes out, and decide nothing.
 
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 use weir_cluster::{Cluster, Key, NodeName, NodeRecord, Range, Revision};
 use weir_shard::{ShardEntry, ShardId};
 
 use super::inbox::Inbox;
+use crate::turns::{Thread, Turns};
+
+/// Between two turns that are counted.
+const TURN: Duration = Duration::from_millis(500);
 
 /// What the registration is asked to do.
 #[derive(Debug)]
@@ -46,6 +53,18 @@ impl EtcdTasks {
         let (registration, asked) = unbounded_channel();
         cluster.handle().spawn(hold(session, asked, inbox.clone()));
         Self { cluster, inbox, registration }
+    }
+
+    /// Counts the turns of the thread that carries all this.
+    pub(super) fn count_turns(&self, turns: Arc<Turns>) {
+        let turns = Arc::downgrade(&turns);
+        self.cluster.handle().spawn(async move {
+            while let Some(turns) = turns.upgrade() {
+                turns.turned(Thread::Etcd);
+                drop(turns);
+                sleep(TURN).await;
+            }
+        });
     }
 
     pub(super) fn cluster(&self) -> &Cluster {

@@ -21,6 +21,7 @@ use weir_member::STANDSTILL_US;
 use weir_steer::{Event, Fence, Guard, Options, RequestError, Route, SharedWords, WorkerIndex};
 
 use crate::failure::Failure;
+use crate::turns::{Thread, Turns};
 
 /// The longest wait without a look at what is ordered.
 const WAIT: Duration = Duration::from_millis(500);
@@ -34,7 +35,13 @@ pub(super) enum GuardNews {
     NotSet { worker: WorkerIndex, number: u64, why: String },
     /// The guard took the worker for dead: its routes are withdrawn.
     Fenced { worker: WorkerIndex },
-    /// For the log.
+    /// The guard stands still: a worker's end withdraws nothing. It goes on, or is replaced.
+    Silent,
+    /// The guard goes on.
+    Awake,
+    /// There is no guard, and no route is announced.
+    Absent { why: String },
+    /// Another guard runs, or what it could not do.
     Said { text: String },
 }
 
@@ -83,6 +90,7 @@ impl GuardThread {
     /// When the system gives no thread or socket.
     pub(super) fn start(
         guard: Guard,
+        turns: Arc<Turns>,
         tell: impl Fn(GuardNews) + Send + 'static,
     ) -> io::Result<Self> {
         let (waker, woken) = UnixStream::pair()?;
@@ -90,9 +98,10 @@ impl GuardThread {
         woken.set_nonblocking(true)?;
         let orders = Arc::<Mutex<Orders>>::default();
         let its_orders = Arc::clone(&orders);
-        let thread = std::thread::Builder::new()
-            .name("weir-routes".into())
-            .spawn(move || run(guard, &its_orders, woken, &tell))?;
+        let thread = std::thread::Builder::new().name("weir-routes".into()).spawn(move || {
+            run(guard, &its_orders, woken, &turns, &tell);
+            turns.ended(Thread::Routes);
+        })?;
         Ok(Self { orders, waker, thread: Some(thread) })
     }
 
@@ -120,8 +129,15 @@ impl Drop for GuardThread {
     }
 }
 
-fn run(mut guard: Guard, orders: &Mutex<Orders>, mut woken: UnixStream, tell: &dyn Fn(GuardNews)) {
+fn run(
+    mut guard: Guard,
+    orders: &Mutex<Orders>,
+    mut woken: UnixStream,
+    turns: &Turns,
+    tell: &dyn Fn(GuardNews),
+) {
     loop {
+        turns.turned(Thread::Routes);
         let mut bytes = [0; 64];
         while woken.read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
         let (lists, is_over) = {
@@ -156,8 +172,8 @@ fn news_of(event: Event) -> GuardNews {
         Event::Incomplete { worker, total, .. } => {
             GuardNews::Said { text: format!("worker {worker}: {total} routes were refused") }
         }
-        Event::Absent { reason } => {
-            GuardNews::Said { text: format!("no route is announced, there is no guard: {reason}") }
-        }
+        Event::Silent => GuardNews::Silent,
+        Event::Awake => GuardNews::Awake,
+        Event::Absent { reason } => GuardNews::Absent { why: reason },
     }
 }

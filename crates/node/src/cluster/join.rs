@@ -6,8 +6,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
 use weir_cluster::{Cluster, Key, NodeName, Store};
 use weir_config::{ClusterShard, CommitOnTimeout, Config, Desired, Member, Worker as WorkerConfig};
 use weir_controller::records::Meta;
@@ -27,6 +25,7 @@ use super::known_epochs::KnownEpochs;
 use super::life_file::LifeFile;
 use super::roles_thread::fingerprint;
 use super::worker_part::{PEERS_MAX, WorkerLink, WorkerPart, worker_part};
+use crate::cores::keep_to;
 use crate::engine_config::{Room, random};
 use crate::failure::Failure;
 
@@ -122,6 +121,11 @@ impl Joining {
             inbox,
             messages,
         })
+    }
+
+    /// What the node shares with its guard.
+    pub(crate) fn words(&self) -> Arc<SharedWords> {
+        Arc::clone(&self.words)
     }
 
     /// Where other workers reach one of ours.
@@ -232,14 +236,6 @@ fn state_path(member: &Member, extension: &str) -> PathBuf {
     let folder = std::env::var_os("STATE_DIRECTORY").filter(|folder| !folder.is_empty());
     let folder = folder.map_or_else(|| PathBuf::from("/var/lib/weir"), PathBuf::from);
     folder.join(format!("{}.{extension}", member.node.name))
-}
-
-/// Threads that talk to etcd stay off the workers' cores.
-fn keep_to(cores: &[usize]) {
-    let mut set = CpuSet::new();
-    // What cannot be kept to costs time, not truth.
-    let _ = cores.iter().try_for_each(|&core| set.set(core));
-    let _ = sched_setaffinity(Pid::from_raw(0), &set);
 }
 
 /// The id of the cluster and what the operator wants of it, once both are known.

@@ -13,6 +13,7 @@ use weir_shard::BootId;
 
 use super::bird_thread;
 use super::connect::reload_keys;
+use super::epoch_saver::EpochSaver;
 use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::GuardThread;
 use super::inbox::Inbox;
@@ -24,13 +25,17 @@ use super::roles_thread;
 use crate::api::RoleStatus;
 use crate::failure::Failure;
 use crate::node::Node;
+use crate::turns::{Thread, Turns};
 
 /// The longest time for a hand-over. A service manager must wait longer before it kills.
-const HAND_OVER_MAX: Duration = Duration::from_secs(60);
+pub(crate) const HAND_OVER_MAX: Duration = Duration::from_secs(60);
 /// After the last shard was handed over: both switches have settled, and no straggler comes.
 const SETTLE: Duration = Duration::from_secs(1);
+/// Time for the roles to end: what they wait for is bounded, unless they stand still.
+const ROLES_END_MAX: Duration = Duration::from_secs(5);
 /// Between two looks at what is left.
 const LOOK: Duration = Duration::from_millis(20);
+const END_POLL: Duration = Duration::from_millis(2);
 
 /// A node that takes part.
 #[derive(Debug)]
@@ -39,6 +44,7 @@ pub(crate) struct Membership {
     key_file: PathBuf,
     thread: JoinHandle<()>,
     board: Arc<MemberBoard>,
+    turns: Arc<Turns>,
     farewell: Farewell,
 }
 
@@ -71,9 +77,10 @@ impl Joining {
         };
         let ended = self.life.ended();
         let etcd = EtcdTasks::start(self.cluster, self.name.clone(), &record, ended, inbox.clone());
+        etcd.count_turns(Arc::clone(&node.turns));
         let etcd = Arc::new(etcd);
         let guard_inbox = inbox.clone();
-        let guard = GuardThread::start(self.guard, move |news| {
+        let guard = GuardThread::start(self.guard, Arc::clone(&node.turns), move |news| {
             // A node that ends listens no more.
             let _ = guard_inbox.send(Inbox::Guard(news));
         })
@@ -92,7 +99,7 @@ impl Joining {
             node: Arc::clone(node),
             etcd: Arc::clone(&etcd),
             guard,
-            epochs: self.epochs,
+            epochs: EpochSaver::new(self.epochs),
             board: Arc::clone(&board),
             keys: KeyState::new(&self.keys),
             record,
@@ -111,7 +118,8 @@ impl Joining {
         let farewell =
             Farewell { etcd, name: self.name, boot_ids: self.boot_ids, _life: self.life };
         let key_file = self.member.cluster.key_file;
-        Ok(Membership { inbox, key_file, thread, board, farewell })
+        let turns = Arc::clone(&node.turns);
+        Ok(Membership { inbox, key_file, thread, board, turns, farewell })
     }
 
     fn worker_records(&self) -> Vec<WorkerRecord> {
@@ -150,6 +158,14 @@ impl Membership {
                 tracing::warn!(event = "hand-over-late", left, "ending with shards nobody took");
                 return;
             }
+            if self.turns.stands_still(Thread::Roles) {
+                tracing::warn!(
+                    event = "hand-over-late",
+                    left,
+                    "the thread of the roles stands still and hands nothing over"
+                );
+                return;
+            }
             sleep(LOOK).await;
         }
     }
@@ -162,8 +178,17 @@ impl Membership {
     /// Takes the routes away and stops to decide; the workers go on until they are stopped.
     pub(crate) fn withdraw(self) -> Farewell {
         let _ = self.inbox.send(Inbox::End);
-        // A panic there has been reported.
-        let _ = self.thread.join();
+        let end = std::time::Instant::now() + ROLES_END_MAX;
+        while !self.thread.is_finished() && std::time::Instant::now() < end {
+            std::thread::sleep(END_POLL);
+        }
+        if self.thread.is_finished() {
+            // A panic there has been reported.
+            let _ = self.thread.join();
+        } else {
+            // Its routes go with the beats of the workers, which end next.
+            tracing::error!(event = "end-late", thread = "roles", "it stands still");
+        }
         self.farewell
     }
 }

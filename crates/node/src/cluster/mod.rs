@@ -12,6 +12,7 @@
 
 mod bird_thread;
 mod connect;
+mod epoch_saver;
 mod etcd_tasks;
 mod guard_thread;
 mod inbox;
@@ -27,5 +28,5 @@ mod worker_part;
 
 pub(crate) use join::Joining;
 pub(crate) use member_board::MemberBoard;
-pub(crate) use membership::Membership;
+pub(crate) use membership::{HAND_OVER_MAX, Membership};
 pub(crate) use worker_part::WorkerPart;

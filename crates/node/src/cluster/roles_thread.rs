@@ -4,11 +4,9 @@
 //! silent, which sides are up. What follows goes out at once: orders, writes, lists of routes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weir_cluster::{ClaimEvent, Key, MirrorEvent, NodeRecord, Outcome, Revision};
@@ -25,15 +23,16 @@ use weir_steer::wanted::{self, Limits};
 use weir_steer::{Fence, Route, WorkerIndex};
 
 use super::bird_thread::BirdSide;
+use super::epoch_saver::EpochSaver;
 use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::{GuardNews, GuardThread};
 use super::inbox::Inbox;
 use super::key_state::KeyState;
-use super::known_epochs::KnownEpochs;
 use super::member_board::MemberBoard;
 use super::worker_part::{PEERS_MAX, WorkerLink};
 use crate::engine_config::{engine_shard, nat_shard};
 use crate::node::{Node, ShardHandle};
+use crate::turns::Thread;
 
 /// Between two looks at the workers.
 const SLOT: Duration = Duration::from_millis(10);
@@ -43,8 +42,6 @@ const MESSAGES_MAX: usize = 4096;
 const CHANGES_MAX: usize = 256;
 /// Between two copies of the status for others to read.
 const SHOW_INTERVAL: Duration = Duration::from_millis(200);
-/// Epochs are kept at most this often.
-const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 /// A list of routes that the guard has not answered for so long is not waited for.
 const ROUTES_PATIENCE: Duration = Duration::from_secs(1);
 /// A list of routes that the kernel refused in part is set again after this.
@@ -58,7 +55,7 @@ pub(super) struct Parts {
     pub node: Arc<Node>,
     pub etcd: Arc<EtcdTasks>,
     pub guard: GuardThread,
-    pub epochs: KnownEpochs,
+    pub epochs: EpochSaver,
     pub board: Arc<MemberBoard>,
     pub record: NodeRecord,
     pub desired: Desired,
@@ -90,15 +87,23 @@ pub(super) struct RolesThread {
     /// Empty: BIRD is not watched, or the first look has not ended.
     pub(super) bird: Vec<BirdSide>,
     pub(super) is_registered: bool,
+    is_asked_to_hand_over: bool,
     pub(super) is_stopping: bool,
+    pub(super) guard: GuardState,
     has_ended: bool,
     pub(super) guard_restarts_total: u64,
     pub(super) watchdog_trips_total: u64,
     shown: Option<Instant>,
-    saved: Option<Instant>,
-    is_unsaved: bool,
-    /// The epochs are being written: a disk takes its time, and a failover must not wait for it.
-    saving: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// The guard of the routes, as it was heard last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum GuardState {
+    Works,
+    /// It stands still: no route is set or withdrawn.
+    Silent,
+    /// There is none, for this reason; and so no route.
+    Absent(String),
 }
 
 /// The routes of a worker as they were set last.
@@ -132,14 +137,13 @@ pub(super) fn run(parts: Parts) {
         names: BTreeMap::new(),
         bird: Vec::new(),
         is_registered: false,
+        is_asked_to_hand_over: false,
         is_stopping: false,
+        guard: GuardState::Works,
         has_ended: false,
         guard_restarts_total: 0,
         watchdog_trips_total: 0,
         shown: None,
-        saved: None,
-        is_unsaved: false,
-        saving: None,
         parts,
     };
     thread.apply(thread.parts.desired.clone());
@@ -161,8 +165,10 @@ pub(super) fn run(parts: Parts) {
             thread.end_slot();
         }
         thread.carry_out(now);
+        thread.parts.node.turns.turned(Thread::Roles);
     }
-    thread.save();
+    thread.parts.node.turns.ended(Thread::Roles);
+    thread.parts.epochs.finish();
 }
 
 impl RolesThread {
@@ -199,11 +205,7 @@ impl RolesThread {
             }
             Inbox::Keys(keys) => self.parts.keys.take(keys, &self.parts.links),
             Inbox::End => self.has_ended = true,
-            Inbox::HandOver => {
-                self.is_stopping = true;
-                self.parts.record.is_stopping = true;
-                self.parts.etcd.update(self.parts.record.clone());
-            }
+            Inbox::HandOver => self.is_asked_to_hand_over = true,
         }
     }
 
@@ -342,8 +344,28 @@ impl RolesThread {
                     "a worker stood still, so its routes were withdrawn"
                 );
             }
+            GuardNews::Silent => {
+                self.guard = GuardState::Silent;
+                tracing::error!(
+                    event = "guard-silent",
+                    "the guard of the routes stands still: the routes of a worker that ends would stay"
+                );
+            }
+            GuardNews::Awake => {
+                self.guard = GuardState::Works;
+                tracing::info!(event = "guard-resumed", "the guard of the routes goes on");
+            }
+            GuardNews::Absent { why } => {
+                self.guard_restarts_total += 1;
+                tracing::error!(
+                    event = "guard-restarted",
+                    "no route is announced, there is no guard: {why}"
+                );
+                self.guard = GuardState::Absent(why);
+            }
             GuardNews::Said { text } => {
                 self.guard_restarts_total += 1;
+                self.guard = GuardState::Works;
                 tracing::warn!(event = "guard-restarted", "{text}");
             }
         }
@@ -375,6 +397,17 @@ impl RolesThread {
             _ => {}
         }
         self.tell(Input::News { worker, news });
+    }
+
+    /// Asks the cluster to take the shards over, once the routes can follow: a guard that stands still withdraws nothing.
+    /// It goes on or is replaced within seconds.
+    fn hand_over(&mut self) {
+        let is_due = self.is_asked_to_hand_over && !self.is_stopping;
+        if is_due && self.guard != GuardState::Silent {
+            self.is_stopping = true;
+            self.parts.record.is_stopping = true;
+            self.parts.etcd.update(self.parts.record.clone());
+        }
     }
 
     /// What the workers show, and the end of a slot.
@@ -424,6 +457,7 @@ impl RolesThread {
 
     /// Everything that the roles want now.
     fn carry_out(&mut self, now: Instant) {
+        self.hand_over();
         for worker in 0..self.parts.links.len() {
             while let Some(order) = self.parts.roles.next_order(worker) {
                 self.parts.links[worker].order(order);
@@ -442,16 +476,9 @@ impl RolesThread {
         }
         self.set_routes(now);
         for (shard, epoch) in self.parts.roles.take_epochs() {
-            self.parts.epochs.set(shard, epoch);
-            self.is_unsaved = true;
+            self.parts.epochs.set(now, shard, epoch);
         }
-        if let Some(saving) = self.saving.take_if(|saving| saving.is_finished()) {
-            self.end_save(saving);
-        }
-        let is_due = self.saved.is_none_or(|saved| now - saved >= SAVE_INTERVAL);
-        if self.is_unsaved && is_due && self.saving.is_none() {
-            self.begin_save(now);
-        }
+        self.parts.epochs.turn(now);
         if self.shown.is_none_or(|shown| now - shown >= SHOW_INTERVAL) {
             self.shown = Some(now);
             self.show();
@@ -519,36 +546,6 @@ impl RolesThread {
             max_next_hops: limit(cluster.max_next_hops),
         };
         wanted::wanted(&workers, &shards, limits)
-    }
-
-    fn begin_save(&mut self, now: Instant) {
-        self.saved = Some(now);
-        let epochs = self.parts.epochs.clone();
-        let thread = thread::Builder::new().name("weir-epochs".into());
-        match thread.spawn(move || epochs.save()) {
-            Ok(saving) => (self.saving, self.is_unsaved) = (Some(saving), false),
-            Err(error) => tracing::error!(event = "epochs-not-kept", "{error}"),
-        }
-    }
-
-    fn end_save(&mut self, saving: JoinHandle<io::Result<()>>) {
-        let why = match saving.join() {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "the thread that writes them has failed".to_owned(),
-        };
-        self.is_unsaved = true;
-        tracing::error!(event = "epochs-not-kept", "{why}");
-    }
-
-    /// The last time.
-    fn save(&mut self) {
-        if let Some(saving) = self.saving.take() {
-            self.end_save(saving);
-        }
-        if let Err(error) = self.parts.epochs.save() {
-            tracing::error!(event = "epochs-not-kept", "{error}");
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The status of a member, made of what the roles and the workers show.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use weir_controller::records::{ActingAnswer, BirdAnswer, DOUBTS_MAX, DoubtAnswer, NodeAnswer};
 use weir_member::roles::{ShardStatus, Trouble};
@@ -10,7 +11,7 @@ use weir_shard::{MemberState, ShardEntry, ShardId};
 use weir_steer::{Route, WorkerIndex};
 
 use super::bird_thread::BirdSide;
-use super::roles_thread::RolesThread;
+use super::roles_thread::{GuardState, RolesThread};
 use crate::api::{
     BirdSideStatus, MemberStatus, PeerStatus, ReplicationStatus, RoleStatus, RouteStatus,
 };
@@ -45,6 +46,9 @@ impl RolesThread {
             map_epoch_max: shards.iter().map(|shard| shard.epoch).max().unwrap_or(0),
             map_rejected_total: counters.entries_refused_total,
             guard_restarts_total: self.guard_restarts_total,
+            guard_trouble: guard_trouble(&self.guard),
+            epochs_unsaved_ms: self.parts.epochs.unsaved(Instant::now()).as_millis() as u64,
+            epochs_error: self.parts.epochs.error().map(str::to_owned),
             watchdog_trips_total: self.watchdog_trips_total,
             failovers_total: vec![
                 ("silence".into(), counters.failovers_silence_total),
@@ -97,6 +101,9 @@ impl RolesThread {
             acting: acting.collect(),
             doubts: doubts.collect(),
             doubts_total: Some(self.parts.roles.doubts().count()),
+            is_still: self.guard == GuardState::Silent,
+            // The node knows more of that than its roles.
+            troubles: Vec::new(),
         }
     }
 
@@ -213,6 +220,16 @@ impl RolesThread {
                 .map(move |route| route_status(worker as WorkerIndex, route, set.is_set))
         });
         routes.collect()
+    }
+}
+
+fn guard_trouble(guard: &GuardState) -> Option<String> {
+    match guard {
+        GuardState::Works => None,
+        GuardState::Silent => {
+            Some("stands still: the routes of a worker that ends would stay".to_owned())
+        }
+        GuardState::Absent(why) => Some(format!("is absent, no route is announced: {why}")),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Full disks, crashes, missing records.
 
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use weir_records::BlockEventKind::{Allocated, Released};
 use weir_records::{Answer, BlockLog, End, where_was, where_was_in_files};
@@ -71,6 +72,26 @@ fn stopping_with_a_full_disk_ends_and_counts() {
     assert!(senders[0].push(block(Allocated, 1, 1, 0), time(0)));
     let counters = log.stop();
     assert_eq!((counters.written_total, counters.lost_total), (0, 2));
+}
+
+/// A pipe that nobody reads takes some records and then holds its writer up, as a disk that stands still.
+#[test]
+fn a_disk_that_stands_still_is_seen_and_holds_up_neither_workers_nor_the_end() {
+    let folder = Folder::new("still");
+    let path = folder.file("blocks.jsonl");
+    let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo runs");
+    assert!(made.success());
+    let (mut senders, log) =
+        BlockLog::start(&path, "n1", 1, TestClock::default().as_clock()).expect("started");
+    // More than a pipe holds; handing in never waits.
+    for number in 0..10_000 {
+        senders[0].push(block(Allocated, 1, 1, (number % 252) as u16), time(number));
+    }
+    wait_until("it is seen to stand still", || log.stalled() > Duration::from_secs(1));
+    let written = log.counters().written_total;
+    let counters = log.stop();
+    assert_eq!(counters.written_total, written);
+    assert!(counters.lost_total > 0, "{counters:?}");
 }
 
 /// A crash cuts the last line off and releases nothing. The next start ends that line and all that was held.

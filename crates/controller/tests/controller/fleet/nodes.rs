@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_cluster::Key;
 use weir_controller::state::Event as Input;
-use weir_controller::state::{BirdDown, NodeDoubts, NodeReport as Answer};
+use weir_controller::state::{BirdDown, NodeDoubts, NodeReport as Answer, NodeTroubles};
 use weir_shard::map::Transition;
 use weir_shard::*;
 
@@ -25,6 +25,8 @@ pub(crate) struct Node {
     pub(crate) broken: Vec<u16>,
     /// Sides that its BIRD does not announce.
     pub(crate) bird_down: Vec<BirdDown>,
+    /// What else it says is wrong with itself.
+    pub(crate) troubles: NodeTroubles,
     /// What it obeys of shards of which etcd has forgotten it.
     pub(crate) seen: BTreeMap<ShardId, ShardEntry>,
 }
@@ -40,6 +42,7 @@ impl Node {
             is_deaf: false,
             broken: Vec::new(),
             bird_down: Vec::new(),
+            troubles: NodeTroubles::default(),
             seen: BTreeMap::new(),
         }
     }
@@ -66,6 +69,7 @@ impl World {
                 broken: self.nodes[node].broken.clone(),
                 bird_down: self.nodes[node].bird_down.clone(),
                 acting: Vec::new(),
+                troubles: self.nodes[node].troubles.clone(),
             };
             self.tell(controller, Input::Report(report));
         }

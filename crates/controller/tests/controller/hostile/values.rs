@@ -4,7 +4,7 @@ use bolero::TypeGenerator;
 use serde_json::{Value, json};
 use weir_cluster::Key;
 use weir_controller::records::*;
-use weir_controller::state::{BirdDown, NodeDoubts, NodeReport};
+use weir_controller::state::{BirdDown, NodeDoubts, NodeReport, NodeTroubles};
 use weir_shard::*;
 
 use super::START_MS;
@@ -250,6 +250,7 @@ impl Said {
                 .map(|(at, by, term)| (ShardId(shard(*at)), who(*by), Term(term.value() as u32)))
                 .collect(),
             doubts: NodeDoubts { shards: doubts.collect(), are_all: self.are_all },
+            troubles: NodeTroubles { is_still: self.are_all, why: vec!["any".into()] },
         }
     }
 }

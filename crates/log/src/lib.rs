@@ -1,0 +1,18 @@
+//! Lines for a reader that may stall: a pipe to a service manager, a pager, a terminal that was stopped.
+//!
+//! ```text
+//!   any thread --push--> [bounded queue] --> writer thread --write--> stderr, stdout
+//!                         full: the line is lost and counted
+//! ```
+//!
+//! - [`LineQueue::push`] never waits for the writer: it takes a lock that is held for a copy of one line.
+//! - A line is written whole or lost whole, and the lines keep their order.
+//! - A lost line is counted, and a line in its place says how many were lost there.
+//!
+//! It formats no line and knows no levels.
+
+#![forbid(unsafe_code)]
+
+mod line_queue;
+
+pub use line_queue::{LineQueue, LineWriter, Reading};

@@ -1,0 +1,183 @@
+//! The end of the process does not depend on its threads: who is asked to end does so within a bound.
+//!
+//! ```text
+//!   SIGTERM, SIGINT --> weir-signals --+
+//!   the end of the node begins --------+--> the time by which all has to be over --> weir-end: ends the process
+//! ```
+//!
+//! Two threads that wait for nothing else. A signal before the node listens to signals itself ends the process at once,
+//! as if nobody had handled it.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level;
+
+use crate::failure::FORCED_END;
+
+/// Time for all that has to end once nothing is handed over any more: threads, ports, gigabytes of memory, the block log,
+/// a last word to etcd.
+pub(crate) const END_MAX: Duration = Duration::from_secs(20);
+
+/// The way to the two threads.
+#[derive(Clone, Debug)]
+pub(crate) struct ForcedEnd(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The node listens to signals, and needs so long for an orderly end. None: it only starts.
+    patience: Option<Duration>,
+    has_been_asked: bool,
+    /// By then the process has ended, or is ended.
+    deadline: Option<Instant>,
+}
+
+/// Why the process is ended where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Nothing of it runs yet that could end in order.
+    SignalAtStart,
+    /// It did not end in time.
+    Late,
+}
+
+/// What a signal asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    /// Nothing runs yet that could end in order.
+    EndNow,
+    EndBy(Instant),
+}
+
+impl ForcedEnd {
+    /// Starts the threads, which begin with `on_start`. `before_end` is called before the process is
+    /// ended, and must not wait for long.
+    ///
+    /// # Errors
+    /// When the system gives no thread or no handler.
+    pub(crate) fn start(
+        on_start: impl Fn() + Clone + Send + 'static,
+        before_end: impl Fn(Why) + Clone + Send + 'static,
+    ) -> io::Result<Self> {
+        let shared = Arc::<Shared>::default();
+        let mut signals = Signals::new([SIGTERM, SIGINT])?;
+        let (its_shared, its_start, says) =
+            (Arc::clone(&shared), on_start.clone(), before_end.clone());
+        thread::Builder::new().name("weir-signals".into()).spawn(move || {
+            its_start();
+            for signal in signals.forever() {
+                if its_shared.asked(Instant::now()) == Asked::EndNow {
+                    says(Why::SignalAtStart);
+                    let _ = low_level::emulate_default_handler(signal);
+                }
+            }
+        })?;
+        let its_shared = Arc::clone(&shared);
+        thread::Builder::new().name("weir-end".into()).spawn(move || {
+            on_start();
+            its_shared.wait();
+            before_end(Why::Late);
+            low_level::exit(FORCED_END.into());
+        })?;
+        Ok(Self(shared))
+    }
+
+    /// The node listens to signals itself now, and needs `patience` at most for an orderly end.
+    pub(crate) fn node_listens(&self, patience: Duration) {
+        self.0.lock().patience = Some(patience);
+    }
+
+    /// The end has begun, for whatever reason: nothing is handed over any more.
+    pub(crate) fn end_begins(&self) {
+        self.0.lock().end_by(Instant::now() + END_MAX);
+        self.0.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn asked(&self, now: Instant) -> Asked {
+        let asked = self.lock().asked(now);
+        self.changed.notify_all();
+        asked
+    }
+
+    /// Returns when the time is over.
+    fn wait(&self) {
+        let mut state = self.lock();
+        loop {
+            let now = Instant::now();
+            state = match state.deadline {
+                Some(deadline) if now >= deadline => return,
+                Some(deadline) => {
+                    let waited = self.changed.wait_timeout(state, deadline - now);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+}
+
+impl State {
+    /// A second signal takes the time for an orderly end away.
+    fn asked(&mut self, now: Instant) -> Asked {
+        let Some(patience) = self.patience else { return Asked::EndNow };
+        let was_asked = std::mem::replace(&mut self.has_been_asked, true);
+        Asked::EndBy(self.end_by(if was_asked { now } else { now + patience } + END_MAX))
+    }
+
+    /// A time that was set is only ever made shorter.
+    fn end_by(&mut self, deadline: Instant) -> Instant {
+        *self.deadline.insert(self.deadline.map_or(deadline, |set| set.min(deadline)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_while_the_node_starts_ends_it_at_once() {
+        let mut state = State::default();
+        assert_eq!(state.asked(Instant::now()), Asked::EndNow);
+        assert_eq!(state.deadline, None);
+    }
+
+    #[test]
+    fn a_second_signal_and_the_begin_of_the_end_only_shorten_the_time() {
+        let now = Instant::now();
+        let patience = Duration::from_secs(60);
+        let mut state = State { patience: Some(patience), ..State::default() };
+        assert_eq!(state.asked(now), Asked::EndBy(now + patience + END_MAX));
+        let later = now + Duration::from_secs(5);
+        assert_eq!(state.asked(later), Asked::EndBy(later + END_MAX));
+        let last = later + Duration::from_secs(5);
+        assert_eq!(state.asked(last), Asked::EndBy(later + END_MAX));
+        assert_eq!(state.end_by(last + END_MAX), later + END_MAX);
+    }
+
+    #[test]
+    fn the_wait_ends_when_its_time_is_over() {
+        let shared = Arc::<Shared>::default();
+        let its_shared = Arc::clone(&shared);
+        let waiting = thread::spawn(move || its_shared.wait());
+        let deadline = Instant::now() + Duration::from_millis(50);
+        shared.lock().end_by(deadline);
+        shared.changed.notify_all();
+        waiting.join().unwrap();
+        assert!(Instant::now() >= deadline);
+    }
+}
