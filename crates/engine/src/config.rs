@@ -53,7 +53,8 @@ pub struct ShardConfig {
 /// Bounds of what inner fragments may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct FragmentLimits {
-    /// Datagrams remembered at once, half of them in each direction.
+    /// Datagrams remembered at once, half of them in each direction. A quarter of the half toward homes is for those
+    /// that another worker delivers.
     pub datagrams_max: usize,
     /// Fragments held, in all, until their first fragment comes; half of them in each direction.
     pub held_max: usize,
@@ -61,11 +62,25 @@ pub struct FragmentLimits {
     pub held_per_datagram_max: usize,
     /// How long a datagram is remembered, milliseconds (RFC 6146 section 3.4: at least 2 s).
     pub timeout_ms: u64,
+    /// Percent of the datagrams and of the held fragments of a direction that one party may have, 1 to 100: a home, or
+    /// a remote whose fragments are for a home that is not known yet.
+    ///
+    /// A party beyond that, or the greediest one in a full table, is not refused but loses its oldest datagram, so a share
+    /// says how far apart the fragments of a datagram may be, and not how many datagrams pass. A quarter is some hundred
+    /// datagrams, more than a network reorders, and leaves room for three further floods before anyone else must wait for
+    /// the greediest to give way.
+    pub percent: u8,
 }
 
 impl Default for FragmentLimits {
     fn default() -> Self {
-        Self { datagrams_max: 4096, held_max: 512, held_per_datagram_max: 16, timeout_ms: 5000 }
+        Self {
+            datagrams_max: 4096,
+            held_max: 512,
+            held_per_datagram_max: 16,
+            timeout_ms: 5000,
+            percent: 25,
+        }
     }
 }
 

@@ -152,7 +152,8 @@ impl<F: Frame> Engine<F> {
         }
         self.check_hop(frame.data(), &delivery.home, cx)?;
         self.edit_down(&mut frame, packet, &delivery);
-        self.first_fragment_down(frame, &packet.key, delivery, cx)
+        self.first_fragment_down(frame, &packet.key, delivery, cx);
+        Ok(())
     }
 
     /// Notes a packet with a mapping, if the shard's routes led it here.

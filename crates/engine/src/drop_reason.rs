@@ -64,8 +64,8 @@ drop_reasons! {
     InsideNotPublic "inside-not-public" "Firewall mode: the home's address is not one of its shard's public addresses.";
     InboundSessionsMax "inbound-sessions-max" "The mapping already has inbound_sessions_max sessions opened from the internet.";
     FragmentTiny "fragment-tiny" "A fragment made to hide the transport header (RFC 1858, RFC 3128).";
-    FragmentLimit "fragment-limit" "More fragmented datagrams, or more early fragments, than may be held.";
-    FragmentTimeout "fragment-timeout" "Held, but its first fragment did not come or was refused.";
+    FragmentLimit "fragment-limit" "Came before its first fragment, and its sender or all together have more such fragments than may be held: the oldest of the greediest go first.";
+    FragmentTimeout "fragment-timeout" "Its first fragment did not come in time, or was refused.";
     DontFragment "dont-fragment" "Too big for the next link and not to be fragmented; the sender was told.";
     TtlExceeded "ttl-exceeded" "Its time to live ended here; the sender was told.";
     GatewayUnresolved "gateway-unresolved" "No gateway of that side answers ARP.";

@@ -44,6 +44,7 @@ mod ethernet_input;
 mod flow_key;
 mod fragment_cache;
 mod fragment_down;
+mod fragment_room;
 mod fragment_up;
 mod held;
 mod icmp_error;

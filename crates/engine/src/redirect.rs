@@ -106,11 +106,11 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let Some(datagram) = datagram else { return self.redirect(frame, home, to, cx) };
-        if !self.fragments.learn(datagram, Translation::Away, Dependency::Nothing, cx.now.ms) {
-            return Err(DropReason::FragmentLimit);
-        }
+        let (party, nothing) = (datagram.sender(), Dependency::Nothing);
+        let mut early =
+            self.fragments.learn(datagram, party, Translation::Away, nothing, cx.now.ms);
         let done = self.redirect(frame, home, to, cx);
-        while let Some(held) = self.fragments.release(&datagram) {
+        while let Some(held) = self.fragments.release(&mut early) {
             if let Err(reason) = self.redirect(held, home, to, cx) {
                 self.discard(reason);
             }

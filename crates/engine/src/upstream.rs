@@ -208,7 +208,8 @@ impl<F: Frame> Engine<F> {
             let Upstream { home, key, header_len, .. } = packet;
             self.clamp_mss(&mut frame, *header_len, key);
             rewrite::forward(frame.data_mut(), *header_len, key.protocol, End::Source, public);
-            return self.first_fragment_up(frame, home, key, public, cx);
+            self.first_fragment_up(frame, home, key, public, cx);
+            return Ok(());
         }
         self.send_up(frame, packet, public, cx);
         Ok(())

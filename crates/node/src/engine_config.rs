@@ -56,6 +56,7 @@ pub(crate) fn engine_config(
             held_max: config.fragments.held_max as usize,
             held_per_datagram_max: config.fragments.held_per_datagram_max as usize,
             timeout_ms: u64::from(config.fragments.timeout_sec) * 1000,
+            ..FragmentLimits::default()
         },
     })
 }
