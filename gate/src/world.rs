@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use weir_engine::{
-    AccessMode, BURST_MAX, DropReason, Engine, EngineConfig, FragmentLimits, MssClamp, Now, Output,
-    ShardConfig, Side, SideConfig,
+    AccessMode, BURST_MAX, DropReason, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Now,
+    Output, ShardConfig, Side, SideConfig,
 };
 use weir_nat::{NatConfig, ShardId, ShardIndex, Tick};
 use weir_wire::arp::Arp;
@@ -204,6 +204,7 @@ fn config(mode: AccessMode) -> EngineConfig {
             ..NatConfig::default()
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
+        limits: Limits::default(),
         peers_max: 0,
         replication_port: None,
     }

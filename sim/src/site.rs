@@ -8,7 +8,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use ipnet::Ipv4Net;
-use weir_engine::{AccessMode, EngineConfig, FragmentLimits, MssClamp, Side, SideConfig};
+use weir_engine::{AccessMode, EngineConfig, FragmentLimits, Limits, MssClamp, Side, SideConfig};
 use weir_nat::{NatConfig, ShardRoom, Timeouts};
 use weir_shard::LANES;
 use weir_wire::ethernet::Mac;
@@ -159,6 +159,7 @@ pub(crate) fn engine_config(options: &Options, place: Place, seed: [u64; 4]) -> 
             ..nat
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
+        limits: Limits::default(),
         peers_max: 16,
         replication_port: Some(REPLICATION_PORT),
     }

@@ -84,6 +84,36 @@ impl Default for FragmentLimits {
     }
 }
 
+/// What parties share of a worker: homes, and remotes on the internet.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// ICMP errors of the worker about packets of one home or of one remote, or to packets to one home, in a second; as
+    /// many at once. "Fragmentation needed" counts apart from the others. 20: each of some computers of a home may run a
+    /// traceroute.
+    pub icmp_errors_per_sec: u32,
+    /// ICMP errors of the worker in all, in a second (RFC 1812 section 4.3.2.8). Half of them are kept for "fragmentation
+    /// needed", and half of what remains of each for parties that cause few.
+    pub worker_icmp_errors_per_sec: u32,
+    /// Whether homes, and whether senders on the internet, are told what became of their packets.
+    pub icmp_errors_to_homes: bool,
+    pub icmp_errors_to_internet: bool,
+    /// Packets of one home, or of one remote, that are redirected to other workers in a second; as many at once. 10,000:
+    /// a hand-over redirects all that a home sends at 100 Mbit/s.
+    pub redirects_per_sec: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            icmp_errors_per_sec: 20,
+            worker_icmp_errors_per_sec: 1000,
+            icmp_errors_to_homes: true,
+            icmp_errors_to_internet: true,
+            redirects_per_sec: 10_000,
+        }
+    }
+}
+
 /// Everything an engine needs to know; `nat.shards` and `shards` are in the same order, and `nat.room` is for both.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
@@ -94,6 +124,7 @@ pub struct EngineConfig {
     pub shards: Vec<ShardConfig>,
     pub nat: NatConfig,
     pub fragments: FragmentLimits,
+    pub limits: Limits,
     /// Other workers that may be known at once ([`crate::Engine::add_peer`]); 0: no cluster.
     pub peers_max: usize,
     /// UDP port of replication, on both ends; `None`: its datagrams are like any other packet to the worker.

@@ -71,7 +71,7 @@ drop_reasons! {
     GatewayUnresolved "gateway-unresolved" "No gateway of that side answers ARP.";
     NotServing "not-serving" "Of a shard whose packets this worker does not translate.";
     MissRefused "miss-refused" "Without a mapping, of a shard in which this worker may make none.";
-    RedirectLimit "redirect-limit" "More packets to redirect to other workers than may be in a second.";
+    RedirectLimit "redirect-limit" "More packets of a home, of a remote or of all to redirect to other workers than may be in a second.";
     PeerUnresolved "peer-unresolved" "To be redirected to a worker that is unknown or does not answer ARP.";
     NotPeer "not-peer" "Replication or a redirected packet from an address that is no worker's of this cluster.";
     ReplicationMalformed "replication-malformed" "A replication datagram with a bad length or checksum, or in fragments.";

@@ -18,7 +18,7 @@ use crate::ip_error::ErrorLimiter;
 use crate::neighbor::Pace;
 use crate::new_flows::NewFlows;
 use crate::peer::Peers;
-use crate::rate_limit::RateLimit;
+use crate::rate_limit::PartyLimit;
 use crate::shards::Shards;
 use crate::upstream::Upstream;
 use crate::{AccessMode, Counters, DropReason, MssClamp, Output, Side};
@@ -41,7 +41,9 @@ const FRAGMENT_SWEEP_MAX: usize = 64;
 
 /// Packets redirected to other workers in a second, at most; as many at once. Each costs its receiver a look-up, and a
 /// worker that is told wrong must not drown another.
-const REDIRECTS_PER_SEC: u64 = 100_000;
+const REDIRECTS_PER_SEC: u32 = 100_000;
+/// Homes, and remotes, whose redirected packets are counted at once.
+const REDIRECT_PARTIES: usize = 4096;
 
 /// The moment of a burst: milliseconds of a monotonic clock whose zero is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,7 +76,7 @@ pub struct Engine<F: Frame> {
     pub(crate) errors: ErrorLimiter,
     pub(crate) duties: Duties,
     pub(crate) peers: Peers,
-    pub(crate) redirects: RateLimit,
+    pub(crate) redirects: PartyLimit,
     pub(crate) datagrams: Datagrams<F>,
     pub(crate) counters: Arc<Counters>,
     /// Identification of the last datagram toward the internet that needed a fresh one.
@@ -108,6 +110,10 @@ impl<F: Frame> Engine<F> {
             }
         }
         let [access, internet] = [&config.access, &config.internet].map(Link::new);
+        let limits = config.limits;
+        let [first, second, third, fourth] = config.nat.seed;
+        let party_seed = [first ^ third, second ^ fourth];
+        let redirect_parties = if config.peers_max > 0 { REDIRECT_PARTIES } else { 0 };
         Ok(Self {
             mode: config.mode,
             mss_max: mss_max(&config),
@@ -118,11 +124,16 @@ impl<F: Frame> Engine<F> {
             tunnel_mtu_least: usize::from(tunnel_mtu_least(&config)),
             nat: Nat::new(config.nat)?,
             fragments: FragmentCache::new(config.fragments),
-            errors: ErrorLimiter::new(),
+            errors: ErrorLimiter::new(&limits, party_seed),
             duties: Duties::new(config.shards.len()),
             peers: Peers::new(config.peers_max, config.access.address, access.header_to(Mac::ZERO)),
             links: [access, internet],
-            redirects: RateLimit::new(REDIRECTS_PER_SEC),
+            redirects: PartyLimit::new(
+                redirect_parties,
+                limits.redirects_per_sec,
+                REDIRECTS_PER_SEC,
+                party_seed,
+            ),
             datagrams: Datagrams::new(config.replication_port),
             counters: Arc::default(),
             upstream: vec![Upstream::EMPTY; BURST_MAX].into_boxed_slice(),

@@ -23,7 +23,8 @@ use std::collections::HashMap;
 use weir_nat::{Delivery, Dependency, Home, ShardIndex};
 
 use crate::config::FragmentLimits;
-use crate::fragment_room::{Link, List, NONE, Party, Room};
+use crate::fragment_room::{Link, List, NONE, Room};
+use crate::party::Party;
 
 /// Which datagram a fragment belongs to (RFC 791), and from which home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ use crate::downstream::{Downstream, Step};
 use crate::engine::{Context, Engine};
 use crate::flow_key::FlowKey;
 use crate::fragment_cache::{DatagramKey, Translation};
-use crate::fragment_room::Party;
+use crate::party::Party;
 use crate::rewrite::{self, End};
 
 impl<F: Frame> Engine<F> {

@@ -5,19 +5,10 @@
 
 use std::collections::HashMap;
 
-use weir_nat::Home;
+use crate::party::Party;
 
 /// An index that names nothing.
 pub(crate) const NONE: u32 = u32::MAX;
-
-/// The one to whom a fragment is charged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Party {
-    /// A home, as [`weir_nat::Nat::identity`] tells it apart: it sent the fragment, or it is the one addressed.
-    Home(Home),
-    /// An address on the internet that sent a fragment to a home that is not known (yet).
-    Remote(u32),
-}
 
 /// The neighbours of an entry in a list.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use crate::DropReason;
 use crate::engine::{Context, Engine, Now};
 use crate::flow_key::FlowKey;
 use crate::fragment_cache::{DatagramKey, Translation};
-use crate::fragment_room::Party;
+use crate::party::Party;
 use crate::rewrite::{self, End};
 use crate::upstream::{Step, Upstream, destination};
 

@@ -58,6 +58,7 @@ mod neighbor;
 mod new_flows;
 mod output;
 mod output_commit;
+mod party;
 mod peer;
 mod peer_input;
 mod rate_limit;
@@ -71,7 +72,8 @@ mod upstream;
 extern crate self as weir_engine;
 
 pub use config::{
-    AccessMode, EngineConfig, EngineError, FragmentLimits, MssClamp, ShardConfig, SideConfig,
+    AccessMode, EngineConfig, EngineError, FragmentLimits, Limits, MssClamp, ShardConfig,
+    SideConfig,
 };
 pub use counters::{Counter, Counters, Direction, Early};
 pub use datagram::Post;

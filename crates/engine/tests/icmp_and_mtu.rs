@@ -280,3 +280,160 @@ fn nothing_is_sent_to_an_outer_source_that_is_no_home() {
     assert!(world.up(stranger, keepalive).is_nothing());
     assert_eq!(world.drops(), 2);
 }
+
+/// A packet of a home whose time to live ends at the worker.
+fn probe(port: u16) -> Vec<u8> {
+    build::ipv4(PC, SERVER).ttl(1).udp(port, 33434, b"traceroute")
+}
+
+/// A packet of a home that is too big for an internet side of 1400 bytes.
+fn oversized(port: u16) -> Vec<u8> {
+    build::ipv4(PC, SERVER).df(true).udp(port, 53, vec![7; 1400])
+}
+
+fn small_internet() -> World {
+    let mut config = config();
+    config.internet.mtu = 1400;
+    World::new(config)
+}
+
+/// How many packets of 100 a millisecond from home B, for two seconds, get an error; and home A's, three together every
+/// 200 ms, all do.
+fn flood_beside(flood: impl Fn(u16) -> Vec<u8>, modest: impl Fn(u16) -> Vec<u8>) -> usize {
+    let mut world = small_internet();
+    let mut answered = 0;
+    for ms in 0..2000_u16 {
+        world.now.ms += 1;
+        for n in 0..50 {
+            answered += world.up(HOME_B, flood(n + 1)).access.len();
+        }
+        if ms % 800 == 0 {
+            for n in 0..3 {
+                world.up(HOME_A, modest(n + 1)).into_home();
+            }
+        }
+    }
+    answered
+}
+
+#[test]
+fn i9_a_home_that_floods_gets_its_rate_and_others_their_errors() {
+    for flood in [probe, oversized] {
+        for modest in [probe, oversized] {
+            let answered = flood_beside(flood, modest);
+            assert!((20..=60).contains(&answered), "20 and 20 a second: {answered}");
+        }
+    }
+}
+
+/// So many homes that together they exceed the worker's rate in any second.
+#[test]
+fn i9_many_homes_that_flood_leave_a_modest_one_its_errors() {
+    let mut world = small_internet();
+    let mut answered = 0;
+    for ms in 0..3000_u32 {
+        world.now.ms += 1;
+        for n in 0..20 {
+            let home = dotted("10.200.2.0".to_bits() + (ms * 20 + n) % 400);
+            let packet = if n % 2 == 0 { probe(9) } else { oversized(9) };
+            answered += world.up(&home, packet).access.len();
+        }
+        // The greedy ones were modest for their first requests.
+        if ms >= 1000 && ms % 500 == 0 {
+            for n in 1..=3 {
+                world.up(HOME_A, probe(n)).into_home();
+                world.up(HOME_A, oversized(n)).into_home();
+            }
+        }
+    }
+    assert!(answered <= 4000, "1000 a second and as many at once: {answered}");
+    let limited = world.counters.icmp_errors_limited(Side::Access);
+    assert_eq!(world.counters.icmp_errors(Side::Access), answered as u64 + 24);
+    assert_eq!(limited, 60_000 - answered as u64);
+}
+
+#[test]
+fn i9_forged_remotes_cannot_silence_the_errors_about_other_homes() {
+    let mut config = config();
+    config.nat.filtering = weir_nat::Filtering::EndpointIndependent;
+    let mut world = World::new(config);
+    let mut public_of = |home: &str| {
+        let sent = world.up(home, build::ipv4(PC, SERVER).udp(5000, 53, b"q")).into_internet();
+        (ends(&sent).0, ends(&sent).1)
+    };
+    let (victim, other) = (public_of(HOME_B), public_of(HOME_A));
+    let big =
+        |from: &str, to: (u32, u16)| build::ipv4(from, to.0).df(true).udp(53, to.1, vec![7; 1460]);
+    let late = |from: &str, to: (u32, u16)| build::ipv4(from, to.0).ttl(1).udp(53, to.1, b"x");
+    let mut answered = 0;
+    for ms in 0..3000_u32 {
+        world.now.ms += 1;
+        for n in 0..20 {
+            let forged = dotted("100.64.0.0".to_bits() + ms * 20 + n);
+            let packet = if n % 2 == 0 { big(&forged, victim) } else { late(&forged, victim) };
+            answered += world.down(packet).internet.len();
+        }
+        if ms % 500 == 0 {
+            for server in [SERVER, SERVER_2] {
+                world.down(big(server, other)).into_internet();
+                world.down(late(server, other)).into_internet();
+            }
+            world.up(HOME_A, probe(9)).into_home();
+        }
+    }
+    assert!(answered <= 2 * (20 + 60), "of each kind the home's rate: {answered}");
+}
+
+/// Homes behind one public address are told apart when they speak to each other through it.
+#[test]
+fn i9_a_home_that_floods_its_neighbours_takes_no_errors_from_them() {
+    let mut config = config();
+    config.nat.shards[0].public = vec!["203.0.113.1/32".parse().unwrap()];
+    let mut world = World::new(config);
+    let [a, b] = neighbours(&mut world);
+    assert_eq!(a.0, b.0, "behind one public address");
+    let late = |to: (u32, u16), from: u16| build::ipv4(PC, to.0).ttl(2).udp(from, to.1, b"late");
+    for ms in 0..2000_u16 {
+        world.now.ms += 1;
+        for _ in 0..20 {
+            world.up(HOME_A, late(b, 5000));
+        }
+        if ms % 1000 == 999 {
+            let (to, _, _) = world.up(HOME_B, late(a, 6000)).into_home();
+            assert_eq!(to, HOME_B.to_bits());
+        }
+    }
+    assert_eq!(world.counters.icmp_errors(Side::Internet), 0, "they went to homes");
+}
+
+#[test]
+fn i9_errors_can_be_off_for_homes_and_for_the_internet() {
+    let mut config = config();
+    config.limits.icmp_errors_to_homes = false;
+    let mut world = World::new(config.clone());
+    assert!(world.up(HOME_A, probe(9)).is_nothing());
+    let (address, port, _) = session(&mut world);
+    world.down(build::ipv4(SERVER, address).ttl(1).udp(53, port, b"late")).into_internet();
+
+    config.limits.icmp_errors_to_homes = true;
+    config.limits.icmp_errors_to_internet = false;
+    let mut world = World::new(config);
+    world.up(HOME_A, probe(9)).into_home();
+    let (address, port, _) = session(&mut world);
+    assert!(world.down(build::ipv4(SERVER, address).ttl(1).udp(53, port, b"late")).is_nothing());
+    assert_eq!(world.counters.icmp_errors_limited(Side::Internet), 0, "off is no limit");
+    assert_eq!(world.dropped(DropReason::TtlExceeded), 2);
+}
+
+#[test]
+fn i9_the_rates_are_those_configured() {
+    let mut config = config();
+    config.limits.icmp_errors_per_sec = 7;
+    let mut world = World::new(config.clone());
+    let sent = (0..100).filter(|_| !world.up(HOME_A, probe(9)).is_nothing()).count();
+    assert_eq!(sent, 7);
+    config.limits.worker_icmp_errors_per_sec = 0;
+    let mut world = World::new(config);
+    assert!(world.up(HOME_A, probe(9)).is_nothing());
+    assert_eq!(world.counters.icmp_errors_limited(Side::Access), 1);
+}

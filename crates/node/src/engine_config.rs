@@ -5,7 +5,8 @@ use std::io::{self, Read};
 
 use weir_config::{Config, Interface, Shard};
 use weir_engine::{
-    AccessMode, CommitLimits, EngineConfig, FragmentLimits, MssClamp, ShardConfig, SideConfig,
+    AccessMode, CommitLimits, EngineConfig, FragmentLimits, Limits, MssClamp, ShardConfig,
+    SideConfig,
 };
 use weir_nat::{Filtering, NatConfig, Pooling, ShardId, ShardRoom, Timeouts};
 use weir_wire::ethernet::Mac;
@@ -58,6 +59,7 @@ pub(crate) fn engine_config(
             timeout_ms: u64::from(config.fragments.timeout_sec) * 1000,
             ..FragmentLimits::default()
         },
+        limits: Limits::default(),
     })
 }
 

@@ -7,7 +7,7 @@ use allocation_counter::measure;
 use pcap_file::pcap::{PcapPacket, PcapWriter};
 use weir_dpdk::{Eal, EalConfig, HugePages, Port, PortConfig, tsc_hz};
 use weir_engine::{
-    AccessMode, DropReason, EngineConfig, FragmentLimits, MssClamp, ShardConfig, SideConfig,
+    AccessMode, DropReason, EngineConfig, FragmentLimits, Limits, MssClamp, ShardConfig, SideConfig,
 };
 use weir_nat::{NatConfig, ShardId};
 use weir_wire::arp::Arp;
@@ -78,6 +78,7 @@ fn engine() -> Engine<Mbuf> {
             ..NatConfig::default()
         },
         fragments: FragmentLimits::default(),
+        limits: Limits::default(),
         peers_max: 0,
         replication_port: None,
     })

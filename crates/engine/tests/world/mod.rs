@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ipnet::Ipv4Net;
 use weir_engine::{
-    AccessMode, Counters, DropReason, Engine, EngineConfig, FragmentLimits, MssClamp, Now, Output,
-    ShardConfig, Side, SideConfig,
+    AccessMode, Counters, DropReason, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Now,
+    Output, ShardConfig, Side, SideConfig,
 };
 use weir_nat::{NatConfig, ShardId};
 use weir_wire::arp::Arp;
@@ -139,6 +139,7 @@ pub fn config() -> EngineConfig {
             ..NatConfig::default()
         },
         fragments: FragmentLimits::default(),
+        limits: Limits::default(),
         peers_max: 0,
         replication_port: None,
     }

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use weir_engine::{
-    AccessMode, CommitLimits, Engine, EngineConfig, FragmentLimits, MssClamp, Now, Output, Post,
-    Side, SideConfig, Uncommitted,
+    AccessMode, CommitLimits, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Now, Output,
+    Post, Side, SideConfig, Uncommitted,
 };
 use weir_member::order::{CopyOrder, MissOrder, ShardDuties, ShardSetup};
 use weir_member::replication::CommitOptions;
@@ -169,6 +169,7 @@ fn config(host: u32, group: Group, room: Room) -> EngineConfig {
             ..NatConfig::default()
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
+        limits: Limits::default(),
         peers_max: workers as usize - 1,
         replication_port: is_replicated.then_some(PORT),
     }

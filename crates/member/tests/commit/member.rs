@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use weir_engine::{
-    AccessMode, CommitLimits, Engine, EngineConfig, FragmentLimits, MssClamp, Now, Output, Side,
-    SideConfig,
+    AccessMode, CommitLimits, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Now, Output,
+    Side, SideConfig,
 };
 use weir_member::order::{CopyOrder, MissOrder, ShardDuties, ShardSetup};
 use weir_member::replication::CommitOptions;
@@ -84,6 +84,7 @@ fn config(member: usize, seed: u64) -> EngineConfig {
             ..NatConfig::default()
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
+        limits: Limits::default(),
         peers_max: 4,
         replication_port: Some(PORT),
     }
