@@ -211,6 +211,8 @@ pub(crate) const KEYS: &[Key] = &[
     key("nat", "udp_inbound_refresh", Boolean, "", Value("false"), "Whether inbound packets keep UDP and ICMP sessions alive (RFC 4787 REQ-6)."),
     key("nat", "inbound_sessions_max", Integer(1, 65_535), "sessions", Value("256"),
         "TCP sessions of one mapping that remotes may open, with a filtering that lets them (RFC 7857 section 5)."),
+    key("nat", "forward_source_routes", Boolean, "", Value("false"),
+        "Whether packets with a source route among their IP options pass; RFC 7126 sections 4.3 and 4.4 advise to drop them."),
     key("nat", "mss_clamp", Form("boolean or integer", "`true`, `false`, 536..=9176"), "bytes", Absent("`true` in gre mode, `false` in plain mode"),
         "Lowers the maximum segment size in TCP SYN: `true` to what the MTUs leave, a number to that."),
 

@@ -19,7 +19,8 @@ pub enum AccessMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MssClamp {
     Off,
-    /// What fits the smaller of the two sides: min(access MTU - tunnel overhead, internet MTU) - 40.
+    /// What fits the smaller of the two sides: min(access MTU - tunnel overhead, internet MTU) - 40. The overhead has a GRE
+    /// key once a home has sent one.
     Auto,
     /// A fixed maximum, in bytes.
     Max(u16),
@@ -125,6 +126,9 @@ pub struct EngineConfig {
     pub nat: NatConfig,
     pub fragments: FragmentLimits,
     pub limits: Limits,
+    /// Whether packets with a source route (RFC 791) pass, either way. RFC 7126 sections 4.3 and 4.4: they lead around
+    /// firewalls, so the default should be to drop them.
+    pub forward_source_routes: bool,
     /// Other workers that may be known at once ([`crate::Engine::add_peer`]); 0: no cluster.
     pub peers_max: usize,
     /// UDP port of replication, on both ends; `None`: its datagrams are like any other packet to the worker.

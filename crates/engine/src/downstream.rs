@@ -11,6 +11,7 @@ use zerocopy::FromBytes;
 use crate::engine::{Context, Engine};
 use crate::flow_key::{FlowKey, Kind, Toward};
 use crate::icmp_error::Quote;
+use crate::identification::Fragmented;
 use crate::ip_error::{Complaint, Notice};
 use crate::ip_fragment::fragment;
 use crate::ip_input::Packet;
@@ -210,6 +211,17 @@ impl<F: Frame> Engine<F> {
         };
         self.hear_down(packet, shard);
         quote.rewrite(icmp, End::Source, delivery.inside).ok_or(DropReason::TransportMalformed)?;
+        let own = quote.identification.and_then(|identification| {
+            self.identifications.own(&Fragmented {
+                public: quote.source.address,
+                destination: quote.destination.address,
+                identification,
+                protocol: quote.protocol as u8,
+            })
+        });
+        if let Some(own) = own {
+            quote.rewrite_identification(icmp, own).ok_or(DropReason::TransportMalformed)?;
+        }
         self.check_hop(frame.data(), &delivery.home, cx)?;
         rewrite::address(frame.data_mut(), End::Destination, delivery.inside.address);
         rewrite::decrement_ttl(frame.data_mut());

@@ -46,8 +46,10 @@ drop_reasons! {
     InnerMalformed "inner-malformed" "Bad version, header length or total length of the inner IPv4 header.";
     InnerChecksum "inner-checksum" "Wrong inner IPv4 header checksum.";
     Martian "martian" "An address that must not be there: loopback, multicast, zero, broadcast, or source equal to destination.";
+    SourceRoute "source-route" "A source route among the IP options (RFC 7126 section 4.3); forward_source_routes lets it pass.";
     Protocol "protocol" "A transport protocol other than TCP, UDP and ICMP.";
     TransportMalformed "transport-malformed" "Bad length or header of TCP, UDP or ICMP.";
+    PortZero "port-zero" "UDP or TCP from or to port 0, which no mapping can have: UDP that wants no answer (RFC 768), or an error.";
     IcmpChecksum "icmp-checksum" "Wrong checksum of an ICMP error or of the header it quotes (RFC 5508 REQ-3).";
     IcmpKind "icmp-kind" "An ICMP message that a NAT does not carry.";
     IcmpUnsolicited "icmp-unsolicited" "An echo request from the internet, or an echo reply nobody asked for.";

@@ -8,6 +8,7 @@ use crate::DropReason;
 use crate::engine::{Context, Engine, Now};
 use crate::flow_key::FlowKey;
 use crate::fragment_cache::{DatagramKey, Translation};
+use crate::identification::Fragmented;
 use crate::party::Party;
 use crate::rewrite::{self, End};
 use crate::upstream::{Step, Upstream, destination};
@@ -29,7 +30,12 @@ impl<F: Frame> Engine<F> {
             Some(Translation::Up { public: known, identification }) if known == public.address => {
                 identification
             }
-            _ => self.next_identification(),
+            _ => self.identifications.replace(Fragmented {
+                public: public.address,
+                destination: key.destination.address,
+                identification: datagram.identification,
+                protocol: datagram.protocol,
+            }),
         };
         let translation = Translation::Up { public: public.address, identification };
         let (party, dependency) = (Party::Home(home), self.nat.dependency());

@@ -48,6 +48,7 @@ mod fragment_room;
 mod fragment_up;
 mod held;
 mod icmp_error;
+mod identification;
 mod internet_input;
 mod ip_error;
 mod ip_fragment;

@@ -437,3 +437,101 @@ fn i9_the_rates_are_those_configured() {
     assert!(world.up(HOME_A, probe(9)).is_nothing());
     assert_eq!(world.counters.icmp_errors_limited(Side::Access), 1);
 }
+
+/// Sends a segment of a home in fragments; returns what left, the first fragment first.
+fn fragmented(world: &mut World, home: &str, identification: u16, port: u16) -> Vec<Vec<u8>> {
+    let packet =
+        build::ipv4(PC, SERVER).identification(identification).udp(port, 53, vec![7; 2000]);
+    build::fragments(&packet, 1400)
+        .iter()
+        .flat_map(|piece| world.up(home, piece).internet)
+        .collect()
+}
+
+fn quoted_identification(error: &[u8]) -> u16 {
+    let (_, at, _) = ipv4::parse(error).unwrap();
+    ipv4::parse_quoted(&error[at + 8..]).unwrap().0.identification.get()
+}
+
+/// RFC 5508 REQ-4a: the quoted packet is what the home has sent, its identification too.
+#[test]
+fn i4a_an_error_about_a_fragment_quotes_the_homes_own_identification() {
+    let mut world = World::default();
+    for (home, identification) in [(HOME_A, 77), (HOME_B, 77), (HOME_A, 78)] {
+        let sent = fragmented(&mut world, home, identification, 5000);
+        assert_ne!(ipv4::parse(&sent[0]).unwrap().0.identification.get(), identification);
+        let error = build::ipv4("192.0.2.99", ends(&sent[0]).0).time_exceeded(&sent[0][..600]);
+        let (to, _, inner) = world.down(error).into_home();
+        assert_eq!((to, quoted_identification(&inner)), (home.to_bits(), identification));
+        let (_, at, _) = ipv4::parse(&inner).unwrap();
+        assert!(ipv4::header_checksum_ok(&inner[at + 8..]));
+    }
+}
+
+/// The same where the worker has cut the packet itself.
+#[test]
+fn i4a_an_error_about_a_packet_that_was_cut_here_quotes_the_homes_own_identification() {
+    let mut world = small_internet();
+    let packet = build::ipv4(PC, SERVER).identification(99).udp(5000, 53, vec![7; 1400]);
+    let sent = world.up(HOME_A, packet).internet;
+    assert_eq!(sent.len(), 2);
+    let error = build::ipv4(SERVER, ends(&sent[0]).0).time_exceeded(&sent[0]);
+    let (_, _, inner) = world.down(error).into_home();
+    assert_eq!(quoted_identification(&inner), 99);
+}
+
+#[test]
+fn i4a_the_quote_of_a_whole_packet_or_of_a_datagram_long_gone_keeps_its_identification() {
+    let mut world = World::default();
+    let sent = fragmented(&mut world, HOME_A, 77, 5000);
+    let identification = ipv4::parse(&sent[0]).unwrap().0.identification.get();
+    // A whole packet that bears the same number by chance.
+    let public = ends(&sent[0]);
+    let whole = build::ipv4(public.0, SERVER).identification(identification);
+    let whole = whole.udp(public.1, 53, b"x");
+    let (_, _, inner) = world.down(build::ipv4(SERVER, public.0).time_exceeded(&whole)).into_home();
+    assert_eq!(quoted_identification(&inner), identification);
+    for n in 0..20_000 {
+        fragmented(&mut world, HOME_B, n, 5000);
+    }
+    let late = build::ipv4(SERVER, public.0).time_exceeded(&sent[0]);
+    let (_, _, inner) = world.down(late).into_home();
+    assert_eq!(quoted_identification(&inner), identification, "only this is lost");
+}
+
+/// A packet that fits the tunnel of one home and not that of another, whose key came with a copy of its mapping.
+#[test]
+fn a_key_of_any_home_is_noticed_before_a_packet_is_too_big_for_it() {
+    let big = |public: (u32, u16), len: usize| {
+        build::ipv4(SERVER, public.0).df(true).udp(53, public.1, vec![0; len - 28])
+    };
+    let mut pair = world::pair::Pair::new(config());
+    pair.b.engine.nat_mut().set_replicated_lanes(world::pair::SHARD, 0xff);
+    let question = || build::ipv4(PC, SERVER).udp(5000, 53, b"x");
+    let keyless = ends(&pair.a.up(HOME_B, question()).into_internet());
+    pair.a.down(big((keyless.0, keyless.1), 1476)).into_home();
+    let outer = build::ipv4(HOME_A, ENDPOINT).gre(build::gre().key(1), question());
+    let keyed = ends(&pair.b.packet(Side::Access, &outer).into_internet());
+    let mut body = [0; weir_nat::BODY_MAX];
+    while let Some((change, len)) = pair.b.engine.nat_mut().next_change(&mut body) {
+        pair.a.engine.nat_mut().apply(&change, &body[..len], weir_nat::Tick(1));
+    }
+    let error = pair.a.down(big((keyed.0, keyed.1), 1473)).into_internet();
+    let (_, at, _) = ipv4::parse(&error).unwrap();
+    assert_eq!(error[at + 6..at + 8], 1472_u16.to_be_bytes());
+    pair.a.down(big((keyed.0, keyed.1), 1472)).into_home();
+    pair.a.down(big((keyless.0, keyless.1), 1476)).into_home();
+}
+
+#[test]
+fn a_home_that_begins_to_send_a_key_is_noticed() {
+    let mut world = World::default();
+    let question = || build::ipv4(PC, SERVER).udp(5000, 53, b"x");
+    let public = ends(&world.up(HOME_A, question()).into_internet());
+    let outer = build::ipv4(HOME_A, ENDPOINT).gre(build::gre().key(1), question());
+    world.packet(Side::Access, &outer).into_internet();
+    let big = build::ipv4(SERVER, public.0).df(true).udp(53, public.1, vec![0; 1473 - 28]);
+    let error = world.down(big).into_internet();
+    let (_, at, _) = ipv4::parse(&error).unwrap();
+    assert_eq!(error[at..at + 2], [3, 4]);
+}

@@ -60,6 +60,7 @@ pub(crate) fn engine_config(
             ..FragmentLimits::default()
         },
         limits: Limits::default(),
+        forward_source_routes: config.nat.forward_source_routes,
     })
 }
 

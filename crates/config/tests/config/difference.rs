@@ -81,6 +81,11 @@ fn keys() {
             "[fragments]\nheld_max = 0\n[nat]\n",
             "fragments.held_max: 512 -> 0 (flows go on; each node takes it when it restarts)",
         ),
+        (
+            "port_block = 256",
+            "forward_source_routes = true\nport_block = 256",
+            "nat.forward_source_routes: not set -> true (flows go on; each node takes it when it restarts)",
+        ),
     ];
     for (from, to, expected) in cases {
         assert_eq!(change(from, to), [expected]);
