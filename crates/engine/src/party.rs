@@ -192,7 +192,7 @@ mod tests {
         let mut granted = 0;
         for ms in 0..100_000_u64 {
             granted += u64::from(ask(&mut table, 0, ms) != Demand::Excessive);
-            if ms % 4 == 0 {
+            if ms.is_multiple_of(4) {
                 ask(&mut table, 1 + ms as u32, ms);
             }
         }

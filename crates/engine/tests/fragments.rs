@@ -177,7 +177,7 @@ fn u14a_a_home_that_floods_fragments_takes_none_from_others() {
             number += 1;
             let identification = number as u16;
             // As long as all of its first fragments are sent, they leave.
-            if number % 3 == 0 {
+            if number.is_multiple_of(3) {
                 let first = build::ipv4(PC, SERVER)
                     .identification(identification)
                     .fragment(0, true)
@@ -304,7 +304,7 @@ fn u14a_hairpinned_fragments_of_one_home_take_none_from_others() {
             inner.extend(out.iter().map(|packet| decapsulate(packet).2));
             for _ in 0..100 {
                 number += 1;
-                for piece in build::fragments(&refused(number), 1400) {
+                for piece in build::fragments(refused(number), 1400) {
                     assert!(world.up(HOME_B, piece).is_nothing());
                 }
             }

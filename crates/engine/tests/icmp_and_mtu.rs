@@ -307,7 +307,7 @@ fn flood_beside(flood: impl Fn(u16) -> Vec<u8>, modest: impl Fn(u16) -> Vec<u8>)
         for n in 0..50 {
             answered += world.up(HOME_B, flood(n + 1)).access.len();
         }
-        if ms % 800 == 0 {
+        if ms.is_multiple_of(800) {
             for n in 0..3 {
                 world.up(HOME_A, modest(n + 1)).into_home();
             }
@@ -335,11 +335,11 @@ fn i9_many_homes_that_flood_leave_a_modest_one_its_errors() {
         world.now.ms += 1;
         for n in 0..20 {
             let home = dotted("10.200.2.0".to_bits() + (ms * 20 + n) % 400);
-            let packet = if n % 2 == 0 { probe(9) } else { oversized(9) };
+            let packet = if n.is_multiple_of(2) { probe(9) } else { oversized(9) };
             answered += world.up(&home, packet).access.len();
         }
         // The greedy ones were modest for their first requests.
-        if ms >= 1000 && ms % 500 == 0 {
+        if ms >= 1000 && ms.is_multiple_of(500) {
             for n in 1..=3 {
                 world.up(HOME_A, probe(n)).into_home();
                 world.up(HOME_A, oversized(n)).into_home();
@@ -370,10 +370,11 @@ fn i9_forged_remotes_cannot_silence_the_errors_about_other_homes() {
         world.now.ms += 1;
         for n in 0..20 {
             let forged = dotted("100.64.0.0".to_bits() + ms * 20 + n);
-            let packet = if n % 2 == 0 { big(&forged, victim) } else { late(&forged, victim) };
+            let packet =
+                if n.is_multiple_of(2) { big(&forged, victim) } else { late(&forged, victim) };
             answered += world.down(packet).internet.len();
         }
-        if ms % 500 == 0 {
+        if ms.is_multiple_of(500) {
             for server in [SERVER, SERVER_2] {
                 world.down(big(server, other)).into_internet();
                 world.down(late(server, other)).into_internet();
@@ -505,8 +506,8 @@ fn a_key_of_any_home_is_noticed_before_a_packet_is_too_big_for_it() {
     let big = |public: (u32, u16), len: usize| {
         build::ipv4(SERVER, public.0).df(true).udp(53, public.1, vec![0; len - 28])
     };
-    let mut pair = world::pair::Pair::new(config());
-    pair.b.engine.nat_mut().set_replicated_lanes(world::pair::SHARD, 0xff);
+    let mut pair = pair::Pair::new(config());
+    pair.b.engine.nat_mut().set_replicated_lanes(pair::SHARD, 0xff);
     let question = || build::ipv4(PC, SERVER).udp(5000, 53, b"x");
     let keyless = ends(&pair.a.up(HOME_B, question()).into_internet());
     pair.a.down(big((keyless.0, keyless.1), 1476)).into_home();
