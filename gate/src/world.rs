@@ -205,6 +205,7 @@ fn config(mode: AccessMode) -> EngineConfig {
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
         limits: Limits::default(),
+        forward_source_routes: false,
         peers_max: 0,
         replication_port: None,
     }

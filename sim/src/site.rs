@@ -161,6 +161,7 @@ pub(crate) fn engine_config(options: &Options, place: Place, seed: [u64; 4]) -> 
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
         limits: Limits::default(),
+        forward_source_routes: false,
         peers_max: 16,
         replication_port: Some(REPLICATION_PORT),
     }

@@ -166,6 +166,9 @@ pub struct Nat {
     pub udp_inbound_refresh: bool,
     /// TCP sessions of a mapping that remotes may open (RFC 7857 section 5).
     pub inbound_sessions_max: u16,
+    /// Whether packets with a source route pass (RFC 7126 section 4.3). Unsaid if not: earlier versions do not know it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub forward_source_routes: bool,
     pub mss_clamp: MssClamp,
 }
 

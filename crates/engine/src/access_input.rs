@@ -219,6 +219,7 @@ impl<F: Frame> Engine<F> {
         if is_martian(inner.ip) {
             return Err(DropReason::Martian);
         }
+        self.check_options(inner)?;
         if inner.ip.ttl <= 1 {
             return Ok(Step::TimeExceeded);
         }

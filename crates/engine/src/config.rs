@@ -19,7 +19,8 @@ pub enum AccessMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MssClamp {
     Off,
-    /// What fits the smaller of the two sides: min(access MTU - tunnel overhead, internet MTU) - 40.
+    /// What fits the smaller of the two sides: min(access MTU - tunnel overhead, internet MTU) - 40. The overhead has a GRE
+    /// key once a home has sent one.
     Auto,
     /// A fixed maximum, in bytes.
     Max(u16),
@@ -53,7 +54,8 @@ pub struct ShardConfig {
 /// Bounds of what inner fragments may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct FragmentLimits {
-    /// Datagrams remembered at once, half of them in each direction.
+    /// Datagrams remembered at once, half of them in each direction. A quarter of the half toward homes is for those
+    /// that another worker delivers.
     pub datagrams_max: usize,
     /// Fragments held, in all, until their first fragment comes; half of them in each direction.
     pub held_max: usize,
@@ -61,41 +63,54 @@ pub struct FragmentLimits {
     pub held_per_datagram_max: usize,
     /// How long a datagram is remembered, milliseconds (RFC 6146 section 3.4: at least 2 s).
     pub timeout_ms: u64,
+    /// Percent of the datagrams and of the held fragments of a direction that one party may have, 1 to 100: a home, or
+    /// a remote whose fragments are for a home that is not known yet.
+    ///
+    /// A party beyond that, or the greediest one in a full table, is not refused but loses its oldest datagram, so a share
+    /// says how far apart the fragments of a datagram may be, and not how many datagrams pass. A quarter is some hundred
+    /// datagrams, more than a network reorders, and leaves room for three further floods before anyone else must wait for
+    /// the greediest to give way.
+    pub percent: u8,
 }
 
 impl Default for FragmentLimits {
     fn default() -> Self {
-        Self { datagrams_max: 4096, held_max: 512, held_per_datagram_max: 16, timeout_ms: 5000 }
+        Self {
+            datagrams_max: 4096,
+            held_max: 512,
+            held_per_datagram_max: 16,
+            timeout_ms: 5000,
+            percent: 25,
+        }
     }
 }
 
-/// What one home may take of what all homes share, beside what [`NatConfig`] says, and what is done for strangers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What parties share of a worker: homes, and remotes on the internet.
+#[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Share of the room for fragments of its direction that one home may hold.
-    pub fragments_percent: u8,
-    /// ICMP errors for one home.
+    /// ICMP errors of the worker about packets of one home or of one remote, or to packets to one home, in a second; as
+    /// many at once. "Fragmentation needed" counts apart from the others. 20: each of some computers of a home may run a
+    /// traceroute.
     pub icmp_errors_per_sec: u32,
-    /// Whether any are made for homes.
-    pub icmp_errors_to_homes: bool,
-    /// Whether any are made for senders on the internet side.
-    pub icmp_errors_to_internet: bool,
-    /// ICMP errors in all (RFC 1812 section 4.3.2.8).
+    /// ICMP errors of the worker in all, in a second (RFC 1812 section 4.3.2.8). Half of them are kept for "fragmentation
+    /// needed", and half of what remains of each for parties that cause few.
     pub worker_icmp_errors_per_sec: u32,
-    /// Packets of one home without a flow here that are sent to another worker.
+    /// Whether homes, and whether senders on the internet, are told what became of their packets.
+    pub icmp_errors_to_homes: bool,
+    pub icmp_errors_to_internet: bool,
+    /// Packets of one home, or of one remote, that are redirected to other workers in a second; as many at once. 10,000:
+    /// a hand-over redirects all that a home sends at 100 Mbit/s.
     pub redirects_per_sec: u32,
 }
 
-/// A home is not limited by itself.
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            fragments_percent: 100,
-            icmp_errors_per_sec: u32::MAX,
+            icmp_errors_per_sec: 20,
+            worker_icmp_errors_per_sec: 1000,
             icmp_errors_to_homes: true,
             icmp_errors_to_internet: true,
-            worker_icmp_errors_per_sec: 1000,
-            redirects_per_sec: u32::MAX,
+            redirects_per_sec: 10_000,
         }
     }
 }
@@ -111,6 +126,9 @@ pub struct EngineConfig {
     pub nat: NatConfig,
     pub fragments: FragmentLimits,
     pub limits: Limits,
+    /// Whether packets with a source route (RFC 791) pass, either way. RFC 7126 sections 4.3 and 4.4: they lead around
+    /// firewalls, so the default should be to drop them.
+    pub forward_source_routes: bool,
     /// Other workers that may be known at once ([`crate::Engine::add_peer`]); 0: no cluster.
     pub peers_max: usize,
     /// UDP port of replication, on both ends; `None`: its datagrams are like any other packet to the worker.

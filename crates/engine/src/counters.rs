@@ -56,6 +56,8 @@ pub struct Counters {
     packets: [[Counter; 2]; 2],
     bytes: [[Counter; 2]; 2],
     redirected: [Counter; 2],
+    icmp_errors: [Counter; 2],
+    icmp_errors_limited: [Counter; 2],
     held: Counter,
     early: [Counter; Early::ALL.len()],
     /// 1 while a gateway of the side answers ARP.
@@ -69,6 +71,8 @@ impl Default for Counters {
             packets: Default::default(),
             bytes: Default::default(),
             redirected: Default::default(),
+            icmp_errors: Default::default(),
+            icmp_errors_limited: Default::default(),
             held: Counter::default(),
             early: Default::default(),
             gateway_up: Default::default(),
@@ -96,6 +100,16 @@ impl Counters {
     /// dropped as [`DropReason::RedirectLimit`].
     pub fn redirected(&self, direction: Direction) -> u64 {
         self.redirected[direction as usize].get()
+    }
+
+    /// ICMP errors of the worker itself to homes ([`Side::Access`]) or to senders on the internet.
+    pub fn icmp_errors(&self, to: Side) -> u64 {
+        self.icmp_errors[to as usize].get()
+    }
+
+    /// Those that were not sent, because a limit was reached.
+    pub fn icmp_errors_limited(&self, to: Side) -> u64 {
+        self.icmp_errors_limited[to as usize].get()
     }
 
     /// Packets that waited until what they depend on was on replicas, or for as long as they could.
@@ -127,6 +141,14 @@ impl Counters {
 
     pub(crate) fn count_redirected(&self, direction: Direction) {
         self.redirected[direction as usize].add(1);
+    }
+
+    pub(crate) fn count_icmp_error(&self, to: Side) {
+        self.icmp_errors[to as usize].add(1);
+    }
+
+    pub(crate) fn count_icmp_error_limited(&self, to: Side) {
+        self.icmp_errors_limited[to as usize].add(1);
     }
 
     pub(crate) fn count_held(&self, packets: u64) {

@@ -9,10 +9,13 @@ use weir_wire::ipv4::{self, Ipv4};
 use zerocopy::FromBytes;
 
 use crate::engine::{Context, Engine};
-use crate::flow_key::{FlowKey, Kind};
+use crate::flow_key::{FlowKey, Kind, Toward};
 use crate::icmp_error::Quote;
-use crate::ip_error::Complaint;
+use crate::identification::Fragmented;
+use crate::ip_error::{Complaint, Notice};
 use crate::ip_fragment::fragment;
+use crate::ip_input::Packet;
+use crate::party::Party;
 use crate::rewrite::{self, End};
 use crate::{AccessMode, DropReason, Side, ecn};
 
@@ -164,7 +167,8 @@ impl<F: Frame> Engine<F> {
         }
         self.check_hop(frame.data(), &delivery.home, cx)?;
         self.edit_down(&mut frame, packet, &delivery);
-        self.first_fragment_down(frame, &packet.key, delivery, cx)
+        self.first_fragment_down(frame, &packet.key, delivery, cx);
+        Ok(())
     }
 
     /// Notes a packet with a mapping, if the shard's routes led it here.
@@ -219,6 +223,17 @@ impl<F: Frame> Engine<F> {
         };
         self.hear_down(packet, shard);
         quote.rewrite(icmp, End::Source, delivery.inside).ok_or(DropReason::TransportMalformed)?;
+        let own = quote.identification.and_then(|identification| {
+            self.identifications.own(&Fragmented {
+                public: quote.source.address,
+                destination: quote.destination.address,
+                identification,
+                protocol: quote.protocol as u8,
+            })
+        });
+        if let Some(own) = own {
+            quote.rewrite_identification(icmp, own).ok_or(DropReason::TransportMalformed)?;
+        }
         self.check_hop(frame.data(), &delivery.home, cx)?;
         rewrite::address(frame.data_mut(), End::Destination, delivery.inside.address);
         rewrite::decrement_ttl(frame.data_mut());
@@ -249,13 +264,13 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         if ip.ttl <= 1 {
-            self.complain_to_internet(Complaint::TimeExceeded, packet, cx);
+            self.complain_to_internet(Complaint::TimeExceeded, packet, Some(home), cx);
             return Err(DropReason::TtlExceeded);
         }
         let mtu = self.tunnel_mtu(home);
         if ip.dont_fragment() {
             let complaint = Complaint::FragmentationNeeded { mtu: mtu as u16 };
-            self.complain_to_internet(complaint, packet, cx);
+            self.complain_to_internet(complaint, packet, Some(home), cx);
             return Err(DropReason::DontFragment);
         }
         Ok(())
@@ -373,25 +388,36 @@ impl<F: Frame> Engine<F> {
         if !self.nat.is_subscriber(home) {
             return;
         }
-        let (now_ms, mtu) = (cx.now.ms, self.tunnel_mtu(home));
-        if let Some(error) = self.errors.complain(complaint, from, original, mtu, now_ms, cx.pool) {
+        let sender = Party::Home(self.nat.identity(home));
+        let mtu = self.tunnel_mtu(home);
+        let notice = Notice { complaint, to: Side::Access, sender, addressed: None, from, mtu };
+        let Self { errors, counters, .. } = self;
+        let error = errors.complain(&notice, original, cx.now.ms, counters, cx.pool);
+        if let Some(error) = error {
             self.encapsulate(error, home, 0, cx);
         }
     }
 
-    /// Tells a sender on the internet, or another home that hairpinned it, what became of its packet.
+    /// Tells a sender on the internet, or another home that hairpinned it, what became of its packet to `home`, if that is
+    /// known.
     pub(crate) fn complain_to_internet<P: Pool<Frame = F>>(
         &mut self,
         complaint: Complaint,
         original: &[u8],
+        home: Option<&Home>,
         cx: &mut Context<'_, P>,
     ) {
+        let addressed = home.map(|home| Party::Home(self.nat.identity(home)));
+        let Some(sender) = self.sender(original) else { return };
         let (from, mtu) = (self.link(Side::Internet).address, self.link(Side::Internet).mtu);
-        let now_ms = cx.now.ms;
-        let Some(error) = self.errors.complain(complaint, from, original, mtu, now_ms, cx.pool)
-        else {
-            return;
+        let to = match sender {
+            Party::Home(_) => Side::Access,
+            Party::Remote(_) => Side::Internet,
         };
+        let notice = Notice { complaint, to, sender, addressed, from, mtu };
+        let Self { errors, counters, .. } = self;
+        let error = errors.complain(&notice, original, cx.now.ms, counters, cx.pool);
+        let Some(error) = error else { return };
         match ipv4::parse(error.data()) {
             // RFC 5508 REQ-7a: errors hairpin too. No error is sent about this one, so it turns around once.
             Ok((ip, _, _)) if self.nat.is_public(ip.destination.get()) => {
@@ -399,5 +425,22 @@ impl<F: Frame> Engine<F> {
             }
             _ => self.send(Side::Internet, error, 0, cx),
         }
+    }
+
+    /// The sender of a packet to a public address: a remote, or the home behind a public address of ours, which others
+    /// share. `None`: no error may be sent about it.
+    fn sender(&mut self, packet: &[u8]) -> Option<Party> {
+        let packet = Packet::read(packet).ok()?;
+        let source = packet.ip.source.get();
+        if !self.nat.is_public(source) {
+            return Some(Party::Remote(source));
+        }
+        let mut key = FlowKey::EMPTY;
+        key.read(&packet, Toward::Home).ok()?;
+        let known = self.nat.peek_inbound(key.source, key.destination, key.protocol);
+        Some(match known {
+            Some(delivery) => Party::Home(self.nat.identity(&delivery.home)),
+            None => Party::Remote(source),
+        })
     }
 }

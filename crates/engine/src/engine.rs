@@ -14,12 +14,12 @@ use crate::duty::Duties;
 use crate::ethernet_input::Link;
 use crate::fragment_cache::FragmentCache;
 use crate::held::Held;
-use crate::home_limit::HomeLimit;
+use crate::identification::Identifications;
 use crate::ip_error::ErrorLimiter;
 use crate::neighbor::Pace;
 use crate::new_flows::NewFlows;
 use crate::peer::Peers;
-use crate::rate_limit::RateLimit;
+use crate::rate_limit::PartyLimit;
 use crate::shards::Shards;
 use crate::upstream::Upstream;
 use crate::{AccessMode, Counters, DropReason, MssClamp, Output, Side};
@@ -42,7 +42,9 @@ const FRAGMENT_SWEEP_MAX: usize = 64;
 
 /// Packets redirected to other workers in a second, at most; as many at once. Each costs its receiver a look-up, and a
 /// worker that is told wrong must not drown another.
-const REDIRECTS_PER_SEC: u64 = 100_000;
+const REDIRECTS_PER_SEC: u32 = 100_000;
+/// Homes, and remotes, whose redirected packets are counted at once.
+const REDIRECT_PARTIES: usize = 4096;
 
 /// The moment of a burst: milliseconds of a monotonic clock whose zero is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,20 +69,20 @@ pub(crate) struct Context<'a, P: Pool> {
 #[derive(Debug)]
 pub struct Engine<F: Frame> {
     pub(crate) mode: AccessMode,
-    /// Largest segment that SYNs may announce, bytes; `None`: left alone.
-    pub(crate) mss_max: Option<u16>,
+    /// Largest segment that SYNs may announce, bytes; `None`: left alone. The second once a home has sent a GRE key.
+    pub(crate) mss_max: [Option<u16>; 2],
+    /// Whether packets with a source route pass.
+    pub(crate) forwards_source_routes: bool,
     pub(crate) shards: Shards,
     pub(crate) nat: Nat,
     pub(crate) fragments: FragmentCache<F>,
     pub(crate) errors: ErrorLimiter,
     pub(crate) duties: Duties,
     pub(crate) peers: Peers,
-    pub(crate) redirects: RateLimit,
-    pub(crate) home_redirects: HomeLimit,
+    pub(crate) redirects: PartyLimit,
     pub(crate) datagrams: Datagrams<F>,
     pub(crate) counters: Arc<Counters>,
-    /// Identification of the last datagram toward the internet that needed a fresh one.
-    pub(crate) identification: u16,
+    pub(crate) identifications: Identifications,
     /// Identification of the last tunnel packet.
     pub(crate) outer_identification: u16,
     /// Room for what is known of a burst's frames, one place each.
@@ -88,8 +90,10 @@ pub struct Engine<F: Frame> {
     pub(crate) downstream: Box<[Downstream]>,
     pub(crate) new_flows: NewFlows<F>,
     pub(crate) held: Held<F>,
-    /// Bytes of a packet that fit the tunnel of any home, whatever its key.
+    /// Bytes of a packet that fit the tunnel of any home that is known.
     pub(crate) tunnel_mtu_least: usize,
+    /// The same once a home has sent a GRE key.
+    pub(crate) tunnel_mtu_keyed: usize,
     pub(crate) links: [Link; 2],
     flows_max: u64,
     swept_ms: u64,
@@ -110,22 +114,32 @@ impl<F: Frame> Engine<F> {
             }
         }
         let [access, internet] = [&config.access, &config.internet].map(Link::new);
+        let limits = config.limits;
+        let [first, second, third, fourth] = config.nat.seed;
+        let party_seed = [first ^ third, second ^ fourth];
+        let redirect_parties = if config.peers_max > 0 { REDIRECT_PARTIES } else { 0 };
         Ok(Self {
             mode: config.mode,
-            mss_max: mss_max(&config),
+            mss_max: [0, KEY_LEN].map(|key_len| mss_max(&config, key_len)),
+            forwards_source_routes: config.forward_source_routes,
             shards: Shards::new(&config)?,
             flows_max: u64::from(config.nat.flows_max),
-            identification: config.nat.seed[0] as u16,
+            identifications: Identifications::new(config.nat.seed[0] as u16),
             outer_identification: config.nat.seed[1] as u16,
-            tunnel_mtu_least: usize::from(tunnel_mtu_least(&config)),
+            tunnel_mtu_least: usize::from(tunnel_mtu(&config, 0)),
+            tunnel_mtu_keyed: usize::from(tunnel_mtu(&config, KEY_LEN)),
             nat: Nat::new(config.nat)?,
             fragments: FragmentCache::new(config.fragments),
-            errors: ErrorLimiter::new(),
+            errors: ErrorLimiter::new(&limits, party_seed),
             duties: Duties::new(config.shards.len()),
             peers: Peers::new(config.peers_max, config.access.address, access.header_to(Mac::ZERO)),
             links: [access, internet],
-            redirects: RateLimit::new(REDIRECTS_PER_SEC),
-            home_redirects: HomeLimit::new(config.limits.redirects_per_sec),
+            redirects: PartyLimit::new(
+                redirect_parties,
+                limits.redirects_per_sec,
+                REDIRECTS_PER_SEC,
+                party_seed,
+            ),
             datagrams: Datagrams::new(config.replication_port),
             counters: Arc::default(),
             upstream: vec![Upstream::EMPTY; BURST_MAX].into_boxed_slice(),
@@ -261,21 +275,24 @@ impl<F: Frame> Engine<F> {
     }
 }
 
-/// The GRE overhead counts a key, which a home may or may not send.
-fn tunnel_mtu_least(config: &EngineConfig) -> u16 {
+/// Bytes of a GRE key (RFC 2890), which a home may or may not send.
+const KEY_LEN: u16 = 4;
+
+/// Bytes of a packet that fit a tunnel with so many bytes of key.
+fn tunnel_mtu(config: &EngineConfig, key_len: u16) -> u16 {
     match config.mode {
-        AccessMode::Gre => config.access.mtu.saturating_sub(28),
+        AccessMode::Gre => config.access.mtu.saturating_sub(24 + key_len),
         AccessMode::Plain => config.access.mtu,
     }
 }
 
 /// 20 bytes of IP and 20 of TCP.
-fn mss_max(config: &EngineConfig) -> Option<u16> {
+fn mss_max(config: &EngineConfig, key_len: u16) -> Option<u16> {
     match config.mss_clamp {
         MssClamp::Off => None,
         MssClamp::Max(mss) => Some(mss),
         MssClamp::Auto => {
-            Some(config.internet.mtu.min(tunnel_mtu_least(config)).saturating_sub(40))
+            Some(config.internet.mtu.min(tunnel_mtu(config, key_len)).saturating_sub(40))
         }
     }
 }

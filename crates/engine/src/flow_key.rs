@@ -96,8 +96,9 @@ impl FlowKey {
             let udp = udp::parse(transport).map_err(|_| DropReason::TransportMalformed)?;
             (udp.source_port.get(), udp.destination_port.get())
         };
+        // RFC 768 lets a sender that wants no answer write source port 0. A mapping needs a port on either side.
         if source == 0 || destination == 0 {
-            return Err(DropReason::TransportMalformed);
+            return Err(DropReason::PortZero);
         }
         self.source.port = source;
         self.destination.port = destination;
@@ -114,7 +115,7 @@ impl FlowKey {
         self.destination.port = tcp.destination_port.get();
         self.tcp_flags = tcp.flags;
         if self.source.port == 0 || self.destination.port == 0 {
-            return Err(DropReason::TransportMalformed);
+            return Err(DropReason::PortZero);
         }
         Ok(())
     }

@@ -1,16 +1,30 @@
 //! Inner fragments follow their first fragment (RFC 4787 REQ-14, RFC 6146 section 3.4).
 //!
 //! A datagram is remembered from its first fragment on, so that later ones, which have no ports, get the same
-//! translation. Fragments that come before their first are held. Both are bounded in number and in time, and
-//! nothing here touches packets that are not fragments: a flood of fragments hurts only fragments. Each direction has
-//! half of the room, because fragments from the internet need no mapping to be held: whoever sends them must not stop
-//! the homes' own.
+//! translation. Fragments that come before their first are held. Both are bounded in number and in time, and nothing
+//! here touches packets that are not fragments: a flood of fragments hurts only fragments.
+//!
+//! And it hurts those of its own party first. Each fragment is charged to a party, in a room of its kind:
+//!
+//! ```text
+//!                  first fragment passed (datagrams)      first fragment awaited (packets)
+//!   from a home    Up: the home                           EarlyUp: the home
+//!   to a home      Down: the home addressed               EarlyDown: the remote, since the home is not known yet
+//!                  Away: the remote; another worker
+//!                  knows the home
+//! ```
+//!
+//! A party takes at most its share of a room; beyond it, its own oldest datagram is forgotten. When a room is full, the
+//! oldest datagram of the party that takes most is. So a first fragment is never refused, and packets of forged remotes
+//! push out only what is charged to remotes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use weir_nat::{Delivery, Dependency, Home, ShardIndex, TableUse};
 
 use crate::config::FragmentLimits;
+use crate::fragment_room::{Link, List, NONE, Room};
+use crate::party::Party;
 
 /// Which datagram a fragment belongs to (RFC 791), and from which home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +38,13 @@ pub(crate) struct DatagramKey {
     pub(crate) protocol: u8,
 }
 
+impl DatagramKey {
+    /// The party that its fragments are charged to while no home is known that it is for.
+    pub(crate) fn sender(&self) -> Party {
+        self.home.map_or(Party::Remote(self.source), Party::Home)
+    }
+}
+
 /// What the first fragment's look-up decided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Translation {
@@ -35,143 +56,214 @@ pub(crate) enum Translation {
     Away,
 }
 
-const NONE: u16 = u16::MAX;
+/// The rooms, each with its own parties.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Up,
+    Down,
+    Away,
+    EarlyUp,
+    EarlyDown,
+}
 
-#[derive(Debug)]
+const KINDS: usize = 5;
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Its first fragment has passed.
+    Known { translation: Translation, dependency: Dependency },
+    /// Its first fragment is awaited; these wait for it.
+    Early(Early),
+}
+
+/// Held fragments of one datagram, in order of arrival. To be emptied by [`FragmentCache::release`].
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(crate) struct Early {
+    first: u32,
+    last: u32,
+    count: u32,
+}
+
+impl Early {
+    const NONE: Self = Self { first: NONE, last: NONE, count: 0 };
+}
+
+#[derive(Clone, Copy, Debug)]
 struct Datagram {
-    translation: Option<Translation>,
-    /// What the first fragment had to wait for.
-    dependency: Dependency,
-    held_first: u16,
-    held_last: u16,
-    held: u16,
+    key: DatagramKey,
+    deadline_ms: u64,
+    kind: Kind,
+    /// Its party, by its place in the room.
+    member: u32,
+    state: State,
 }
 
 #[derive(Debug)]
 struct Slot<F> {
     frame: Option<F>,
-    next: u16,
-}
-
-/// What the datagrams of one direction take up.
-#[derive(Clone, Copy, Debug, Default)]
-struct Share {
-    datagrams: usize,
-    held: usize,
+    next: u32,
 }
 
 /// The remembered datagrams and the held fragments of one worker.
 #[derive(Debug)]
 pub(crate) struct FragmentCache<F> {
-    limits: FragmentLimits,
-    datagrams: HashMap<DatagramKey, Datagram>,
+    timeout_ms: u64,
+    held_per_datagram_max: u32,
+    index: HashMap<DatagramKey, u32>,
+    datagrams: Box<[Option<Datagram>]>,
+    free: Vec<u32>,
     /// In order of arrival, which with one time-out is the order of expiry.
-    expiry: VecDeque<(u64, DatagramKey)>,
+    by_age: List,
+    age_links: Box<[Link]>,
+    /// Of each party, in order of arrival.
+    party_links: Box<[Link]>,
+    rooms: [Room; KINDS],
     slots: Box<[Slot<F>]>,
-    free: u16,
-    /// From the internet, from homes.
-    shares: [Share; 2],
+    free_slot: u32,
 }
 
 impl<F> FragmentCache<F> {
     pub(crate) fn new(limits: FragmentLimits) -> Self {
-        let held_max = limits.held_max.min(usize::from(NONE) - 1);
-        let slots = (1..=held_max)
-            .map(|next| Slot {
-                frame: None,
-                next: if next == held_max { NONE } else { next as u16 },
-            })
-            .collect();
+        let FragmentLimits { datagrams_max, held_max, held_per_datagram_max, .. } = limits;
+        let percent = usize::from(limits.percent).clamp(1, 100);
+        let room =
+            |places: usize, least: usize| Room::new(places, (places * percent / 100).max(least));
+        let (up, early) = (datagrams_max / 2, held_max / 2);
+        let away = (datagrams_max - up) / 4;
+        // A share in which not even one datagram of as many fragments as may wait has room would hold none.
+        let early_room = || room(early, held_per_datagram_max);
+        let count = datagrams_max + 2 * early;
         Self {
-            limits,
+            timeout_ms: limits.timeout_ms,
+            held_per_datagram_max: held_per_datagram_max as u32,
             // Twice the limit: a map that is at most half full re-hashes in place and never allocates.
-            datagrams: HashMap::with_capacity(limits.datagrams_max * 2),
-            expiry: VecDeque::with_capacity(limits.datagrams_max),
-            slots,
-            free: if held_max == 0 { NONE } else { 0 },
-            shares: [Share::default(); 2],
+            index: HashMap::with_capacity(count * 2),
+            datagrams: vec![None; count].into(),
+            free: (0..count as u32).rev().collect(),
+            by_age: List::EMPTY,
+            age_links: vec![Link::NONE; count].into(),
+            party_links: vec![Link::NONE; count].into(),
+            rooms: [
+                room(up, 1),
+                room(datagrams_max - up - away, 1),
+                room(away, 1),
+                early_room(),
+                early_room(),
+            ],
+            slots: (1..=2 * early as u32)
+                .map(|next| Slot {
+                    frame: None,
+                    next: if next == 2 * early as u32 { NONE } else { next },
+                })
+                .collect(),
+            free_slot: if early == 0 { NONE } else { 0 },
         }
     }
 
     /// The translation of a datagram whose first fragment has passed.
     pub(crate) fn translation(&self, key: &DatagramKey) -> Option<Translation> {
-        self.datagrams.get(key)?.translation
+        self.learned(key).map(|(translation, _)| translation)
     }
 
     /// The same, and what the first fragment had to wait for.
     pub(crate) fn learned(&self, key: &DatagramKey) -> Option<(Translation, Dependency)> {
-        let datagram = self.datagrams.get(key)?;
-        datagram.translation.map(|translation| (translation, datagram.dependency))
+        match self.datagrams[*self.index.get(key)? as usize]?.state {
+            State::Known { translation, dependency } => Some((translation, dependency)),
+            State::Early(_) => None,
+        }
     }
 
-    /// Remembers what the first fragment's look-up decided, and what it rests on. False: too many datagrams at once.
+    /// Remembers what the first fragment's look-up decided, and what it rests on; `party` is the home that the datagram
+    /// comes from or goes to, or else the remote. Returns the fragments that waited for it.
     pub(crate) fn learn(
         &mut self,
         key: DatagramKey,
+        party: Party,
         translation: Translation,
         dependency: Dependency,
         now_ms: u64,
-    ) -> bool {
-        match self.entry(key, now_ms) {
-            Some(datagram) => {
-                datagram.dependency = dependency;
-                datagram.translation = Some(translation);
-                true
-            }
-            None => false,
+    ) -> Early {
+        let early = self.index.get(&key).copied().map_or(Early::NONE, |known| self.remove(known));
+        let kind = match (translation, key.home) {
+            (Translation::Up { .. }, _) | (Translation::Away, Some(_)) => Kind::Up,
+            (Translation::Down(_), _) => Kind::Down,
+            (Translation::Away, None) => Kind::Away,
+        };
+        if self.rooms[kind as usize].is_none() {
+            return early;
         }
+        // None of them is held: only what has passed is charged to this room.
+        while let Some(oldest) = self.rooms[kind as usize].to_go(&party) {
+            self.drop_held(oldest);
+        }
+        self.insert(key, kind, party, State::Known { translation, dependency }, now_ms);
+        early
     }
 
     /// No later fragment goes where the first fragments of this shard went: what they decided is forgotten.
     pub(crate) fn forget(&mut self, shard: ShardIndex) {
-        for (key, datagram) in &mut self.datagrams {
+        for entry in 0..self.datagrams.len() {
+            let Some(Datagram { key, state, .. }) = &self.datagrams[entry] else { continue };
+            let State::Known { translation, .. } = state else { continue };
             let is_from = key.home.is_some_and(|home| home.shard == shard);
-            let is_to = matches!(datagram.translation, Some(Translation::Down(delivery)) if delivery.home.shard == shard);
+            let is_to =
+                matches!(translation, Translation::Down(delivery) if delivery.home.shard == shard);
             if is_from || is_to {
-                datagram.translation = None;
+                self.drop_held(entry as u32);
             }
         }
     }
 
-    /// Holds a fragment until its first comes; gives it back when there is no room.
-    pub(crate) fn hold(&mut self, key: DatagramKey, frame: F, now_ms: u64) -> Result<(), F> {
-        let free = self.free;
-        let held_max = self.limits.held_per_datagram_max;
-        let is_share_full = self.shares[direction(&key)].held >= self.limits.held_max / 2;
-        if free == NONE || is_share_full {
+    /// Holds a fragment until its first comes, and returns how many fragments had to fall for it. Gives it back when it
+    /// has none to push out but those of its own datagram.
+    pub(crate) fn hold(&mut self, key: DatagramKey, frame: F, now_ms: u64) -> Result<u64, F> {
+        let (kind, party) = match key.home {
+            Some(_) => (Kind::EarlyUp, key.sender()),
+            None => (Kind::EarlyDown, key.sender()),
+        };
+        let known = self.index.get(&key).copied();
+        let waiting = match known.and_then(|known| self.datagrams[known as usize]) {
+            Some(Datagram { state: State::Early(early), .. }) => early.count,
+            Some(_) => return Err(frame),
+            None => 0,
+        };
+        if self.rooms[kind as usize].is_none() || waiting >= self.held_per_datagram_max {
             return Err(frame);
         }
-        let Some(datagram) = self.entry(key, now_ms) else { return Err(frame) };
-        if usize::from(datagram.held) >= held_max {
-            return Err(frame);
+        let mut fallen = 0;
+        while let Some(oldest) = self.rooms[kind as usize].to_go(&party) {
+            if known == Some(oldest) {
+                return Err(frame);
+            }
+            fallen += self.drop_held(oldest);
         }
-        datagram.held += 1;
-        let last = std::mem::replace(&mut datagram.held_last, free);
-        if last == NONE {
-            datagram.held_first = free;
+        let slot = self.free_slot;
+        let Some(free) = self.slots.get_mut(slot as usize) else { return Err(frame) };
+        self.free_slot = std::mem::replace(&mut free.next, NONE);
+        free.frame = Some(frame);
+        let Some(known) = known else {
+            let early = Early { first: slot, last: slot, count: 1 };
+            self.insert(key, kind, party, State::Early(early), now_ms);
+            return Ok(fallen);
+        };
+        if let Some(Datagram { state: State::Early(early), member, .. }) =
+            &mut self.datagrams[known as usize]
+        {
+            self.slots[early.last as usize].next = slot;
+            early.last = slot;
+            early.count += 1;
+            self.rooms[kind as usize].grow(*member);
         }
-        if last != NONE {
-            self.slots[usize::from(last)].next = free;
-        }
-        let slot = &mut self.slots[usize::from(free)];
-        self.free = std::mem::replace(&mut slot.next, NONE);
-        slot.frame = Some(frame);
-        self.shares[direction(&key)].held += 1;
-        Ok(())
+        Ok(fallen)
     }
 
-    /// The next held fragment of a datagram, in order of arrival.
-    pub(crate) fn release(&mut self, key: &DatagramKey) -> Option<F> {
-        let datagram = self.datagrams.get_mut(key)?;
-        let index = datagram.held_first;
-        let slot = self.slots.get_mut(usize::from(index))?;
-        datagram.held_first = std::mem::replace(&mut slot.next, self.free);
-        datagram.held -= 1;
-        self.shares[direction(key)].held -= 1;
-        if datagram.held_first == NONE {
-            datagram.held_last = NONE;
-        }
-        self.free = index;
+    /// The next of the fragments that waited, in order of arrival.
+    pub(crate) fn release(&mut self, early: &mut Early) -> Option<F> {
+        let slot = self.slots.get_mut(early.first as usize)?;
+        let next = std::mem::replace(&mut slot.next, self.free_slot);
+        self.free_slot = std::mem::replace(&mut early.first, next);
+        early.count -= 1;
         slot.frame.take()
     }
 
@@ -179,14 +271,10 @@ impl<F> FragmentCache<F> {
     pub(crate) fn expire(&mut self, now_ms: u64, budget: usize) -> u64 {
         let mut fallen = 0;
         for _ in 0..budget {
-            match self.expiry.front() {
-                Some(&(deadline_ms, key)) if deadline_ms <= now_ms => {
-                    self.expiry.pop_front();
-                    while self.release(&key).is_some() {
-                        fallen += 1;
-                    }
-                    self.datagrams.remove(&key);
-                    self.shares[direction(&key)].datagrams -= 1;
+            let oldest = self.by_age.first;
+            match self.datagrams.get(oldest as usize) {
+                Some(Some(datagram)) if datagram.deadline_ms <= now_ms => {
+                    fallen += self.drop_held(oldest);
                 }
                 _ => break,
             }
@@ -194,113 +282,51 @@ impl<F> FragmentCache<F> {
         fallen
     }
 
-    /// How much of its room each direction takes: datagrams from the internet and from homes, then held fragments.
-    pub(crate) fn uses(&self) -> [TableUse; 4] {
-        let [down, up] = self.shares;
-        let (datagrams_max, held_max) = (self.limits.datagrams_max / 2, self.limits.held_max / 2);
-        let of = |table, used: usize, max: usize| TableUse::new(table, used as u64, max as u64);
-        [
-            of("datagrams-from-internet", down.datagrams, datagrams_max),
-            of("datagrams-from-homes", up.datagrams, datagrams_max),
-            of("fragments-from-internet", down.held, held_max),
-            of("fragments-from-homes", up.held, held_max),
-        ]
-    }
-
-    fn entry(&mut self, key: DatagramKey, now_ms: u64) -> Option<&mut Datagram> {
-        if !self.datagrams.contains_key(&key) {
-            let share = &mut self.shares[direction(&key)];
-            if share.datagrams >= self.limits.datagrams_max / 2 {
-                return None;
-            }
-            share.datagrams += 1;
-            self.expiry.push_back((now_ms + self.limits.timeout_ms, key));
-        }
-        Some(self.datagrams.entry(key).or_insert(Datagram {
-            translation: None,
-            dependency: Dependency::Nothing,
-            held_first: NONE,
-            held_last: NONE,
-            held: 0,
-        }))
-    }
-}
-
-fn direction(key: &DatagramKey) -> usize {
-    usize::from(key.home.is_some())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(identification: u16) -> DatagramKey {
-        DatagramKey { home: None, source: 1, destination: 2, identification, protocol: 17 }
-    }
-
-    fn up() -> Translation {
-        Translation::Up { public: 9, identification: 9 }
-    }
-
-    fn cache() -> FragmentCache<u32> {
-        FragmentCache::new(FragmentLimits {
-            datagrams_max: 8,
-            held_max: 6,
-            held_per_datagram_max: 2,
-            timeout_ms: 2000,
+    /// How full each room is.
+    pub(crate) fn uses(&self) -> [TableUse; KINDS] {
+        let names = [
+            "datagrams-from-homes",
+            "datagrams-to-homes",
+            "datagrams-redirected",
+            "fragments-from-homes",
+            "fragments-from-internet",
+        ];
+        std::array::from_fn(|kind| {
+            let (used, places) = self.rooms[kind].usage();
+            TableUse::new(names[kind], u64::from(used), u64::from(places))
         })
     }
 
-    #[test]
-    fn held_fragments_come_back_in_order_of_arrival() {
-        let mut cache = cache();
-        cache.hold(key(1), 10, 0).unwrap();
-        cache.hold(key(2), 20, 0).unwrap();
-        cache.hold(key(1), 11, 0).unwrap();
-        assert!(cache.translation(&key(1)).is_none());
-        assert!(cache.learn(key(1), up(), Dependency::Nothing, 1));
-        assert!(cache.translation(&key(1)).is_some());
-        assert_eq!(cache.release(&key(1)), Some(10));
-        assert_eq!(cache.release(&key(1)), Some(11));
-        assert_eq!(cache.release(&key(1)), None);
-        assert_eq!(cache.release(&key(2)), Some(20));
+    /// Forgets a datagram with all that waits for its first fragment; returns how many fragments that were.
+    fn drop_held(&mut self, entry: u32) -> u64 {
+        let mut early = self.remove(entry);
+        std::iter::from_fn(|| self.release(&mut early)).count() as u64
     }
 
-    #[test]
-    fn limits_hold_in_number_and_in_time() {
-        let mut cache = cache();
-        cache.hold(key(1), 10, 0).unwrap();
-        cache.hold(key(1), 11, 0).unwrap();
-        assert_eq!(cache.hold(key(1), 12, 0), Err(12), "per datagram");
-        cache.hold(key(2), 20, 500).unwrap();
-        assert_eq!(cache.hold(key(3), 30, 500), Err(30), "in all");
-        assert!(
-            cache.learn(key(3), up(), Dependency::Nothing, 500)
-                && cache.learn(key(4), up(), Dependency::Nothing, 500)
-        );
-        assert!(!cache.learn(key(5), up(), Dependency::Nothing, 500), "datagrams");
-        assert_eq!(cache.expire(1999, 10), 0);
-        assert_eq!(cache.expire(2000, 10), 2);
-        assert!(cache.learn(key(5), up(), Dependency::Nothing, 2000));
-        assert_eq!(cache.expire(9000, 10), 1);
-        assert!(cache.datagrams.is_empty());
-        for frame in 0..3 {
-            cache.hold(key(6 + frame as u16), frame, 9000).unwrap();
-        }
+    fn insert(&mut self, key: DatagramKey, kind: Kind, party: Party, state: State, now_ms: u64) {
+        let entry = self.free.pop().expect("there are as many entries as places in all rooms");
+        let member = self.rooms[kind as usize].enter(party, entry, &mut self.party_links);
+        let deadline_ms = now_ms + self.timeout_ms;
+        self.datagrams[entry as usize] = Some(Datagram { key, deadline_ms, kind, member, state });
+        self.by_age.push(&mut self.age_links, entry);
+        self.index.insert(key, entry);
     }
 
-    #[test]
-    fn a_flood_from_the_internet_leaves_the_homes_their_half() {
-        let mut cache = cache();
-        let taken = (0..20).filter(|&n| cache.hold(key(n), 1, 0).is_ok()).count();
-        assert_eq!(taken, 3);
-        let uses = cache.uses().map(|table| (table.used, table.max));
-        assert_eq!(uses, [(3, 4), (0, 4), (3, 3), (0, 3)]);
-        let home = Home { shard: ShardIndex(0), outer: 7, gre_key: None };
-        for n in 0..3 {
-            cache.hold(DatagramKey { home: Some(home), ..key(n) }, 2, 0).unwrap();
-        }
-        assert_eq!(cache.expire(2000, 10), 6);
-        cache.hold(key(1), 3, 2000).unwrap();
+    fn remove(&mut self, entry: u32) -> Early {
+        let Some(datagram) = self.datagrams[entry as usize].take() else { return Early::NONE };
+        let (early, places) = match datagram.state {
+            State::Known { .. } => (Early::NONE, 1),
+            State::Early(early) => (early, early.count),
+        };
+        let room = &mut self.rooms[datagram.kind as usize];
+        room.leave(datagram.member, entry, places, &mut self.party_links);
+        self.by_age.remove(&mut self.age_links, entry);
+        self.index.remove(&datagram.key);
+        self.free.push(entry);
+        early
     }
 }
+
+#[cfg(test)]
+#[path = "fragment_cache_tests.rs"]
+mod tests;

@@ -9,6 +9,7 @@ use crate::downstream::{Downstream, Step};
 use crate::engine::{Context, Engine};
 use crate::flow_key::FlowKey;
 use crate::fragment_cache::{DatagramKey, Translation};
+use crate::party::Party;
 use crate::rewrite::{self, End};
 
 impl<F: Frame> Engine<F> {
@@ -19,19 +20,17 @@ impl<F: Frame> Engine<F> {
         key: &FlowKey,
         delivery: Delivery,
         cx: &mut Context<'_, P>,
-    ) -> Result<(), DropReason> {
+    ) {
         let datagram = datagram_key(frame.data(), key);
+        let party = Party::Home(self.nat.identity(&delivery.home));
         let (translation, dependency) = (Translation::Down(delivery), self.nat.dependency());
-        if !self.fragments.learn(datagram, translation, dependency, cx.now.ms) {
-            return Err(DropReason::FragmentLimit);
-        }
+        let mut early = self.fragments.learn(datagram, party, translation, dependency, cx.now.ms);
         self.deliver(frame, &delivery.home, fragment_flow(&datagram), cx);
-        while let Some(held) = self.fragments.release(&datagram) {
+        while let Some(held) = self.fragments.release(&mut early) {
             if let Err(reason) = self.follow_down(held, &delivery, &datagram, cx) {
                 self.discard(reason);
             }
         }
-        Ok(())
     }
 
     pub(crate) fn later_fragment_down<P: Pool<Frame = F>>(
@@ -56,10 +55,9 @@ impl<F: Frame> Engine<F> {
             _ if packet.step == Step::Stray && !self.duties.creates(shard) => {
                 Err(DropReason::MissRefused)
             }
-            _ => self
-                .fragments
-                .hold(datagram, frame, cx.now.ms)
-                .map_err(|_| DropReason::FragmentLimit),
+            // Its first has passed the home that sent it before, and found no way down.
+            _ if packet.step == Step::Hairpin => Err(DropReason::FragmentTimeout),
+            _ => self.hold_fragment(datagram, frame, cx.now),
         }
     }
 

@@ -5,9 +5,11 @@ use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4;
 
 use crate::DropReason;
-use crate::engine::{Context, Engine};
+use crate::engine::{Context, Engine, Now};
 use crate::flow_key::FlowKey;
 use crate::fragment_cache::{DatagramKey, Translation};
+use crate::identification::Fragmented;
+use crate::party::Party;
 use crate::rewrite::{self, End};
 use crate::upstream::{Step, Upstream, destination};
 
@@ -20,26 +22,30 @@ impl<F: Frame> Engine<F> {
         key: &FlowKey,
         public: Endpoint,
         cx: &mut Context<'_, P>,
-    ) -> Result<(), DropReason> {
-        let datagram = datagram_key(frame.data(), &self.nat.identity(home), key);
+    ) {
+        let home = self.nat.identity(home);
+        let datagram = datagram_key(frame.data(), &home, key);
         // A first fragment that comes twice must not part the later ones between two identifications.
         let identification = match self.fragments.translation(&datagram) {
             Some(Translation::Up { public: known, identification }) if known == public.address => {
                 identification
             }
-            _ => self.next_identification(),
+            _ => self.identifications.replace(Fragmented {
+                public: public.address,
+                destination: key.destination.address,
+                identification: datagram.identification,
+                protocol: datagram.protocol,
+            }),
         };
         let translation = Translation::Up { public: public.address, identification };
-        if !self.fragments.learn(datagram, translation, self.nat.dependency(), cx.now.ms) {
-            return Err(DropReason::FragmentLimit);
-        }
+        let (party, dependency) = (Party::Home(home), self.nat.dependency());
+        let mut early = self.fragments.learn(datagram, party, translation, dependency, cx.now.ms);
         rewrite::identification(frame.data_mut(), identification);
         let hash = Hash(u64::from(identification) << 32);
         self.forward_up(frame, key.destination.address, hash, cx);
-        while let Some(held) = self.fragments.release(&datagram) {
+        while let Some(held) = self.fragments.release(&mut early) {
             self.follow_up(held, public.address, identification, cx);
         }
-        Ok(())
     }
 
     pub(crate) fn later_fragment_up<P: Pool<Frame = F>>(
@@ -69,11 +75,21 @@ impl<F: Frame> Engine<F> {
             _ if packet.step == Step::Stray && !self.duties.creates(home.shard) => {
                 Err(DropReason::MissRefused)
             }
-            _ => self
-                .fragments
-                .hold(datagram, frame, cx.now.ms)
-                .map_err(|_| DropReason::FragmentLimit),
+            _ => self.hold_fragment(datagram, frame, cx.now),
         }
+    }
+
+    /// Holds a fragment until its first comes. The party that it is charged to, or the greediest, may lose another one.
+    pub(crate) fn hold_fragment(
+        &mut self,
+        datagram: DatagramKey,
+        frame: F,
+        now: Now,
+    ) -> Result<(), DropReason> {
+        let held = self.fragments.hold(datagram, frame, now.ms);
+        let fallen = held.map_err(|_| DropReason::FragmentLimit)?;
+        self.counters.count_drops(DropReason::FragmentLimit, fallen);
+        Ok(())
     }
 
     /// A later fragment goes the way of its first.

@@ -24,6 +24,8 @@ pub(crate) struct Quote {
     pub(crate) protocol: Protocol,
     pub(crate) source: Endpoint,
     pub(crate) destination: Endpoint,
+    /// Of a first fragment.
+    pub(crate) identification: Option<u16>,
     header_len: usize,
 }
 
@@ -54,6 +56,7 @@ impl Quote {
             protocol,
             source: Endpoint { address: ip.source.get(), port: source_port },
             destination: Endpoint { address: ip.destination.get(), port: destination_port },
+            identification: ip.is_fragment().then(|| ip.identification.get()),
             header_len,
         })
     }
@@ -71,6 +74,17 @@ impl Quote {
         let new_ip_checksum = address.apply(ip.checksum.get());
         let mut change = address.then(swap16(&mut ip.checksum, new_ip_checksum));
         change = change.then(rewrite_transport(transport, self.protocol, end, new.port, address)?);
+        icmp::apply_delta(header, change);
+        Some(())
+    }
+
+    /// Gives the quoted packet another identification. RFC 5508 REQ-4a: the quote is to be what the home sent.
+    pub(crate) fn rewrite_identification(&self, icmp: &mut [u8], new: u16) -> Option<()> {
+        let (header, quoted) = icmp.split_at_mut_checked(ICMP_HEADER)?;
+        let (ip, _) = Ipv4::mut_from_prefix(quoted).ok()?;
+        let identification = swap16(&mut ip.identification, new);
+        let checksum = identification.apply(ip.checksum.get());
+        let change = identification.then(swap16(&mut ip.checksum, checksum));
         icmp::apply_delta(header, change);
         Some(())
     }

@@ -19,6 +19,10 @@ impl<F: Frame> Engine<F> {
         frames: &mut Vec<F>,
         cx: &mut Context<'_, P>,
     ) {
+        // A mapping may have brought the first key since the last burst.
+        if self.nat.has_keyed_homes() {
+            self.tunnel_mtu_least = self.tunnel_mtu_keyed;
+        }
         let mut slots = std::mem::take(&mut self.downstream);
         let burst = &mut slots[..frames.len()];
         self.read_internet(frames, burst);
@@ -136,6 +140,7 @@ impl<F: Frame> Engine<F> {
         toward: Toward,
         packet: &mut Downstream,
     ) -> Result<(), DropReason> {
+        self.check_options(whole)?;
         packet.header_len = whole.header_len;
         packet.key.read(whole, toward)?;
         let key = &packet.key;

@@ -4,10 +4,13 @@ use weir_wire::frame::{Frame, Pool};
 use weir_wire::icmp::{self, Icmp};
 use weir_wire::ipv4::{self, Ipv4};
 
-use crate::rate_limit::RateLimit;
+use crate::config::Limits;
+use crate::party::{Demand, Party, PartyTable};
+use crate::rate_limit::SharedRate;
+use crate::{Counters, Side};
 
-/// Errors sent per second and worker at most (RFC 1812 section 4.3.2.8); as many may come at once.
-const ERRORS_PER_SEC: u64 = 1000;
+/// Homes, and remotes, whose errors are counted at once.
+const PARTIES: usize = 4096;
 /// RFC 1812 section 4.3.2.3: as much of the original as fits 576 bytes.
 const PACKET_MAX: usize = 576;
 const HEADERS: usize = 28;
@@ -40,52 +43,120 @@ impl Complaint {
         }
         header
     }
+
+    /// Path MTU discovery must not wait for those that probe: it has a rate of its own.
+    fn is_about_size(self) -> bool {
+        matches!(self, Self::FragmentationNeeded { .. })
+    }
+}
+
+/// An error that is to be sent, and to whom it is charged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Notice {
+    pub(crate) complaint: Complaint,
+    /// Where the sender is.
+    pub(crate) to: Side,
+    /// The sender of the packet that it is about.
+    pub(crate) sender: Party,
+    /// The home that the packet was addressed to, if it is known: senders on the internet may be forged.
+    pub(crate) addressed: Option<Party>,
+    /// The address of the worker that speaks.
+    pub(crate) from: u32,
+    /// Of the way back: a tunnel may carry less than the 576 bytes of RFC 1812.
+    pub(crate) mtu: usize,
 }
 
 /// Makes the errors, no more than there may be.
+///
+/// ```text
+///                          worker_icmp_errors_per_sec
+///              half: fragmentation needed    half: all others
+///   half of each for any party  /  a quarter each kept for those to homes and to the internet,
+///                                  of parties that cause few
+/// ```
 #[derive(Debug)]
-pub(crate) struct ErrorLimiter(RateLimit);
+pub(crate) struct ErrorLimiter {
+    /// By side that they are sent to.
+    is_on: [bool; 2],
+    homes: PartyTable,
+    remotes: PartyTable,
+    /// Of "fragmentation needed", and of all others.
+    worker: [SharedRate; 2],
+}
 
 impl ErrorLimiter {
-    pub(crate) fn new() -> Self {
-        Self(RateLimit::new(ERRORS_PER_SEC))
+    pub(crate) fn new(limits: &Limits, seed: [u64; 2]) -> Self {
+        let per_sec = limits.icmp_errors_per_sec;
+        let worker_per_sec = u64::from(limits.worker_icmp_errors_per_sec);
+        let about_size = worker_per_sec / 2;
+        Self {
+            is_on: [limits.icmp_errors_to_homes, limits.icmp_errors_to_internet],
+            homes: PartyTable::new(PARTIES, per_sec, seed),
+            remotes: PartyTable::new(PARTIES, per_sec, seed),
+            worker: [about_size, worker_per_sec - about_size].map(SharedRate::new),
+        }
     }
 
     /// Builds the packet (from its IP header on) that complains about `original` to its source; `None` when
-    /// no error may be sent about it, the limit is reached, or there is no buffer. `mtu` is that of the way back:
-    /// a tunnel may carry less than the 576 bytes of RFC 1812.
+    /// no error may be sent about it, a limit is reached, or there is no buffer.
     pub(crate) fn complain<P: Pool>(
         &mut self,
-        complaint: Complaint,
-        from: u32,
+        notice: &Notice,
         original: &[u8],
-        mtu: usize,
         now_ms: u64,
+        counters: &Counters,
         pool: &mut P,
     ) -> Option<P::Frame> {
         let (ip, header_len, _) = ipv4::parse(original).ok()?;
-        if !may_complain(ip, &original[header_len..]) || !self.0.admit(now_ms) {
+        if !self.is_on[notice.to as usize] || !may_complain(ip, &original[header_len..]) {
             return None;
         }
-        let to = ip.source.get();
-        let quote = &original[..original.len().min(mtu.min(PACKET_MAX).saturating_sub(HEADERS))];
-        let mut frame = pool.alloc()?;
-        if !frame.extend(HEADERS + quote.len()) {
+        if !self.admit(notice, now_ms) {
+            counters.count_icmp_error_limited(notice.to);
             return None;
         }
-        let payload_len = (HEADERS + quote.len() - Ipv4::LEN) as u16;
-        let mut header = Ipv4::new(from, to, ipv4::PROTOCOL_ICMP, payload_len);
-        // RFC 1812 section 4.3.2.5: the precedence of network control.
-        header.tos = 0xc0;
-        header.set_fragment(true, false, 0);
-        header.set_checksum();
-        let bytes = frame.data_mut();
-        header.emit(bytes);
-        complaint.header().emit(&mut bytes[Ipv4::LEN..]);
-        bytes[HEADERS..].copy_from_slice(quote);
-        icmp::set_checksum(&mut bytes[Ipv4::LEN..]);
-        Some(frame)
+        let error = build(notice, ip.source.get(), original, pool)?;
+        counters.count_icmp_error(notice.to);
+        Some(error)
     }
+
+    fn admit(&mut self, notice: &Notice, now_ms: u64) -> bool {
+        let is_about_size = notice.complaint.is_about_size();
+        let mut ask = |party: &Party, role: u8| {
+            let parties = match party {
+                Party::Home(_) => &mut self.homes,
+                Party::Remote(_) => &mut self.remotes,
+            };
+            parties.ask(party, role << 1 | u8::from(is_about_size), now_ms)
+        };
+        let mut demand = ask(&notice.sender, 0);
+        // A forged sender always looks modest; the home that it sends to is a real one.
+        if let (Some(addressed), true) = (notice.addressed, demand != Demand::Excessive) {
+            demand = ask(&addressed, 1);
+        }
+        self.worker[usize::from(!is_about_size)].admit(notice.to as usize, demand, now_ms)
+    }
+}
+
+fn build<P: Pool>(notice: &Notice, to: u32, original: &[u8], pool: &mut P) -> Option<P::Frame> {
+    let room = notice.mtu.min(PACKET_MAX).saturating_sub(HEADERS);
+    let quote = &original[..original.len().min(room)];
+    let mut frame = pool.alloc()?;
+    if !frame.extend(HEADERS + quote.len()) {
+        return None;
+    }
+    let payload_len = (HEADERS + quote.len() - Ipv4::LEN) as u16;
+    let mut header = Ipv4::new(notice.from, to, ipv4::PROTOCOL_ICMP, payload_len);
+    // RFC 1812 section 4.3.2.5: the precedence of network control.
+    header.tos = 0xc0;
+    header.set_fragment(true, false, 0);
+    header.set_checksum();
+    let bytes = frame.data_mut();
+    header.emit(bytes);
+    notice.complaint.header().emit(&mut bytes[Ipv4::LEN..]);
+    bytes[HEADERS..].copy_from_slice(quote);
+    icmp::set_checksum(&mut bytes[Ipv4::LEN..]);
+    Some(frame)
 }
 
 /// RFC 1812 section 4.3.2.7: never about an ICMP error, nor about a fragment other than the first.

@@ -1,8 +1,10 @@
 //! What every IPv4 header is checked for, on either side, inside the tunnel and out.
 
+use weir_wire::frame::Frame;
 use weir_wire::ipv4::{self, Ipv4};
 
 use crate::DropReason;
+use crate::engine::Engine;
 
 /// What is wrong with an IPv4 header.
 #[derive(Clone, Copy, Debug)]
@@ -59,4 +61,35 @@ pub(crate) fn is_martian(ip: &Ipv4) -> bool {
 fn is_martian_address(address: u32) -> bool {
     // The first octet is 0, 224 or more, or 127.
     address.wrapping_sub(1 << 24) >= 223 << 24 || address >> 24 == 127
+}
+
+/// RFC 791 section 3.1: the types of the options that route a packet by addresses which its sender chose.
+const LOOSE_SOURCE_ROUTE: u8 = 131;
+const STRICT_SOURCE_ROUTE: u8 = 137;
+
+impl<F: Frame> Engine<F> {
+    /// RFC 7126 sections 4.3 and 4.4: packets with a source route are dropped, unless the operator wants them.
+    #[inline]
+    pub(crate) fn check_options(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
+        let options = packet.bytes.get(Ipv4::LEN..packet.header_len).unwrap_or_default();
+        if options.is_empty() || self.forwards_source_routes || !has_source_route(options) {
+            return Ok(());
+        }
+        Err(DropReason::SourceRoute)
+    }
+}
+
+/// An option list that is malformed ends where it cannot be read, as for the routers behind.
+#[cold]
+fn has_source_route(mut options: &[u8]) -> bool {
+    loop {
+        options = match options {
+            [LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE, ..] => return true,
+            // End of the list.
+            [] | [0, ..] => return false,
+            [1, rest @ ..] => rest,
+            [_, len, ..] if *len >= 2 => options.get(usize::from(*len)..).unwrap_or_default(),
+            _ => return false,
+        };
+    }
 }

@@ -1,28 +1,87 @@
-//! A token bucket over the worker's clock: so many a second, and as many at once.
+//! Token buckets over the worker's clock: so many a second, and as many at once; and a rate that parties share.
 
-#[derive(Debug)]
+use crate::party::{Demand, Party, PartyTable};
+
+/// Thousandths of a token.
+const TOKEN: u64 = 1000;
+
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct RateLimit {
     per_sec: u64,
+    /// In thousandths.
     tokens: u64,
     refilled_ms: u64,
 }
 
 impl RateLimit {
-    /// `per_sec`: 1000 or more.
     pub(crate) const fn new(per_sec: u64) -> Self {
-        Self { per_sec, tokens: per_sec, refilled_ms: 0 }
+        Self { per_sec, tokens: per_sec * TOKEN, refilled_ms: 0 }
     }
 
     /// Takes a token, if there is one.
     pub(crate) fn admit(&mut self, now_ms: u64) -> bool {
-        let earned = now_ms.saturating_sub(self.refilled_ms).min(1000) * self.per_sec / 1000;
-        if earned > 0 {
-            self.tokens = (self.tokens + earned).min(self.per_sec);
-            self.refilled_ms = now_ms;
+        // So many tokens a second are so many thousandths a millisecond.
+        let earned = now_ms.saturating_sub(self.refilled_ms).min(1000) * self.per_sec;
+        self.refilled_ms = now_ms.max(self.refilled_ms);
+        self.tokens = (self.tokens + earned).min(self.per_sec * TOKEN);
+        let is_admitted = self.tokens >= TOKEN;
+        if is_admitted {
+            self.tokens -= TOKEN;
         }
-        let is_admitted = self.tokens > 0;
-        self.tokens = self.tokens.saturating_sub(1);
         is_admitted
+    }
+}
+
+/// A worker's rate. Half of it is for anybody, a quarter each is kept for modest parties of two groups: neither greedy
+/// parties nor the other group can take that.
+#[derive(Debug)]
+pub(crate) struct SharedRate {
+    open: RateLimit,
+    kept: [RateLimit; 2],
+}
+
+impl SharedRate {
+    pub(crate) const fn new(per_sec: u64) -> Self {
+        let kept = RateLimit::new(per_sec / 4);
+        Self { open: RateLimit::new(per_sec - 2 * (per_sec / 4)), kept: [kept; 2] }
+    }
+
+    pub(crate) fn admit(&mut self, group: usize, demand: Demand, now_ms: u64) -> bool {
+        match demand {
+            Demand::Excessive => false,
+            Demand::High => self.open.admit(now_ms),
+            Demand::Modest => self.open.admit(now_ms) || self.kept[group].admit(now_ms),
+        }
+    }
+}
+
+/// A rate of each party, within one of the worker.
+#[derive(Debug)]
+pub(crate) struct PartyLimit {
+    /// Apart, so that forged remotes do not push homes out.
+    homes: PartyTable,
+    remotes: PartyTable,
+    worker: SharedRate,
+}
+
+impl PartyLimit {
+    /// For `parties` homes and as many remotes that are known at once.
+    pub(crate) fn new(parties: usize, per_sec: u32, worker_per_sec: u32, seed: [u64; 2]) -> Self {
+        Self {
+            homes: PartyTable::new(parties, per_sec, seed),
+            remotes: PartyTable::new(parties, per_sec, seed),
+            worker: SharedRate::new(worker_per_sec.into()),
+        }
+    }
+
+    /// Takes a token of the party and one of the worker, if there are.
+    pub(crate) fn admit(&mut self, party: &Party, now_ms: u64) -> bool {
+        let (parties, group) = match party {
+            Party::Home(_) => (&mut self.homes, 0),
+            Party::Remote(_) => (&mut self.remotes, 1),
+        };
+        let demand = parties.ask(party, 0, now_ms);
+        self.worker.admit(group, demand, now_ms)
     }
 }
 
@@ -36,5 +95,33 @@ mod tests {
         assert_eq!((0..2000).filter(|_| limit.admit(5000)).count(), 1000);
         assert_eq!((0..2000).filter(|_| limit.admit(5010)).count(), 10);
         assert_eq!((0..2000).filter(|_| limit.admit(60_000)).count(), 1000);
+    }
+
+    #[test]
+    fn a_rate_below_one_a_millisecond_is_kept_to() {
+        let mut limit = RateLimit::new(3);
+        assert_eq!((0..10_000).filter(|&ms| limit.admit(ms)).count(), 3 + 29);
+        assert!(!RateLimit::new(0).admit(1_000_000));
+    }
+
+    #[test]
+    fn greedy_parties_leave_modest_ones_their_quarter() {
+        let mut rate = SharedRate::new(100);
+        let mut count =
+            |demand, group| (0..200).filter(|_| rate.admit(group, demand, 5000)).count();
+        assert_eq!(count(Demand::Excessive, 0), 0);
+        assert_eq!(count(Demand::High, 0), 50);
+        assert_eq!(count(Demand::Modest, 0), 25);
+        assert_eq!(count(Demand::Modest, 1), 25, "nor does the other group take it");
+    }
+
+    #[test]
+    fn the_worker_never_exceeds_its_rate() {
+        let mut limit = PartyLimit::new(1024, 20, 100, [1, 2]);
+        let admitted = (0..100_000_u32)
+            .filter(|n| limit.admit(&Party::Remote(n % 5000), u64::from(n / 10)))
+            .count();
+        // The quarter of the homes stays.
+        assert!((750..=825).contains(&admitted), "{admitted} in ten seconds");
     }
 }

@@ -20,6 +20,7 @@ use crate::flow_key::Kind;
 use crate::fragment_cache::{DatagramKey, Translation};
 use crate::ip_error::Complaint;
 use crate::ip_fragment::fragment;
+use crate::party::Party;
 use crate::upstream::{self, Upstream};
 use crate::{AccessMode, Direction, DropReason, Side, ecn, fragment_down, fragment_up};
 
@@ -106,11 +107,11 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let Some(datagram) = datagram else { return self.redirect(frame, home, to, cx) };
-        if !self.fragments.learn(datagram, Translation::Away, Dependency::Nothing, cx.now.ms) {
-            return Err(DropReason::FragmentLimit);
-        }
+        let (party, nothing) = (datagram.sender(), Dependency::Nothing);
+        let mut early =
+            self.fragments.learn(datagram, party, Translation::Away, nothing, cx.now.ms);
         let done = self.redirect(frame, home, to, cx);
-        while let Some(held) = self.fragments.release(&datagram) {
+        while let Some(held) = self.fragments.release(&mut early) {
             if let Err(reason) = self.redirect(held, home, to, cx) {
                 self.discard(reason);
             }
@@ -135,7 +136,7 @@ impl<F: Frame> Engine<F> {
             let complaint = Complaint::FragmentationNeeded { mtu: mtu as u16 };
             match home {
                 Some(home) => self.complain_to_home(complaint, home, frame.data(), cx),
-                None => self.complain_to_internet(complaint, frame.data(), cx),
+                None => self.complain_to_internet(complaint, frame.data(), None, cx),
             }
             return Err(DropReason::DontFragment);
         }
@@ -167,16 +168,12 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let header = self.header_to_peer(to).ok_or(DropReason::PeerUnresolved)?;
-        if let Some(home) = home {
-            let hash = self.nat.prefetch_home(home);
-            if !self.home_redirects.admit(hash, cx.now.ms) {
-                return Err(DropReason::HomeRedirects);
-            }
-        }
-        if !self.redirects.admit(cx.now.ms) {
+        let (tos, source) =
+            ipv4::parse(frame.data()).map_or((0, 0), |(ip, ..)| (ip.tos, ip.source.get()));
+        let party = home.map_or(Party::Remote(source), |home| Party::Home(self.nat.identity(home)));
+        if !self.redirects.admit(&party, cx.now.ms) {
             return Err(DropReason::RedirectLimit);
         }
-        let tos = ipv4::parse(frame.data()).map_or(0, |(ip, ..)| ip.tos);
         let room = self.redirect_room(home);
         let packet = header.push_before(&mut frame, room).ok_or(DropReason::NoBuffer)?;
         let (outer, whole) = packet.split_at_mut(Ipv4::LEN);

@@ -11,6 +11,7 @@ use crate::downstream::{self, Downstream};
 use crate::engine::{Context, Engine};
 use crate::flow_key::{FlowKey, Kind, Toward};
 use crate::icmp_error::Quote;
+use crate::identification::Fragmented;
 use crate::ip_error::Complaint;
 use crate::ip_fragment::fragment;
 use crate::ip_input::Packet;
@@ -209,7 +210,8 @@ impl<F: Frame> Engine<F> {
             let Upstream { home, key, header_len, .. } = packet;
             self.clamp_mss(&mut frame, *header_len, key);
             rewrite::forward(frame.data_mut(), *header_len, key.protocol, End::Source, public);
-            return self.first_fragment_up(frame, home, key, public, cx);
+            self.first_fragment_up(frame, home, key, public, cx);
+            return Ok(());
         }
         self.send_up(frame, packet, public, cx);
         Ok(())
@@ -339,7 +341,13 @@ impl<F: Frame> Engine<F> {
         }
         // A fragment has its new identification already; what becomes fragments here needs one too.
         if !ip.is_fragment() {
-            let identification = self.next_identification();
+            let datagram = Fragmented {
+                public: ip.source.get(),
+                destination: ip.destination.get(),
+                identification: ip.identification.get(),
+                protocol: ip.protocol,
+            };
+            let identification = self.identifications.replace(datagram);
             rewrite::identification(frame.data_mut(), identification);
         }
         let mtu = self.link(Side::Internet).mtu;
@@ -352,13 +360,6 @@ impl<F: Frame> Engine<F> {
         if let Err(reason) = cut {
             self.discard(reason);
         }
-    }
-
-    /// Of a fragmented datagram that leaves. Its counter is not the tunnel headers', which would carry it round
-    /// many times while a datagram lives (RFC 6864 section 5.3.1).
-    pub(crate) fn next_identification(&mut self) -> u16 {
-        self.identification = self.identification.wrapping_add(1);
-        self.identification
     }
 
     /// Toward the home that holds the public address a packet is sent to.
@@ -410,10 +411,14 @@ impl<F: Frame> Engine<F> {
     /// SYN segments announce no more than both sides carry.
     #[inline(always)]
     pub(crate) fn clamp_mss(&self, frame: &mut F, header_len: usize, key: &FlowKey) {
-        if key.tcp_flags & tcp::SYN == 0 {
-            return;
+        if key.tcp_flags & tcp::SYN != 0 {
+            self.clamp_mss_of_syn(frame, header_len);
         }
-        if let Some(max) = self.mss_max {
+    }
+
+    #[inline(never)]
+    fn clamp_mss_of_syn(&self, frame: &mut F, header_len: usize) {
+        if let Some(max) = self.mss_max[usize::from(self.nat.has_keyed_homes())] {
             tcp::clamp_mss(&mut frame.data_mut()[header_len..], max);
         }
     }

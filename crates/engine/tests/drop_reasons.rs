@@ -32,6 +32,32 @@ fn inner_with(at: usize, byte: u8) -> Vec<u8> {
     packet
 }
 
+/// A loose source route over 192.0.2.1 (RFC 791 section 3.1).
+const ROUTE: [u8; 7] = [131, 7, 4, 192, 0, 2, 1];
+
+#[test]
+fn rfc7126_source_routes_pass_only_if_configured_and_other_options_always() {
+    // Router alert; a source route behind the end of the list; a length that leads nowhere.
+    let harmless: [&[u8]; 3] = [&[148, 4, 0, 0], &[1, 0, 131, 3], &[7, 0, 131, 3]];
+    let mut world = World::default();
+    for options in harmless {
+        let packet = build::ipv4(PC, SERVER).options(options).udp(5000, 53, b"x");
+        let sent = world.up(HOME_A, packet).into_internet();
+        let answer = build::ipv4(SERVER, ends(&sent).0);
+        world.down(answer.options(options).udp(53, ends(&sent).1, b"y")).into_home();
+    }
+    let mut config = config();
+    config.forward_source_routes = true;
+    let mut world = World::new(config);
+    let packet = build::ipv4(PC, SERVER).options(&ROUTE).udp(5000, 53, b"x");
+    let sent = world.up(HOME_A, packet).into_internet();
+    assert_eq!(sent[20..27], ROUTE);
+    let public = ends(&sent);
+    let answer = build::ipv4(SERVER, public.0).options(&ROUTE).udp(53, public.1, b"y");
+    world.down(answer).into_home();
+    assert_eq!(world.drops(), 0);
+}
+
 #[test]
 fn from_the_access_side() {
     use DropReason::*;
@@ -91,7 +117,20 @@ fn from_the_access_side() {
         ),
         (TransportMalformed, tunnel(build::ipv4(PC, SERVER).payload(6, [1; 19]))),
         (TransportMalformed, tunnel(build::ipv4(PC, SERVER).payload(1, [8; 7]))),
-        (TransportMalformed, tunnel(build::ipv4(PC, SERVER).udp(0, 53, b"x"))),
+        // RFC 768: "If not used, a value of zero is inserted."
+        (PortZero, tunnel(build::ipv4(PC, SERVER).udp(0, 53, b"x"))),
+        (PortZero, tunnel(build::ipv4(PC, SERVER).udp(53, 0, b"x"))),
+        (PortZero, tunnel(build::ipv4(PC, SERVER).tcp(build::tcp(0, 80).syn()))),
+        (PortZero, tunnel(build::ipv4(PC, SERVER).fragment(0, true).payload(17, [0; 16]))),
+        (SourceRoute, tunnel(build::ipv4(PC, SERVER).options(&ROUTE).udp(5000, 53, b"x"))),
+        (
+            SourceRoute,
+            tunnel(build::ipv4(PC, SERVER).options(&[1, 137, 3, 4]).ttl(1).udp(5000, 53, b"x")),
+        ),
+        (
+            SourceRoute,
+            tunnel(build::ipv4(PC, SERVER).options(&[148, 4, 0, 0, 131, 3, 4]).udp(5000, 53, b"x")),
+        ),
         (IcmpKind, tunnel(build::ipv4(PC, SERVER).icmp(17, 0, [0; 4], [0; 8]))),
         (IcmpUnsolicited, tunnel(build::ipv4(PC, SERVER).icmp_echo_reply(7, 1, b"x"))),
         (NotSubscriber, access(build::ipv4("10.201.0.1", ENDPOINT).gre(build::gre(), good()))),
@@ -116,6 +155,8 @@ fn from_the_internet_side() {
         (Martian, build::ipv4("203.0.113.1", "203.0.113.1").tcp(build::tcp(80, 80).syn())),
         (NoMapping, build::ipv4(SERVER, "203.0.113.1").udp(1, 2, b"x")),
         (OwnSource, build::ipv4("203.0.113.9", "203.0.113.1").udp(1, 2, b"x")),
+        (PortZero, build::ipv4(SERVER, "203.0.113.1").udp(0, 2, b"x")),
+        (SourceRoute, build::ipv4(SERVER, "203.0.113.1").options(&ROUTE).udp(1, 2, b"x")),
         (Protocol, build::ipv4(SERVER, "203.0.113.1").gre(build::gre(), [0; 4])),
         (IcmpUnsolicited, build::ipv4(SERVER, "203.0.113.1").icmp_echo_request(1, 1, b"x")),
         (NoMapping, build::ipv4(SERVER, "203.0.113.1").icmp_echo_reply(1, 1, b"x")),

@@ -34,7 +34,7 @@ fn reassemble(pieces: &[Vec<u8>]) -> Vec<u8> {
 
 #[test]
 fn u14_fragments_in_every_order_toward_the_internet() {
-    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+    for order in ORDERS {
         let mut world = World::default();
         let (payload, pieces) = datagram();
         let mut sent = Vec::new();
@@ -119,23 +119,245 @@ fn fragments_without_their_first_are_held_for_a_time_only() {
     assert_eq!(world.up(HOME_A, &pieces[0]).internet.len(), 1);
 }
 
+/// One fragment behind the first, of a datagram that has no first one.
+fn tail(from: &str, to: &str, identification: u16) -> Vec<u8> {
+    build::ipv4(from, to).identification(identification).fragment(1480, false).payload(17, [0; 100])
+}
+
 #[test]
 fn u14a_a_flood_of_fragments_hurts_only_fragments() {
     let mut world = World::default();
     for identification in 0..2000 {
-        let tail = build::ipv4(PC, SERVER)
-            .identification(identification)
-            .fragment(1480, false)
-            .payload(17, [0; 100]);
-        world.up(HOME_B, tail);
+        world.up(HOME_B, tail(PC, SERVER, identification));
     }
-    assert_eq!(world.dropped(DropReason::FragmentLimit), 2000 - 256);
+    // A quarter of the half of 512 that homes have.
+    assert_eq!(world.dropped(DropReason::FragmentLimit), 2000 - 64);
     world.up(HOME_A, build::ipv4(PC, SERVER).udp(5000, 53, b"x")).into_internet();
     world.pass_sec(7);
-    assert_eq!(world.dropped(DropReason::FragmentTimeout), 256);
+    assert_eq!(world.dropped(DropReason::FragmentTimeout), 64);
     let (_, pieces) = datagram();
     for piece in &pieces {
         world.up(HOME_A, piece).into_internet();
+    }
+}
+
+/// Sends a datagram of a home in pieces with something between them; all must leave.
+fn passes_up(world: &mut World, home: &str, round: usize, mut between: impl FnMut(&mut World)) {
+    let (payload, _) = datagram();
+    let packet = build::ipv4(PC, SERVER).identification(round as u16).udp(5000, 53, &payload);
+    let pieces = build::fragments(&packet, 1400);
+    let mut sent = Vec::new();
+    for index in ORDERS[round % 6] {
+        sent.extend(world.up(home, &pieces[index]).internet);
+        between(world);
+    }
+    assert_eq!(sent.len(), 3, "round {round}");
+    assert_eq!(reassemble(&sent)[8..], payload);
+}
+
+/// The same of a datagram to a home, from a server.
+fn passes_down(
+    world: &mut World,
+    server: &str,
+    public: (u32, u16),
+    round: usize,
+    mut between: impl FnMut(&mut World),
+) {
+    let payload = vec![3; 4000];
+    let packet =
+        build::ipv4(server, public.0).identification(round as u16).udp(53, public.1, &payload);
+    let pieces = build::fragments(&packet, 1400);
+    let mut inner = Vec::new();
+    for index in ORDERS[round % 6] {
+        let out = world.down(&pieces[index]).access;
+        inner.extend(out.iter().map(|packet| decapsulate(packet).2));
+        between(world);
+    }
+    assert_eq!(inner.len(), 3, "round {round}");
+    assert_eq!(reassemble(&inner)[8..], payload);
+}
+
+const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+
+/// The public endpoint of a home's socket that talks to port 53 of a server.
+fn public_of(world: &mut World, home: &str, port: u16, server: &str) -> (u32, u16) {
+    let sent = world.up(home, build::ipv4(PC, server).udp(port, 53, b"q")).into_internet();
+    (ends(&sent).0, ends(&sent).1)
+}
+
+#[test]
+fn u14a_a_home_that_floods_fragments_takes_none_from_others() {
+    let mut world = World::default();
+    let public = public_of(&mut world, HOME_A, 7000, SERVER);
+    public_of(&mut world, HOME_B, 5000, SERVER);
+    let mut number = 0_u32;
+    let mut flood = |world: &mut World| {
+        for _ in 0..100 {
+            number += 1;
+            let identification = number as u16;
+            // As long as all of its first fragments are sent, they leave.
+            if number.is_multiple_of(3) {
+                let first = build::ipv4(PC, SERVER)
+                    .identification(identification)
+                    .fragment(0, true)
+                    .payload(17, udp_head(5000, 53, 4000));
+                assert_eq!(world.up(HOME_B, first).internet.len(), 1, "never refused");
+            } else {
+                world.up(HOME_B, tail(PC, SERVER, identification));
+            }
+        }
+    };
+    for round in 0..170 {
+        passes_up(&mut world, HOME_A, round, &mut flood);
+        passes_down(&mut world, SERVER, public, round, &mut flood);
+    }
+    assert!(number > 100_000);
+}
+
+/// A UDP header and 24 bytes of a datagram of `len` bytes.
+fn udp_head(source: u16, destination: u16, len: u16) -> Vec<u8> {
+    let ports = [source.to_be_bytes(), destination.to_be_bytes(), (len + 8).to_be_bytes()];
+    [&ports.concat()[..], &[0; 26]].concat()
+}
+
+#[test]
+fn u14a_a_remote_that_floods_fragments_takes_none_from_others() {
+    let mut world = World::default();
+    let public = public_of(&mut world, HOME_A, 7000, SERVER);
+    let own = public_of(&mut world, HOME_B, 7000, SERVER_2);
+    let mut number = 0_u32;
+    let mut flood = |world: &mut World| {
+        for _ in 0..100 {
+            number += 1;
+            let target = dotted([public.0, own.0][number as usize % 2]);
+            world.down(tail(SERVER_2, &target, number as u16));
+            // It may speak to home B: its first fragments take places of that home.
+            let first = build::ipv4(SERVER_2, own.0)
+                .identification(number as u16)
+                .fragment(0, true)
+                .payload(17, udp_head(53, own.1, 4000));
+            assert_eq!(world.down(first).access.len().min(1), 1, "never refused");
+        }
+    };
+    for round in 0..170 {
+        passes_up(&mut world, HOME_A, round, &mut flood);
+        passes_down(&mut world, SERVER, public, round, &mut flood);
+    }
+}
+
+/// Remotes that are forged cannot be told from others; what is charged to a home is out of their reach.
+#[test]
+fn u14a_forged_remotes_stop_no_datagram_whose_first_fragment_comes_first() {
+    let mut world = World::default();
+    let public = public_of(&mut world, HOME_A, 7000, SERVER);
+    let mut number = 0_u32;
+    let mut flood = |world: &mut World| {
+        for _ in 0..100 {
+            number += 1;
+            let forged = dotted("100.64.0.0".to_bits() + number);
+            world.down(tail(&forged, &dotted(public.0), number as u16));
+        }
+    };
+    for round in 0..60 {
+        passes_up(&mut world, HOME_A, round, &mut flood);
+        // The first fragment is the first in rounds that are multiples of six.
+        passes_down(&mut world, SERVER, public, 6 * round, &mut flood);
+    }
+}
+
+/// 300 homes are more than there are places for early fragments, so that these go in order of arrival.
+#[test]
+fn u14a_many_homes_that_flood_stop_no_datagram_whose_first_fragment_comes_first() {
+    let mut world = World::default();
+    let public = public_of(&mut world, HOME_A, 7000, SERVER);
+    let mut number = 0_u32;
+    let mut flood = |world: &mut World| {
+        for _ in 0..300 {
+            number += 1;
+            let home = dotted("10.200.2.0".to_bits() + number % 300);
+            world.up(&home, tail(PC, SERVER, number as u16));
+        }
+    };
+    for round in 0..30 {
+        passes_up(&mut world, HOME_A, 6 * round, &mut flood);
+        passes_down(&mut world, SERVER, public, round, &mut flood);
+    }
+}
+
+#[test]
+fn u14a_fewer_homes_than_places_stop_no_datagram_at_all() {
+    let mut world = World::default();
+    let mut number = 0_u32;
+    let mut flood = |world: &mut World| {
+        for _ in 0..500 {
+            number += 1;
+            let home = dotted("10.200.2.0".to_bits() + number % 100);
+            world.up(&home, tail(PC, SERVER, number as u16));
+        }
+    };
+    for round in 0..30 {
+        passes_up(&mut world, HOME_A, round, &mut flood);
+    }
+}
+
+/// Behind its public address a home is a remote that it shares with others: what it sends back inside must not count
+/// against those.
+#[test]
+fn u14a_hairpinned_fragments_of_one_home_take_none_from_others() {
+    let mut config = config();
+    config.nat.filtering = weir_nat::Filtering::EndpointIndependent;
+    let mut world = World::new(config);
+    let public = public_of(&mut world, HOME_A, 7000, SERVER);
+    let flooder = public_of(&mut world, HOME_B, 5000, SERVER);
+    let mut number = 0_u32;
+    let refused = |number: u32| {
+        let address = "203.0.113.0".to_bits() + number % 8;
+        build::ipv4(PC, address).identification(number as u16).udp(5000, 9, vec![0; 2000])
+    };
+    for round in 0..20 {
+        let packet =
+            build::ipv4(PC, public.0).identification(round).udp(5000, public.1, vec![9; 4000]);
+        let mut inner = Vec::new();
+        for piece in build::fragments(&packet, 1400) {
+            let out = world.up("10.200.0.9", piece).access;
+            inner.extend(out.iter().map(|packet| decapsulate(packet).2));
+            for _ in 0..100 {
+                number += 1;
+                for piece in build::fragments(refused(number), 1400) {
+                    assert!(world.up(HOME_B, piece).is_nothing());
+                }
+            }
+        }
+        assert_eq!(reassemble(&inner)[8..], [9; 4000]);
+        // Early fragments of another home behind the same public address still wait.
+        passes_down(&mut world, &dotted(flooder.0 ^ 1), public, 1 + usize::from(round), |_| ());
+    }
+    assert_eq!(world.dropped(DropReason::FragmentLimit), 0, "no place was taken");
+    assert_eq!(world.dropped(DropReason::FragmentTimeout), u64::from(number));
+}
+
+#[test]
+fn u14a_plain_access_shares_fragments_too() {
+    let mut config = config();
+    config.mode = weir_engine::AccessMode::Plain;
+    config.shards.iter_mut().zip(["10.200.0.0/24", "10.200.1.0/24"]).for_each(|(shard, net)| {
+        shard.endpoint = None;
+        shard.subscribers = vec![net.parse().unwrap()];
+    });
+    let mut world = World::new(config);
+    let (payload, _) = datagram();
+    for round in 0..60 {
+        let packet = build::ipv4(HOME_A, SERVER).identification(round).udp(5000, 53, &payload);
+        let pieces = build::fragments(&packet, 1400);
+        let mut sent = Vec::new();
+        for index in ORDERS[usize::from(round) % 6] {
+            sent.extend(world.packet(weir_engine::Side::Access, &pieces[index]).internet);
+            for n in 0..200 {
+                let tail = tail(HOME_B, SERVER, round * 600 + n);
+                world.packet(weir_engine::Side::Access, &tail);
+            }
+        }
+        assert_eq!(reassemble(&sent)[8..], payload);
     }
 }
 

@@ -280,3 +280,259 @@ fn nothing_is_sent_to_an_outer_source_that_is_no_home() {
     assert!(world.up(stranger, keepalive).is_nothing());
     assert_eq!(world.drops(), 2);
 }
+
+/// A packet of a home whose time to live ends at the worker.
+fn probe(port: u16) -> Vec<u8> {
+    build::ipv4(PC, SERVER).ttl(1).udp(port, 33434, b"traceroute")
+}
+
+/// A packet of a home that is too big for an internet side of 1400 bytes.
+fn oversized(port: u16) -> Vec<u8> {
+    build::ipv4(PC, SERVER).df(true).udp(port, 53, vec![7; 1400])
+}
+
+fn small_internet() -> World {
+    let mut config = config();
+    config.internet.mtu = 1400;
+    World::new(config)
+}
+
+/// How many packets of 100 a millisecond from home B, for two seconds, get an error; and home A's, three together every
+/// 200 ms, all do.
+fn flood_beside(flood: impl Fn(u16) -> Vec<u8>, modest: impl Fn(u16) -> Vec<u8>) -> usize {
+    let mut world = small_internet();
+    let mut answered = 0;
+    for ms in 0..2000_u16 {
+        world.now.ms += 1;
+        for n in 0..50 {
+            answered += world.up(HOME_B, flood(n + 1)).access.len();
+        }
+        if ms.is_multiple_of(800) {
+            for n in 0..3 {
+                world.up(HOME_A, modest(n + 1)).into_home();
+            }
+        }
+    }
+    answered
+}
+
+#[test]
+fn i9_a_home_that_floods_gets_its_rate_and_others_their_errors() {
+    for flood in [probe, oversized] {
+        for modest in [probe, oversized] {
+            let answered = flood_beside(flood, modest);
+            assert!((20..=60).contains(&answered), "20 and 20 a second: {answered}");
+        }
+    }
+}
+
+/// So many homes that together they exceed the worker's rate in any second.
+#[test]
+fn i9_many_homes_that_flood_leave_a_modest_one_its_errors() {
+    let mut world = small_internet();
+    let mut answered = 0;
+    for ms in 0..3000_u32 {
+        world.now.ms += 1;
+        for n in 0..20 {
+            let home = dotted("10.200.2.0".to_bits() + (ms * 20 + n) % 400);
+            let packet = if n.is_multiple_of(2) { probe(9) } else { oversized(9) };
+            answered += world.up(&home, packet).access.len();
+        }
+        // The greedy ones were modest for their first requests.
+        if ms >= 1000 && ms.is_multiple_of(500) {
+            for n in 1..=3 {
+                world.up(HOME_A, probe(n)).into_home();
+                world.up(HOME_A, oversized(n)).into_home();
+            }
+        }
+    }
+    assert!(answered <= 4000, "1000 a second and as many at once: {answered}");
+    let limited = world.counters.icmp_errors_limited(Side::Access);
+    assert_eq!(world.counters.icmp_errors(Side::Access), answered as u64 + 24);
+    assert_eq!(limited, 60_000 - answered as u64);
+}
+
+#[test]
+fn i9_forged_remotes_cannot_silence_the_errors_about_other_homes() {
+    let mut config = config();
+    config.nat.filtering = weir_nat::Filtering::EndpointIndependent;
+    let mut world = World::new(config);
+    let mut public_of = |home: &str| {
+        let sent = world.up(home, build::ipv4(PC, SERVER).udp(5000, 53, b"q")).into_internet();
+        (ends(&sent).0, ends(&sent).1)
+    };
+    let (victim, other) = (public_of(HOME_B), public_of(HOME_A));
+    let big =
+        |from: &str, to: (u32, u16)| build::ipv4(from, to.0).df(true).udp(53, to.1, vec![7; 1460]);
+    let late = |from: &str, to: (u32, u16)| build::ipv4(from, to.0).ttl(1).udp(53, to.1, b"x");
+    let mut answered = 0;
+    for ms in 0..3000_u32 {
+        world.now.ms += 1;
+        for n in 0..20 {
+            let forged = dotted("100.64.0.0".to_bits() + ms * 20 + n);
+            let packet =
+                if n.is_multiple_of(2) { big(&forged, victim) } else { late(&forged, victim) };
+            answered += world.down(packet).internet.len();
+        }
+        if ms.is_multiple_of(500) {
+            for server in [SERVER, SERVER_2] {
+                world.down(big(server, other)).into_internet();
+                world.down(late(server, other)).into_internet();
+            }
+            world.up(HOME_A, probe(9)).into_home();
+        }
+    }
+    assert!(answered <= 2 * (20 + 60), "of each kind the home's rate: {answered}");
+}
+
+/// Homes behind one public address are told apart when they speak to each other through it.
+#[test]
+fn i9_a_home_that_floods_its_neighbours_takes_no_errors_from_them() {
+    let mut config = config();
+    config.nat.shards[0].public = vec!["203.0.113.1/32".parse().unwrap()];
+    let mut world = World::new(config);
+    let [a, b] = neighbours(&mut world);
+    assert_eq!(a.0, b.0, "behind one public address");
+    let late = |to: (u32, u16), from: u16| build::ipv4(PC, to.0).ttl(2).udp(from, to.1, b"late");
+    for ms in 0..2000_u16 {
+        world.now.ms += 1;
+        for _ in 0..20 {
+            world.up(HOME_A, late(b, 5000));
+        }
+        if ms % 1000 == 999 {
+            let (to, _, _) = world.up(HOME_B, late(a, 6000)).into_home();
+            assert_eq!(to, HOME_B.to_bits());
+        }
+    }
+    assert_eq!(world.counters.icmp_errors(Side::Internet), 0, "they went to homes");
+}
+
+#[test]
+fn i9_errors_can_be_off_for_homes_and_for_the_internet() {
+    let mut config = config();
+    config.limits.icmp_errors_to_homes = false;
+    let mut world = World::new(config.clone());
+    assert!(world.up(HOME_A, probe(9)).is_nothing());
+    let (address, port, _) = session(&mut world);
+    world.down(build::ipv4(SERVER, address).ttl(1).udp(53, port, b"late")).into_internet();
+
+    config.limits.icmp_errors_to_homes = true;
+    config.limits.icmp_errors_to_internet = false;
+    let mut world = World::new(config);
+    world.up(HOME_A, probe(9)).into_home();
+    let (address, port, _) = session(&mut world);
+    assert!(world.down(build::ipv4(SERVER, address).ttl(1).udp(53, port, b"late")).is_nothing());
+    assert_eq!(world.counters.icmp_errors_limited(Side::Internet), 0, "off is no limit");
+    assert_eq!(world.dropped(DropReason::TtlExceeded), 2);
+}
+
+#[test]
+fn i9_the_rates_are_those_configured() {
+    let mut config = config();
+    config.limits.icmp_errors_per_sec = 7;
+    let mut world = World::new(config.clone());
+    let sent = (0..100).filter(|_| !world.up(HOME_A, probe(9)).is_nothing()).count();
+    assert_eq!(sent, 7);
+    config.limits.worker_icmp_errors_per_sec = 0;
+    let mut world = World::new(config);
+    assert!(world.up(HOME_A, probe(9)).is_nothing());
+    assert_eq!(world.counters.icmp_errors_limited(Side::Access), 1);
+}
+
+/// Sends a segment of a home in fragments; returns what left, the first fragment first.
+fn fragmented(world: &mut World, home: &str, identification: u16, port: u16) -> Vec<Vec<u8>> {
+    let packet =
+        build::ipv4(PC, SERVER).identification(identification).udp(port, 53, vec![7; 2000]);
+    build::fragments(&packet, 1400)
+        .iter()
+        .flat_map(|piece| world.up(home, piece).internet)
+        .collect()
+}
+
+fn quoted_identification(error: &[u8]) -> u16 {
+    let (_, at, _) = ipv4::parse(error).unwrap();
+    ipv4::parse_quoted(&error[at + 8..]).unwrap().0.identification.get()
+}
+
+/// RFC 5508 REQ-4a: the quoted packet is what the home has sent, its identification too.
+#[test]
+fn i4a_an_error_about_a_fragment_quotes_the_homes_own_identification() {
+    let mut world = World::default();
+    for (home, identification) in [(HOME_A, 77), (HOME_B, 77), (HOME_A, 78)] {
+        let sent = fragmented(&mut world, home, identification, 5000);
+        assert_ne!(ipv4::parse(&sent[0]).unwrap().0.identification.get(), identification);
+        let error = build::ipv4("192.0.2.99", ends(&sent[0]).0).time_exceeded(&sent[0][..600]);
+        let (to, _, inner) = world.down(error).into_home();
+        assert_eq!((to, quoted_identification(&inner)), (home.to_bits(), identification));
+        let (_, at, _) = ipv4::parse(&inner).unwrap();
+        assert!(ipv4::header_checksum_ok(&inner[at + 8..]));
+    }
+}
+
+/// The same where the worker has cut the packet itself.
+#[test]
+fn i4a_an_error_about_a_packet_that_was_cut_here_quotes_the_homes_own_identification() {
+    let mut world = small_internet();
+    let packet = build::ipv4(PC, SERVER).identification(99).udp(5000, 53, vec![7; 1400]);
+    let sent = world.up(HOME_A, packet).internet;
+    assert_eq!(sent.len(), 2);
+    let error = build::ipv4(SERVER, ends(&sent[0]).0).time_exceeded(&sent[0]);
+    let (_, _, inner) = world.down(error).into_home();
+    assert_eq!(quoted_identification(&inner), 99);
+}
+
+#[test]
+fn i4a_the_quote_of_a_whole_packet_or_of_a_datagram_long_gone_keeps_its_identification() {
+    let mut world = World::default();
+    let sent = fragmented(&mut world, HOME_A, 77, 5000);
+    let identification = ipv4::parse(&sent[0]).unwrap().0.identification.get();
+    // A whole packet that bears the same number by chance.
+    let public = ends(&sent[0]);
+    let whole = build::ipv4(public.0, SERVER).identification(identification);
+    let whole = whole.udp(public.1, 53, b"x");
+    let (_, _, inner) = world.down(build::ipv4(SERVER, public.0).time_exceeded(&whole)).into_home();
+    assert_eq!(quoted_identification(&inner), identification);
+    for n in 0..20_000 {
+        fragmented(&mut world, HOME_B, n, 5000);
+    }
+    let late = build::ipv4(SERVER, public.0).time_exceeded(&sent[0]);
+    let (_, _, inner) = world.down(late).into_home();
+    assert_eq!(quoted_identification(&inner), identification, "only this is lost");
+}
+
+/// A packet that fits the tunnel of one home and not that of another, whose key came with a copy of its mapping.
+#[test]
+fn a_key_of_any_home_is_noticed_before_a_packet_is_too_big_for_it() {
+    let big = |public: (u32, u16), len: usize| {
+        build::ipv4(SERVER, public.0).df(true).udp(53, public.1, vec![0; len - 28])
+    };
+    let mut pair = pair::Pair::new(config());
+    pair.b.engine.nat_mut().set_replicated_lanes(pair::SHARD, 0xff);
+    let question = || build::ipv4(PC, SERVER).udp(5000, 53, b"x");
+    let keyless = ends(&pair.a.up(HOME_B, question()).into_internet());
+    pair.a.down(big((keyless.0, keyless.1), 1476)).into_home();
+    let outer = build::ipv4(HOME_A, ENDPOINT).gre(build::gre().key(1), question());
+    let keyed = ends(&pair.b.packet(Side::Access, &outer).into_internet());
+    let mut body = [0; weir_nat::BODY_MAX];
+    while let Some((change, len)) = pair.b.engine.nat_mut().next_change(&mut body) {
+        pair.a.engine.nat_mut().apply(&change, &body[..len], weir_nat::Tick(1));
+    }
+    let error = pair.a.down(big((keyed.0, keyed.1), 1473)).into_internet();
+    let (_, at, _) = ipv4::parse(&error).unwrap();
+    assert_eq!(error[at + 6..at + 8], 1472_u16.to_be_bytes());
+    pair.a.down(big((keyed.0, keyed.1), 1472)).into_home();
+    pair.a.down(big((keyless.0, keyless.1), 1476)).into_home();
+}
+
+#[test]
+fn a_home_that_begins_to_send_a_key_is_noticed() {
+    let mut world = World::default();
+    let question = || build::ipv4(PC, SERVER).udp(5000, 53, b"x");
+    let public = ends(&world.up(HOME_A, question()).into_internet());
+    let outer = build::ipv4(HOME_A, ENDPOINT).gre(build::gre().key(1), question());
+    world.packet(Side::Access, &outer).into_internet();
+    let big = build::ipv4(SERVER, public.0).df(true).udp(53, public.1, vec![0; 1473 - 28]);
+    let error = world.down(big).into_internet();
+    let (_, at, _) = ipv4::parse(&error).unwrap();
+    assert_eq!(error[at..at + 2], [3, 4]);
+}

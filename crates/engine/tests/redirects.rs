@@ -232,13 +232,18 @@ fn no_way_to_the_other_worker() {
 #[test]
 fn a_flood_of_strangers_does_not_drown_the_other_worker() {
     let mut pair = Pair::redirecting();
-    let scan = |n: u32| reply(("203.0.113.1".to_bits() + n % 6, (1024 + n / 6) as u16));
-    for n in 0..100_100 {
-        assert_eq!(pair.a.down(scan(n)).access.len(), usize::from(n < 100_000));
+    let scan = |n: u32| {
+        let forged = "100.64.0.0".to_bits() + n;
+        build::ipv4(forged, "203.0.113.1").udp(53, 1024 + (n / 6) as u16, b"x")
+    };
+    // All but what is kept for homes.
+    for n in 0..75_100 {
+        assert_eq!(pair.a.down(scan(n)).access.len(), usize::from(n < 75_000));
     }
     assert_eq!((pair.a.dropped(DropReason::RedirectLimit), pair.drops()), (100, 100));
     pair.a.now.ms += 1;
-    assert_eq!((0..200).filter(|&n| pair.a.down(scan(n)).access.len() == 1).count(), 100);
+    assert_eq!((80_000..80_200).filter(|&n| pair.a.down(scan(n)).access.len() == 1).count(), 75);
+    in_ipip(&pair.a.up(HOME_A, udp()).into_access());
 }
 
 #[test]
@@ -250,7 +255,7 @@ fn a_home_that_floods_unknown_flows_leaves_the_redirects_of_others() {
     let packet = |port| build::ipv4(PC, SERVER).ttl(64).udp(port, 53, b"query");
     let sent = (0..200).filter(|&n| pair.a.up(HOME_A, packet(5000 + n)).access.len() == 1);
     assert_eq!(sent.count(), 50);
-    assert_eq!(pair.a.dropped(DropReason::HomeRedirects), 150);
+    assert_eq!(pair.a.dropped(DropReason::RedirectLimit), 150);
     assert_eq!(pair.a.up(HOME_B, packet(5000)).access.len(), 1);
     pair.a.now.ms += 100;
     let sent = (0..200).filter(|&n| pair.a.up(HOME_A, packet(6000 + n)).access.len() == 1);
@@ -302,4 +307,36 @@ fn two_homes_of_one_shard_at_two_workers_meet() {
     let out = pair.a.up(HOME_A, call);
     let (home, _, _) = pair.deliver(&out).into_home();
     assert_eq!((dotted(home), pair.drops()), (HOME_B.to_owned(), 0));
+}
+
+#[test]
+fn homes_that_flood_the_other_worker_leave_a_modest_one_its_redirects() {
+    let mut pair = Pair::redirecting();
+    let mut sent = [0; 12];
+    for n in 0..12_000_u32 {
+        for (home, sent) in (0..).zip(&mut sent) {
+            let home = dotted("10.200.2.0".to_bits() + home);
+            let packet = build::ipv4(PC, SERVER).udp(1024 + (n % 60_000) as u16, 53, b"x");
+            *sent += pair.a.up(&home, packet).access.len();
+        }
+    }
+    // The first flooders take the half of 100,000 that is for anybody, and a bit of what is kept.
+    assert!(sent.iter().all(|&sent| sent <= 10_000), "{sent:?}");
+    assert!(sent.iter().sum::<usize>() <= 75_000, "{sent:?}");
+    for port in 1..100 {
+        let packet = build::ipv4(PC, SERVER).udp(port, 53, b"x");
+        in_ipip(&pair.a.up(HOME_A, packet).into_access());
+    }
+    in_ipip(&pair.a.down(reply(("203.0.113.1".to_bits(), 9))).into_access());
+}
+
+#[test]
+fn a_remote_that_scans_takes_no_redirects_from_homes_or_other_remotes() {
+    let mut pair = Pair::redirecting();
+    let scan = |n: u16| build::ipv4(SERVER_2, "203.0.113.1").udp(9, n, b"x");
+    let sent: usize = (1..=20_000).map(|n| pair.a.down(scan(n)).access.len()).sum();
+    assert_eq!(sent, 10_000);
+    assert_eq!(pair.a.dropped(DropReason::RedirectLimit), 10_000);
+    in_ipip(&pair.a.down(reply(("203.0.113.1".to_bits(), 9))).into_access());
+    in_ipip(&pair.a.up(HOME_A, udp()).into_access());
 }

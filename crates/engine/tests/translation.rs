@@ -267,13 +267,19 @@ fn mss_is_clamped_to_what_the_tunnel_carries() {
         assert_eq!(packet[at + 20..at + 22], [2, 4]);
         u16::from_be_bytes([packet[at + 22], packet[at + 23]])
     };
-    assert_eq!(mss(&sent), 1500 - 28 - 40);
+    assert_eq!(mss(&sent), 1500 - 24 - 40);
     let public = ends(&sent);
     let syn_ack = build::tcp(80, public.1).flags(tcp::SYN | tcp::ACK).mss(1460);
     let (_, _, inner) = world.down(build::ipv4(SERVER, public.0).tcp(syn_ack)).into_home();
-    assert_eq!(mss(&inner), 1500 - 28 - 40);
+    assert_eq!(mss(&inner), 1500 - 24 - 40);
     let small = build::ipv4(PC, SERVER).tcp(build::tcp(40001, 80).syn().mss(536));
     assert_eq!(mss(&world.up(HOME_A, small).into_internet()), 536, "only ever lowered");
+    // Once a home sends a key, there is room for it.
+    let keyed = build::ipv4(PC, SERVER).tcp(build::tcp(40000, 80).syn().mss(1460));
+    let keyed = build::ipv4(HOME_B, ENDPOINT).gre(build::gre().key(1), keyed);
+    assert_eq!(mss(&world.packet(Side::Access, &keyed).into_internet()), 1500 - 28 - 40);
+    let syn = build::ipv4(PC, SERVER).tcp(build::tcp(40002, 80).syn().mss(1460));
+    assert_eq!(mss(&world.up(HOME_A, syn).into_internet()), 1500 - 28 - 40);
 }
 
 #[test]

@@ -210,6 +210,7 @@ impl Nat {
         };
         let mapping = self.mappings.get_mut(id);
         fill(mapping, lane_of(slab).0, body, now);
+        self.policy.has_keyed |= body.gre_key.is_some();
         mapping.address = address;
         // Its seat, until it has a subscriber.
         mapping.subscriber = seat;
@@ -273,6 +274,7 @@ impl Nat {
         }
         let is_over = mapping.kind.is_in_use() && body.is_quarantined;
         mapping.note_gre_key(body.gre_key);
+        self.policy.has_keyed |= body.gre_key.is_some();
         mapping.flags &= !Mapping::UNCLEAN;
         if body.is_unclean {
             mapping.flags |= Mapping::UNCLEAN;

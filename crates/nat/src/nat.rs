@@ -33,6 +33,8 @@ pub(crate) struct Policy {
     pub(crate) filtering: Filtering,
     pub(crate) pooling: Pooling,
     pub(crate) by_key: bool,
+    /// Whether a mapping has, or had, a home that sends a GRE key.
+    pub(crate) has_keyed: bool,
     pub(crate) udp_inbound_refresh: bool,
     pub(crate) inbound_sessions_max: u16,
     pub(crate) flows_max: u32,
@@ -126,6 +128,7 @@ impl Nat {
                 filtering: config.filtering,
                 pooling: config.pooling,
                 by_key: config.gre_key_identifies_home,
+                has_keyed: config.gre_key_identifies_home,
                 udp_inbound_refresh: config.udp_inbound_refresh,
                 inbound_sessions_max: config.inbound_sessions_max,
                 flows_max: config.flows_max,
@@ -276,6 +279,12 @@ impl Nat {
     /// for it: a spoofed outer source must not make the worker send or hold anything.
     pub fn is_subscriber(&self, home: &Home) -> bool {
         self.homes.contains(home.outer)
+    }
+
+    /// Is there a home whose tunnel packets carry a GRE key? It stays true once a mapping has had one.
+    #[inline]
+    pub fn has_keyed_homes(&self) -> bool {
+        self.policy.has_keyed
     }
 
     /// The home without what does not tell it apart: the GRE key is only an echo unless it identifies homes.

@@ -72,6 +72,7 @@ impl Nat {
         if let Some(public) = mapping.outbound_first(packet, &self.policy, now) {
             return Ok(Some(public));
         }
+        self.policy.has_keyed |= packet.home.gre_key.is_some();
         let mut news = mapping.note_gre_key(packet.home.gre_key).then_some(News::Changed);
         let public = mapping.public();
         let is_held = self.is_held_first(id, packet.remote, now);
@@ -379,6 +380,7 @@ impl Nat {
         }
         let mapping = self.mappings.get_mut(id);
         fill(mapping, packet, opening.seat.public, now);
+        self.policy.has_keyed |= packet.home.gre_key.is_some();
         mapping.subscriber = opening.seat.subscriber;
         mapping.address = opening.address;
         if self.subscribers.get(opening.seat.subscriber).is_answered() {
@@ -424,7 +426,7 @@ impl Mapping {
             return None;
         }
         if self.gre_key() != packet.home.gre_key {
-            if policy.is_replicated {
+            if policy.is_replicated || !policy.has_keyed {
                 return None;
             }
             self.note_gre_key(packet.home.gre_key);

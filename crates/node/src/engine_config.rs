@@ -57,15 +57,16 @@ pub(crate) fn engine_config(
             held_max: config.fragments.held_max as usize,
             held_per_datagram_max: config.fragments.held_per_datagram_max as usize,
             timeout_ms: u64::from(config.fragments.timeout_sec) * 1000,
+            percent: config.limits.fragments_percent,
         },
         limits: Limits {
-            fragments_percent: config.limits.fragments_percent,
             icmp_errors_per_sec: config.limits.icmp_errors_per_sec,
             icmp_errors_to_homes: config.limits.icmp_errors_to_homes,
             icmp_errors_to_internet: config.limits.icmp_errors_to_internet,
             worker_icmp_errors_per_sec: config.limits.worker_icmp_errors_per_sec,
             redirects_per_sec: config.limits.redirects_per_sec,
         },
+        forward_source_routes: config.nat.forward_source_routes,
     })
 }
 

@@ -162,7 +162,21 @@ fn drops(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Er
             series.push((labels, worker.board.engine.dropped(*reason)));
         }
     }
-    family.counter("weir_drops", "Packets dropped, by reason.", series)
+    family.counter("weir_drops", "Packets dropped, by reason.", series)?;
+    let mut series = Vec::new();
+    for (number, worker) in workers {
+        let engine = &worker.board.engine;
+        for side in Side::ALL {
+            let results =
+                [("sent", engine.icmp_errors(side)), ("limited", engine.icmp_errors_limited(side))];
+            for (result, count) in results {
+                let labels =
+                    Labels([("worker", number), ("side", side.name()), ("result", result)]);
+                series.push((labels, count));
+            }
+        }
+    }
+    family.counter("weir_icmp_errors", "ICMP errors of the worker about packets.", series)
 }
 
 fn per_worker<'a, V>(

@@ -79,6 +79,7 @@ fn engine() -> Engine<Mbuf> {
         },
         fragments: FragmentLimits::default(),
         limits: Limits::default(),
+        forward_source_routes: false,
         peers_max: 0,
         replication_port: None,
     })

@@ -136,6 +136,7 @@ fn rule(section: &str, name: &str) -> Option<Rule> {
             | "inbound_sessions_max"
             | "mss_clamp",
         ) => Rule::NewFlows,
+        ("nat", "forward_source_routes") => Rule::Unnoticed,
         ("timeouts", "profile") => Rule::Unnoticed,
         ("timeouts", name) if name.ends_with("_sec") => Rule::Timer,
         ("fragments", "datagrams_max" | "held_max" | "held_per_datagram_max" | "timeout_sec") => {

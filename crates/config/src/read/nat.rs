@@ -31,6 +31,7 @@ pub(crate) fn read(section: &Section<'_>, mode: AccessMode, findings: &mut Findi
         },
         udp_inbound_refresh: section.boolean("udp_inbound_refresh", findings),
         inbound_sessions_max: section.integer("inbound_sessions_max", findings),
+        forward_source_routes: section.boolean("forward_source_routes", findings),
         mss_clamp: mss_clamp(section, mode, findings),
     }
 }

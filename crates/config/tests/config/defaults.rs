@@ -50,6 +50,7 @@ quarantine_sec = 120
 pooling = "hard"
 udp_inbound_refresh = false
 inbound_sessions_max = 256
+forward_source_routes = false
 mss_clamp = true
 [timeouts]
 profile = "rfc"

@@ -91,6 +91,11 @@ fn keys() {
             "[limits]\nicmp_errors_to_homes = false\n[nat]\n",
             "limits.icmp_errors_to_homes: true -> false (flows go on; each node takes it when it restarts)",
         ),
+        (
+            "port_block = 256",
+            "forward_source_routes = true\nport_block = 256",
+            "nat.forward_source_routes: not set -> true (flows go on; each node takes it when it restarts)",
+        ),
     ];
     for (from, to, expected) in cases {
         assert_eq!(change(from, to), [expected]);

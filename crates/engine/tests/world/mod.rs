@@ -140,6 +140,7 @@ pub fn config() -> EngineConfig {
         },
         fragments: FragmentLimits::default(),
         limits: Limits::default(),
+        forward_source_routes: false,
         peers_max: 0,
         replication_port: None,
     }

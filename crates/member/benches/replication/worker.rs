@@ -170,6 +170,7 @@ fn config(host: u32, group: Group, room: Room) -> EngineConfig {
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
         limits: Limits::default(),
+        forward_source_routes: false,
         peers_max: workers as usize - 1,
         replication_port: is_replicated.then_some(PORT),
     }

@@ -85,6 +85,7 @@ fn config(member: usize, seed: u64) -> EngineConfig {
         },
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
         limits: Limits::default(),
+        forward_source_routes: false,
         peers_max: 4,
         replication_port: Some(PORT),
     }

@@ -1,0 +1,216 @@
+//! The parties that share what a worker has for all: homes and remotes, and how often each asks.
+
+use weir_flow::HashKey;
+use weir_nat::Home;
+
+/// The one to whom something is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Party {
+    /// A home, as [`weir_nat::Nat::identity`] tells it apart: it sent the packet, or it is the one addressed.
+    Home(Home),
+    /// An address on the internet.
+    Remote(u32),
+}
+
+/// How a party's requests compare with what it may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// Few: what is kept for such parties is open to it too.
+    Modest,
+    /// Many, within its own limit.
+    High,
+    /// Beyond its limit.
+    Excessive,
+}
+
+/// Thousandths of a request.
+const REQUEST: i64 = 1000;
+/// A party that asks for less than this part of its limit is modest.
+const MODEST_PART: i64 = 4;
+/// A modest party may ask so often at once: the probes of one hop of a traceroute come together.
+const MODEST_BURST: i64 = 4;
+/// Parties that share a line of the table.
+const WAYS: usize = 4;
+
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    /// Hash of the party, with what it asks for; 0: nobody's.
+    tag: u64,
+    asked_ms: u64,
+    /// Requests that it has left, in thousandths.
+    tokens: i64,
+    /// The same for modesty. Each request counts, whether it is granted or not, so it can fall below 0: a party that asks
+    /// without end is never modest.
+    modest: i64,
+}
+
+/// What the parties that asked last have left. A party that is not in the table has everything left; in a full line the one
+/// that has not asked for the longest time is forgotten.
+#[derive(Debug)]
+pub(crate) struct PartyTable {
+    key: HashKey,
+    per_sec: i64,
+    modest_per_sec: i64,
+    lines: Box<[[Account; WAYS]]>,
+}
+
+impl PartyTable {
+    /// Room for `parties`; each may ask `per_sec` times a second, and as many times at once.
+    pub(crate) fn new(parties: usize, per_sec: u32, seed: [u64; 2]) -> Self {
+        let nobody = Account { tag: 0, asked_ms: 0, tokens: 0, modest: 0 };
+        let lines = (parties / WAYS).next_power_of_two();
+        let per_sec = i64::from(per_sec);
+        Self {
+            key: HashKey::new(seed),
+            per_sec,
+            modest_per_sec: (per_sec / MODEST_PART).max(1),
+            lines: vec![[nobody; WAYS]; lines].into(),
+        }
+    }
+
+    /// Notes a request of `kind`; each kind is counted on its own.
+    pub(crate) fn ask(&mut self, party: &Party, kind: u8, now_ms: u64) -> Demand {
+        let (most, modest_most) = (self.per_sec * REQUEST, self.modest_most());
+        let (per_sec, modest_per_sec) = (self.per_sec, self.modest_per_sec);
+        let account = self.account(party, kind, now_ms);
+        // So many requests a second are so many thousandths a millisecond. In a long time all is earned.
+        let earned_ms = now_ms.saturating_sub(account.asked_ms).min(1 << 30) as i64;
+        account.asked_ms = now_ms.max(account.asked_ms);
+        account.tokens = (account.tokens + earned_ms * per_sec).min(most);
+        account.modest = (account.modest + earned_ms * modest_per_sec).min(modest_most);
+        let is_modest = account.modest >= REQUEST;
+        account.modest = (account.modest - REQUEST).max(-modest_most);
+        if account.tokens < REQUEST {
+            return Demand::Excessive;
+        }
+        account.tokens -= REQUEST;
+        if is_modest { Demand::Modest } else { Demand::High }
+    }
+
+    fn modest_most(&self) -> i64 {
+        self.modest_per_sec.max(MODEST_BURST) * REQUEST
+    }
+
+    fn account(&mut self, party: &Party, kind: u8, now_ms: u64) -> &mut Account {
+        let tag = self.tag(party, kind);
+        let (tokens, modest) = (self.per_sec * REQUEST, self.modest_most());
+        let line = (tag >> 32) as usize & (self.lines.len() - 1);
+        let accounts = &mut self.lines[line];
+        let known = accounts.iter().position(|account| account.tag == tag);
+        let place = known.unwrap_or_else(|| {
+            let oldest = (0..WAYS).min_by_key(|&place| accounts[place].asked_ms).unwrap_or(0);
+            accounts[oldest] = Account { tag, asked_ms: now_ms, tokens, modest };
+            oldest
+        });
+        &mut accounts[place]
+    }
+
+    fn tag(&self, party: &Party, kind: u8) -> u64 {
+        let (first, second) = match *party {
+            Party::Home(Home { shard, outer, gre_key }) => (
+                1 << 48 | u64::from(shard.0) << 32 | u64::from(outer),
+                gre_key.map_or(0, |key| 1 << 32 | u64::from(key)),
+            ),
+            Party::Remote(address) => (u64::from(address), 0),
+        };
+        // 0 is nobody's.
+        self.key.hash([first, second, u64::from(kind)]).0 | 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> PartyTable {
+        PartyTable::new(4096, 20, [1, 2])
+    }
+
+    fn ask(table: &mut PartyTable, remote: u32, now_ms: u64) -> Demand {
+        table.ask(&Party::Remote(remote), 0, now_ms)
+    }
+
+    #[test]
+    fn a_party_gets_its_rate_and_as_much_at_once() {
+        let mut table = table();
+        let mut granted =
+            |now_ms| (0..100).filter(|_| ask(&mut table, 1, now_ms) != Demand::Excessive).count();
+        assert_eq!(granted(5000), 20);
+        assert_eq!(granted(5050), 1);
+        assert_eq!(granted(5075), 0);
+        assert_eq!(granted(5100), 1, "nothing is lost between two requests");
+        assert_eq!(granted(1_000_000), 20);
+    }
+
+    #[test]
+    fn a_party_that_asks_without_end_is_never_modest() {
+        let mut table = table();
+        let demands: Vec<_> = (0..10_000).map(|ms| ask(&mut table, 1, ms)).collect();
+        assert!(demands[..5].iter().all(|demand| *demand == Demand::Modest));
+        assert!(demands[5..].iter().all(|demand| *demand != Demand::Modest));
+        let granted = demands.iter().filter(|demand| **demand != Demand::Excessive).count();
+        assert!((200..=220).contains(&granted), "{granted}");
+        assert_eq!(ask(&mut table, 1, 12_000), Demand::Modest, "after a rest it is again");
+    }
+
+    #[test]
+    fn a_party_that_asks_seldom_is_always_modest() {
+        let mut table = table();
+        for second in 0..1000 {
+            for remote in 0..4 {
+                assert_eq!(ask(&mut table, remote, second * 1000), Demand::Modest);
+            }
+        }
+    }
+
+    #[test]
+    fn kinds_and_homes_are_counted_apart() {
+        let mut table = table();
+        let home = |shard, outer, gre_key| {
+            Party::Home(Home { shard: weir_nat::ShardIndex(shard), outer, gre_key })
+        };
+        let parties = [
+            Party::Remote(1),
+            home(0, 1, None),
+            home(1, 1, None),
+            home(0, 2, None),
+            home(0, 1, Some(0)),
+            home(0, 1, Some(1)),
+        ];
+        for party in &parties {
+            for kind in 0..2 {
+                let granted = (0..100).filter(|_| table.ask(party, kind, 0) != Demand::Excessive);
+                assert_eq!(granted.count(), 20, "{party:?} {kind}");
+            }
+        }
+    }
+
+    /// However many ask, the table keeps its size, and parties that ask all the time stay in it.
+    #[test]
+    fn a_crowd_pushes_out_only_parties_that_ask_no_more() {
+        let mut table = PartyTable::new(64, 20, [1, 2]);
+        let mut granted = 0;
+        for ms in 0..100_000_u64 {
+            granted += u64::from(ask(&mut table, 0, ms) != Demand::Excessive);
+            if ms.is_multiple_of(4) {
+                ask(&mut table, 1 + ms as u32, ms);
+            }
+        }
+        assert!(granted <= 2020, "{granted}");
+        assert_eq!(table.lines.len() * WAYS, 64);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_earns_nothing() {
+        let mut table = table();
+        assert_eq!((0..30).filter(|_| ask(&mut table, 1, 9000) != Demand::Excessive).count(), 20);
+        assert_eq!(ask(&mut table, 1, 1000), Demand::Excessive);
+        assert_eq!(ask(&mut table, 1, 9000), Demand::Excessive);
+    }
+
+    #[test]
+    fn a_rate_of_none_grants_none() {
+        let mut table = PartyTable::new(64, 0, [1, 2]);
+        assert!((0..10_000).all(|ms| ask(&mut table, 1, ms) == Demand::Excessive));
+    }
+}
