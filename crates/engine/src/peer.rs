@@ -12,7 +12,7 @@ use weir_wire::frame::Frame;
 use crate::Side;
 use crate::engine::Engine;
 use crate::link_header::LinkHeader;
-use crate::neighbor::{Gateways, Neighbor, Pace};
+use crate::neighbor::{Gateways, Heard, Neighbor, Pace};
 
 #[derive(Debug)]
 struct Peer {
@@ -82,12 +82,13 @@ impl Peers {
         }
     }
 
-    /// What a station said of itself in ARP; ignored unless it is a peer.
-    pub(crate) fn confirm(&mut self, address: u32, mac: Mac, now_ms: u64) {
-        let Ok(place) = self.place(address) else { return };
-        if let Some(neighbor) = &mut self.all[place].neighbor {
-            neighbor.confirm(mac, true, now_ms);
-        }
+    /// What a station said of an address in ARP; ignored unless it is a peer's.
+    pub(crate) fn hear(&mut self, address: u32, mac: Mac, is_answer: bool, now_ms: u64) -> Heard {
+        let Ok(place) = self.place(address) else { return Heard::Nothing };
+        let Some(neighbor) = &mut self.all[place].neighbor else { return Heard::Nothing };
+        let heard = neighbor.hear(mac, is_answer, now_ms);
+        self.next_request_ms = self.next_request_ms.min(neighbor.next_request_ms());
+        heard
     }
 
     /// The addresses that are to be asked now.
@@ -98,8 +99,8 @@ impl Peers {
         self.next_request_ms = u64::MAX;
         for Peer { address, neighbor } in &mut self.all {
             let Some(neighbor) = neighbor else { continue };
-            if neighbor.is_due(now_ms) {
-                ask(*address, neighbor.mac());
+            if let Some(to) = neighbor.due(now_ms) {
+                ask(*address, to);
             }
             self.next_request_ms = self.next_request_ms.min(neighbor.next_request_ms());
         }
@@ -154,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_near_one_is_resolved_and_a_far_one_goes_through_the_gateways() {
-        let (mut peers, mut gateways) = (peers(), Gateways::new([1].into_iter(), header()));
+        let (mut peers, mut gateways) = (peers(), Gateways::new([1].into_iter(), &[], header()));
         assert!(peers.add(FAR) && peers.add(NEAR) && peers.add(NEAR));
         assert!(!peers.add(Ipv4Addr::new(10, 1, 0, 8)), "two are enough");
         assert_eq!(asked(&mut peers, 5000), [NEAR.to_bits()]);
@@ -163,9 +164,9 @@ mod tests {
         let far = |peers: &Peers, gateways: &Gateways| peers.header_to(FAR.to_bits(), gateways);
         let near = |peers: &Peers| peers.header_to(NEAR.to_bits(), &Gateways::default());
         assert_eq!((near(&peers), far(&peers, &gateways)), (None, None));
-        peers.confirm(NEAR.to_bits(), MAC, 6100);
-        peers.confirm(FAR.to_bits(), MAC, 6100);
-        gateways.confirm(1, OWN, true, 6100);
+        assert_eq!(peers.hear(NEAR.to_bits(), MAC, true, 6100), Heard::Found);
+        assert_eq!(peers.hear(FAR.to_bits(), MAC, true, 6100), Heard::Nothing);
+        gateways.hear(1, OWN, true, 6100);
         assert_eq!(near(&peers), Some(header().to(MAC)));
         assert_eq!(far(&peers, &gateways), Some(header().to(OWN)));
         // Asked again in time, also when nothing happens, and lost when it stays silent.
@@ -181,7 +182,7 @@ mod tests {
     fn who_is_removed_is_unknown() {
         let mut peers = peers();
         assert!(peers.is_clustered() && peers.add(NEAR));
-        peers.confirm(NEAR.to_bits(), MAC, 0);
+        peers.hear(NEAR.to_bits(), MAC, true, 0);
         peers.remove(NEAR);
         peers.remove(NEAR);
         assert!(!peers.contains(NEAR.to_bits()));

@@ -205,7 +205,8 @@ fn a_part_in_a_cluster_allocates_nothing() {
     });
     assert_eq!(made.count_total, 0, "orders");
     bench.sent.append(&mut bench.out.access);
-    let announced = build::arp(Arp::gratuitous(build::mac(3), B.to_bits()));
+    let announced =
+        build::arp(Arp::reply(build::mac(3), B.to_bits(), worker_mac(Side::Access), A.to_bits()));
     assert_eq!(bench.burst(Side::Access, &[announced]), 0);
     let sent = bench.sent.len();
     assert_eq!(bench.burst(Side::Access, &new_flows(1000)), 0, "redirected up");
