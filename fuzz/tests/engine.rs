@@ -9,7 +9,7 @@ mod world;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolero::{check, produce};
-use weir_engine::{Misses, Side};
+use weir_engine::{Misses, Redirects, Side};
 use weir_nat::{ShardIndex, Timeouts};
 use weir_wire::arp::Arp;
 use weir_wire::build;
@@ -153,6 +153,7 @@ fn run(bytes: &[u8]) {
     let held_max = config.fragments.held_max;
     let mut world = World::new(clustered(config));
     assert!(world.engine.add_peer(B));
+    world.engine.set_redirects(B, Redirects::Plain);
     let own = worker_mac(Side::Access);
     world
         .frame(Side::Access, &build::arp(Arp::reply(build::mac(3), B.to_bits(), own, A.to_bits())));

@@ -14,9 +14,22 @@ use crate::engine::Engine;
 use crate::link_header::LinkHeader;
 use crate::neighbor::{Gateways, Heard, Neighbor, Pace};
 
+/// How packets without a mapping go to another worker, and come from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Redirects {
+    /// Not at all: there is no session with it.
+    #[default]
+    Refused,
+    /// In IPIP, in the clear: it speaks a version of replication that does not seal them.
+    Plain,
+    /// Sealed by the session, with so many bytes in front of the packet and behind it, as a datagram of replication.
+    Sealed { front: usize, behind: usize },
+}
+
 #[derive(Debug)]
 struct Peer {
     address: u32,
+    redirects: Redirects,
     /// None: it is beyond the gateways.
     neighbor: Option<Neighbor>,
 }
@@ -50,10 +63,6 @@ impl Peers {
         self.all.binary_search_by_key(&address, |peer| peer.address)
     }
 
-    pub(crate) fn contains(&self, address: u32) -> bool {
-        self.place(address).is_ok()
-    }
-
     /// False: there is no room.
     fn add(&mut self, address: Ipv4Addr) -> bool {
         let Err(place) = self.place(address.to_bits()) else { return true };
@@ -62,7 +71,8 @@ impl Peers {
         }
         let is_near = self.subnet.contains(&address);
         let neighbor = is_near.then(|| Neighbor::new(address.to_bits(), Pace::REFRESH));
-        self.all.insert(place, Peer { address: address.to_bits(), neighbor });
+        let (address, redirects) = (address.to_bits(), Redirects::Refused);
+        self.all.insert(place, Peer { address, redirects, neighbor });
         self.next_request_ms = 0;
         true
     }
@@ -82,6 +92,17 @@ impl Peers {
         }
     }
 
+    /// None: it is no peer.
+    pub(crate) fn redirects(&self, address: u32) -> Option<Redirects> {
+        self.place(address).ok().map(|place| self.all[place].redirects)
+    }
+
+    fn set_redirects(&mut self, address: Ipv4Addr, redirects: Redirects) {
+        if let Ok(place) = self.place(address.to_bits()) {
+            self.all[place].redirects = redirects;
+        }
+    }
+
     /// What a station said of an address in ARP; ignored unless it is a peer's.
     pub(crate) fn hear(&mut self, address: u32, mac: Mac, is_answer: bool, now_ms: u64) -> Heard {
         let Ok(place) = self.place(address) else { return Heard::Nothing };
@@ -97,7 +118,7 @@ impl Peers {
             return;
         }
         self.next_request_ms = u64::MAX;
-        for Peer { address, neighbor } in &mut self.all {
+        for Peer { address, neighbor, .. } in &mut self.all {
             let Some(neighbor) = neighbor else { continue };
             if let Some(to) = neighbor.due(now_ms) {
                 ask(*address, to);
@@ -121,6 +142,11 @@ impl<F: Frame> Engine<F> {
     /// What comes from this worker is dropped from now on.
     pub fn remove_peer(&mut self, address: Ipv4Addr) {
         self.peers.remove(address);
+    }
+
+    /// How redirected packets go to this worker, and come from it; not at all before this is called.
+    pub fn set_redirects(&mut self, address: Ipv4Addr, redirects: Redirects) {
+        self.peers.set_redirects(address, redirects);
     }
 
     pub(crate) fn header_to_peer(&self, address: u32) -> Option<LinkHeader> {
@@ -185,7 +211,7 @@ mod tests {
         peers.hear(NEAR.to_bits(), MAC, true, 0);
         peers.remove(NEAR);
         peers.remove(NEAR);
-        assert!(!peers.contains(NEAR.to_bits()));
+        assert_eq!(peers.redirects(NEAR.to_bits()), None);
         assert_eq!(peers.header_to(NEAR.to_bits(), &Gateways::default()), None);
         assert!(peers.add(NEAR));
         assert_eq!(peers.header_to(NEAR.to_bits(), &Gateways::default()), None, "asked anew");

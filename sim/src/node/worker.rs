@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use weir_engine::{BURST_MAX, Engine, Now, Output, Post, Side};
 use weir_member::{News, Order, Replication, Standstill};
-use weir_replica::{PeerIndex, Transmit};
+use weir_replica::{PeerIndex, Received, Transmit};
 use weir_shard::ShardId;
 use weir_wire::frame::{Frame, VecFrame, VecPool};
 
@@ -174,11 +174,17 @@ impl Worker {
         while let Some((from, mut frame)) = self.engine.take_datagram() {
             // What is refused is counted by its reason.
             let nat = self.engine.nat_mut();
-            let _ = self.replication.receive(from, frame.data_mut(), clock_us, nat);
+            let received = self.replication.receive(from, frame.data_mut(), clock_us, nat);
+            if let Ok(Received::Redirect(packet)) = received {
+                frame.keep(packet.start, packet.len());
+                let now = Now { ms: clock_us / 1_000 };
+                self.engine.receive_redirected(frame, now, pool, &mut self.out);
+            }
         }
         let (nat, post) = self.engine.nat_and_post();
         let transmit = &mut Posting { post, pool, out: &mut self.out };
         self.replication.poll(clock_us, nat, transmit);
+        self.replication.redirect(&mut self.engine, &mut self.out);
         let committed = self.replication.committed(clock_us, self.engine.nat());
         self.engine.release_committed(committed, Now { ms: clock_us / 1_000 }, &mut self.out);
         turn.is_holding = self.engine.held() > 0;

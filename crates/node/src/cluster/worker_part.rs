@@ -13,7 +13,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use weir_dpdk::{Mbuf, MbufPool};
 use weir_engine::{Engine, Output, Post};
 use weir_member::{News, Order, Replication, Standstill};
-use weir_replica::{PeerIndex, Transmit};
+use weir_replica::{PeerIndex, Received, Transmit};
 use weir_steer::Heartbeat;
 use weir_wire::frame::Frame;
 
@@ -180,11 +180,17 @@ impl WorkerPart {
         let mut is_busy = self.is_ordered.load(Ordering::Relaxed) && self.obey(now, engine);
         while let Some((from, mut frame)) = engine.take_datagram() {
             // What is refused is counted by its reason.
-            let _ = self.replication.receive(from, frame.data_mut(), now_us, engine.nat_mut());
+            let nat = engine.nat_mut();
+            let received = self.replication.receive(from, frame.data_mut(), now_us, nat);
+            if let Ok(Received::Redirect(packet)) = received {
+                frame.keep(packet.start, packet.len());
+                engine.receive_redirected(frame, engine_now(now), pool, out);
+            }
         }
         let (nat, post) = engine.nat_and_post();
         let transmit = &mut Posting { post, pool, out };
         self.replication.poll(now_us, nat, transmit);
+        self.replication.redirect(engine, out);
         let committed = self.replication.committed(now_us, engine.nat());
         engine.release_committed(committed, engine_now(now), out);
         is_busy |= engine.held() > 0;
