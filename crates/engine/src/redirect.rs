@@ -250,13 +250,13 @@ impl<F: Frame> Engine<F> {
         mut seal: impl FnMut(Ipv4Addr, usize, &mut [u8]) -> bool,
     ) {
         while let Some(unsealed) = self.unsealed.pop_front() {
-            let done = self.post_redirect(unsealed, &mut seal);
-            let done = done.and_then(|frame| match out.push(Side::Access, frame) {
-                true => Ok(self.counters.count_redirected(Direction::Transmit)),
+            let is_sent = |frame| match out.push(Side::Access, frame) {
+                true => Ok(()),
                 false => Err(DropReason::NoBuffer),
-            });
-            if let Err(reason) = done {
-                self.discard(reason);
+            };
+            match self.post_redirect(unsealed, &mut seal).and_then(is_sent) {
+                Ok(()) => self.counters.count_redirected(Direction::Transmit),
+                Err(reason) => self.discard(reason),
             }
         }
     }
