@@ -147,8 +147,7 @@ fn transitions(entry: &ShardEntry, any: u8, number: Number) -> Vec<Transition> {
         Transition::Remove(member.clone()),
         Transition::Fence(member.clone()),
         Transition::Restart { ended: member.clone(), boot_id: BootId(u128::from(any)) },
-        Transition::Reseat { ended: member.clone(), to: other },
-        Transition::EndLease(member),
+        Transition::Reseat { ended: member, to: other },
         Transition::Rebase { epoch: Epoch(number.value()), term: Term(number.value() as u32) },
     ]
 }
@@ -254,7 +253,6 @@ enum Told {
     CopyDone,
     StreamLost,
     Granted(u8, Number),
-    Confirmed(u8),
     Ports(u8),
     Time(u16),
 }
@@ -263,10 +261,9 @@ enum Told {
 /// and grants none that it writes.
 #[test]
 fn role() {
-    check!().with_type::<(u8, bool, Vec<Told>)>().for_each(|(me, has_lease, told)| {
-        let options = RoleOptions { lease_ms: has_lease.then_some(500), ..RoleOptions::default() };
+    check!().with_type::<(u8, Vec<Told>)>().for_each(|(me, told)| {
         let me = who(*me);
-        let mut machine = RoleMachine::new(me.clone(), Epoch(2), options);
+        let mut machine = RoleMachine::new(me.clone(), Epoch(2), RoleOptions::default());
         let (mut now_ms, mut epoch) = (1_000_u64, Epoch(0));
         for told in told {
             let event = match told {
@@ -281,9 +278,6 @@ fn role() {
                 Told::StreamLost => Event::StreamLost,
                 Told::Granted(lane, since) => {
                     Event::Granted { lane: usize::from(*lane % 10), since: Epoch(since.value()) }
-                }
-                Told::Confirmed(ago) => {
-                    Event::Confirmed { asked_ms: now_ms.saturating_sub(u64::from(*ago)) }
                 }
                 Told::Ports(any) => {
                     let ports = [Ports::NotReady, Ports::Ready, Ports::Broken];

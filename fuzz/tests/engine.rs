@@ -9,12 +9,12 @@ mod world;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolero::{check, produce};
-use weir_engine::{Misses, Side};
+use weir_engine::{Misses, Redirects, Side};
 use weir_nat::{ShardIndex, Timeouts};
 use weir_wire::arp::Arp;
 use weir_wire::build;
 use weir_wire::frame::Frame;
-use world::pair::{B, PORT, clustered};
+use world::pair::{A, B, PORT, clustered};
 use world::*;
 
 /// Bytes of a script: some hundred packets.
@@ -154,7 +154,10 @@ fn run(bytes: &[u8]) {
     let held_max = config.fragments.held_max;
     let mut world = World::new(clustered(config));
     assert!(world.engine.add_peer(B));
-    world.frame(Side::Access, &build::arp(Arp::gratuitous(build::mac(3), B.to_bits())));
+    world.engine.set_redirects(B, Redirects::Plain);
+    let own = worker_mac(Side::Access);
+    world
+        .frame(Side::Access, &build::arp(Arp::reply(build::mac(3), B.to_bits(), own, A.to_bits())));
     world.is_input_sound = false;
     let mut public = ("203.0.113.1".to_owned(), 2000);
     while !script.0.is_empty() {

@@ -173,6 +173,7 @@ fn config(mode: AccessMode) -> EngineConfig {
             mac: worker_mac(side),
             address: net(format!("{worker}/24")),
             gateways: vec![gateway],
+            gateway_macs: Vec::new(),
             vlan: None,
             mtu: 1500,
         }

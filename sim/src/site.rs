@@ -134,6 +134,7 @@ pub(crate) fn engine_config(options: &Options, place: Place, seed: [u64; 4]) -> 
         mac: mac(Station::Worker(place), side),
         address: Ipv4Net::new_assert(address(place, side), 16),
         gateways: vec![gateway(side)],
+        gateway_macs: Vec::new(),
         vlan: None,
         mtu: 1500,
     };

@@ -48,9 +48,6 @@ pub(crate) struct Args {
     /// Moves that begin in any minute at most; failures are repaired whatever it says.
     #[arg(long, value_name = "N", default_value_t = 30)]
     moves_per_min: usize,
-    /// Give the lanes of a lost node to others after twice this time; every node's own must be the same.
-    #[arg(long, value_name = "SECONDS")]
-    lease_rule_sec: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -164,7 +161,6 @@ fn lead_or_wait(args: &Args) -> anyhow::Result<()> {
     let name = args.name.clone().unwrap_or_else(machine);
     let mut options = Options::new(&name, random()?);
     options.moves_per_min = args.moves_per_min;
-    options.lease_rule_ms = args.lease_rule_sec.map(|seconds| seconds.saturating_mul(1_000));
     let record = LeaderRecord { boot_id: format!("{:032x}", random()?), name };
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let runner = Runner::start(&cluster, &record, options, HttpReports);

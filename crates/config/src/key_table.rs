@@ -164,6 +164,8 @@ pub(crate) const KEYS: &[Key] = &[
         "The worker's own address on this side with the length of the connected prefix."),
     key("interface", "gateway", Form("string or list of strings", "1 to 16 addresses in the connected prefix"), "", Required,
         "Next hops. Live ones share the flows."),
+    key("interface", "gateway_mac", Form("string or list of strings", "one unicast MAC address for each gateway, in their order"), "", Absent("any that answers"),
+        "The only MAC address of each gateway: whoever claims it for another is refused. Without it a known one holds while it answers ARP. Not for a gateway whose MAC changes when a router fails."),
     key("interface", "vlan", Integer(1, 4094), "", Absent("untagged"), "802.1Q VLAN."),
     key("interface", "mtu", Integer(576, 9216), "bytes", Value("1500"), "Largest IPv4 packet, without Ethernet and VLAN headers."),
     key("interface", "mac", Form("string", "six hex bytes `\"02:00:00:00:00:01\"`, unicast"), "", Absent("the device's own"), "MAC address to set on the port."),

@@ -107,6 +107,8 @@ pub struct Interface {
     pub address: Ipv4Net,
     /// At least one, each inside `address`'s prefix.
     pub gateways: Vec<Ipv4Addr>,
+    /// The only MAC address of each gateway, in their order; empty: any.
+    pub gateway_macs: Vec<[u8; 6]>,
     pub vlan: Option<u16>,
     /// Largest IPv4 packet in bytes, without Ethernet and VLAN headers.
     pub mtu: u16,

@@ -261,7 +261,7 @@ pub struct ActingAnswer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     pub node: String,
-    /// alive, cut-off, stopping, suspect, dead, lease-ended, fenced.
+    /// alive, cut-off, stopping, suspect, dead, fenced.
     pub life: String,
     pub why: String,
     /// Its workers that run but are of no use now; of a cut-off node all.

@@ -87,7 +87,7 @@ impl<F: Frame> Engine<F> {
 
     /// A frame that wants something else than to be translated.
     #[inline(never)]
-    fn serve_access<P: Pool<Frame = F>>(
+    pub(crate) fn serve_access<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         packet: &Upstream,

@@ -5,6 +5,7 @@ use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 
 use crate::engine::{Context, Engine};
+use crate::neighbor::Heard;
 use crate::{DropReason, Side};
 
 impl<F: Frame> Engine<F> {
@@ -27,9 +28,14 @@ impl<F: Frame> Engine<F> {
         }
         let sender = message.sender_ip.get();
         let is_answer = !message.is_request() && message.target_ip.get() == link.address;
-        link.gateways.confirm(sender, message.sender_mac, is_answer, cx.now.ms);
+        let mac = message.sender_mac;
+        match link.gateways.hear(sender, mac, is_answer, cx.now.ms) {
+            Heard::Moved => self.counters.count_gateway_move(side, mac),
+            heard => self.count_refused_claims(side, heard),
+        }
         if side == Side::Access {
-            self.peers.confirm(sender, message.sender_mac, cx.now.ms);
+            let heard = self.peers.hear(sender, mac, is_answer, cx.now.ms);
+            self.count_refused_claims(side, heard);
         }
         let link = self.link(side);
         let is_for_us = message.is_request() && message.target_ip.get() == link.address;
@@ -42,6 +48,12 @@ impl<F: Frame> Engine<F> {
             self.emit(side, frame, cx);
         }
         self.publish_gateways();
+    }
+
+    fn count_refused_claims(&self, side: Side, heard: Heard) {
+        if let Heard::Refused(claims, claimant) = heard {
+            self.counters.count_refused_claims(side, u64::from(claims), claimant);
+        }
     }
 
     /// Tells both networks where the worker is, so that switches and neighbours forget a predecessor.
@@ -66,7 +78,7 @@ impl<F: Frame> Engine<F> {
         self.publish_gateways();
     }
 
-    /// `mac`: where the station was when it answered last.
+    /// `mac`: where the station is asked; `None`: everywhere.
     fn ask<P: Pool<Frame = F>>(
         &self,
         side: Side,

@@ -35,6 +35,8 @@ pub struct SideConfig {
     pub address: Ipv4Net,
     /// Next hops on this side, at least one; live ones share the flows by hash.
     pub gateways: Vec<Ipv4Addr>,
+    /// The MACs of the gateways, in their order; a gateway beyond the list may have any.
+    pub gateway_macs: Vec<Mac>,
     /// 802.1Q VLAN id; frames without it are not ours.
     pub vlan: Option<u16>,
     /// Largest IP packet on this side, bytes (on the access side: the outer packet).

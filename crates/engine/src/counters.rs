@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use weir_wire::ethernet::Mac;
+
 use crate::{DropReason, Side};
 
 /// A counter with one writer: a relaxed load and store, no locked instruction.
@@ -62,6 +64,12 @@ pub struct Counters {
     early: [Counter; Early::ALL.len()],
     /// 1 while a gateway of the side answers ARP.
     gateway_up: [AtomicU64; 2],
+    refused_claims: [Counter; 2],
+    /// The MAC of the last of them, as a number.
+    claimant: [AtomicU64; 2],
+    gateway_moves: [Counter; 2],
+    /// Where a gateway moved last, as a number.
+    moved_to: [AtomicU64; 2],
 }
 
 impl Default for Counters {
@@ -76,6 +84,10 @@ impl Default for Counters {
             held: Counter::default(),
             early: Default::default(),
             gateway_up: Default::default(),
+            refused_claims: Default::default(),
+            claimant: Default::default(),
+            gateway_moves: Default::default(),
+            moved_to: Default::default(),
         }
     }
 }
@@ -127,6 +139,17 @@ impl Counters {
         self.gateway_up[side as usize].load(Relaxed) != 0
     }
 
+    /// ARP messages that claimed the address of a gateway or of another worker for a MAC that it does not have, and the MAC
+    /// that was claimed last.
+    pub fn refused_claims(&self, side: Side) -> (u64, Mac) {
+        (self.refused_claims[side as usize].get(), load_mac(&self.claimant[side as usize]))
+    }
+
+    /// How often a gateway was found at another MAC than before, and the last of these.
+    pub fn gateway_moves(&self, side: Side) -> (u64, Mac) {
+        (self.gateway_moves[side as usize].get(), load_mac(&self.moved_to[side as usize]))
+    }
+
     /// Adds a burst. The engine counts what it receives; the owner of the ports what it sent.
     #[inline]
     pub fn count(&self, side: Side, direction: Direction, packets: u64, bytes: u64) {
@@ -159,7 +182,26 @@ impl Counters {
         self.early[why as usize].add(packets);
     }
 
+    pub(crate) fn count_refused_claims(&self, side: Side, claims: u64, claimant: Mac) {
+        store_mac(&self.claimant[side as usize], claimant);
+        self.refused_claims[side as usize].add(claims);
+    }
+
+    pub(crate) fn count_gateway_move(&self, side: Side, to: Mac) {
+        store_mac(&self.moved_to[side as usize], to);
+        self.gateway_moves[side as usize].add(1);
+    }
+
     pub(crate) fn set_gateway_up(&self, side: Side, is_up: bool) {
         self.gateway_up[side as usize].store(u64::from(is_up), Relaxed);
     }
+}
+
+fn store_mac(place: &AtomicU64, Mac([a, b, c, d, e, f]): Mac) {
+    place.store(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Relaxed);
+}
+
+fn load_mac(place: &AtomicU64) -> Mac {
+    let [_, _, a, b, c, d, e, f] = place.load(Relaxed).to_be_bytes();
+    Mac([a, b, c, d, e, f])
 }

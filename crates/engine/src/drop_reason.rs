@@ -79,6 +79,8 @@ drop_reasons! {
     MissRefused "miss-refused" "Without a mapping, of a shard in which this worker may make none.";
     RedirectLimit "redirect-limit" "More packets of a home, of a remote or of all to redirect to other workers than may be in a second.";
     PeerUnresolved "peer-unresolved" "To be redirected to a worker that is unknown or does not answer ARP.";
+    PeerNoSession "peer-no-session" "To be redirected to a worker with which there is no session of replication.";
+    RedirectUnsealed "redirect-unsealed" "A redirected packet in the clear from a worker that seals them, or with which there is no session: forged, or late.";
     NotPeer "not-peer" "Replication or a redirected packet from an address that is no worker's of this cluster.";
     ReplicationMalformed "replication-malformed" "A replication datagram with a bad length or checksum, or in fragments.";
     TooFewReplicas "too-few-replicas" "It makes or changes a flow of a shard that fewer replicas have than are to have the change, or more changes wait than may (commit_on_timeout = \"drop\").";

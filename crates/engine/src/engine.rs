@@ -1,5 +1,6 @@
 //! The engine of one worker: its links, its shards, its NAT, and the order of the steps.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_nat::{BlockEvent, Nat, Tick};
@@ -20,6 +21,7 @@ use crate::neighbor::Pace;
 use crate::new_flows::NewFlows;
 use crate::peer::Peers;
 use crate::rate_limit::PartyLimit;
+use crate::redirect::{UNSEALED_MAX, Unsealed};
 use crate::shards::Shards;
 use crate::upstream::Upstream;
 use crate::{AccessMode, Counters, DropReason, MssClamp, Output, Side};
@@ -81,6 +83,8 @@ pub struct Engine<F: Frame> {
     pub(crate) peers: Peers,
     pub(crate) redirects: PartyLimit,
     pub(crate) datagrams: Datagrams<F>,
+    /// Packets for other workers that wait to be sealed.
+    pub(crate) unsealed: VecDeque<Unsealed<F>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) identifications: Identifications,
     /// Identification of the last tunnel packet.
@@ -141,6 +145,7 @@ impl<F: Frame> Engine<F> {
                 party_seed,
             ),
             datagrams: Datagrams::new(config.replication_port),
+            unsealed: VecDeque::with_capacity(if config.peers_max > 0 { UNSEALED_MAX } else { 0 }),
             counters: Arc::default(),
             upstream: vec![Upstream::EMPTY; BURST_MAX].into_boxed_slice(),
             downstream: vec![Downstream::EMPTY; BURST_MAX].into_boxed_slice(),

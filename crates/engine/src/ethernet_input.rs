@@ -41,6 +41,7 @@ impl Link {
             mtu: usize::from(config.mtu),
             gateways: Gateways::new(
                 config.gateways.iter().map(|address| address.to_bits()),
+                &config.gateway_macs,
                 LinkHeader::new(Mac::ZERO, config.mac, config.vlan, ETHERTYPE_IPV4),
             ),
             vlan: config.vlan,

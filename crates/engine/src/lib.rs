@@ -85,4 +85,5 @@ pub use duty::Misses;
 pub use engine::{BURST_MAX, Engine, Now};
 pub use output::{OUTPUT_MAX, Output, Side};
 pub use output_commit::{CommitLimits, Uncommitted};
+pub use peer::Redirects;
 pub use table_use::TABLES;

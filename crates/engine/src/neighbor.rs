@@ -2,8 +2,19 @@
 //!
 //! A neighbour is asked every second until it answers, confirmed again every 20 s also when idle (so that a
 //! failover never waits for ARP), and considered down after three unanswered confirmations. The gateways of a worker in a
-//! cluster are asked all the time: one that is cut off has to notice before its homes do. Only an answer counts: who asks
-//! us may not hear us.
+//! cluster are asked all the time: one that is cut off has to notice before its homes do. Only an answer to our own request
+//! counts: a station that asks or announces itself may not hear us.
+//!
+//! ARP is not authenticated, so a known MAC holds while it answers. A message that names another MAC is a *claim*: the known
+//! MAC is asked at once, alone. Its answer refuses the claim. Only when three such requests were not answered
+//! the address is asked for by broadcast, and the MAC that answers that is taken. So a router that takes over an address is
+//! used after 750 ms (200 ms in a cluster), and no number of claims moves a gateway that answers. A pinned MAC never moves.
+//!
+//! ```text
+//!   known --claim--> claimed --the known MAC answers--> known            (claims refused)
+//!                       \--3 requests to it unanswered--> open --another answers--> known  (moved)
+//!                                                           \--nobody answers--> down
+//! ```
 
 use weir_wire::ethernet::Mac;
 
@@ -13,6 +24,8 @@ use crate::link_header::LinkHeader;
 const RETRY_MS: u64 = 1_000;
 /// Unanswered confirmations after which a neighbour is down.
 const RETRIES_MAX: u8 = 3;
+/// Between two requests to a neighbour whose address another MAC claims, at most, milliseconds.
+const CLAIMED_RETRY_MS: u64 = 250;
 
 /// How often a neighbour is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +41,24 @@ impl Pace {
     pub(crate) const REFRESH: Self = Self { refresh_ms: 20_000, retry_ms: RETRY_MS };
     /// To notice within 200 ms that it is gone.
     pub(crate) const WATCH: Self = Self { refresh_ms: 50, retry_ms: 50 };
+
+    /// Between two requests while another MAC claims the address, milliseconds.
+    fn claimed_ms(self) -> u64 {
+        self.retry_ms.min(CLAIMED_RETRY_MS)
+    }
+}
+
+/// What an ARP message about a neighbour led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// Nothing that others have to know.
+    Nothing,
+    /// It is reached for the first time, or again.
+    Found,
+    /// It is reached at another MAC than before.
+    Moved,
+    /// So many messages claimed its address for another MAC, this one last, and it is where it was.
+    Refused(u32, Mac),
 }
 
 /// A station of the link whose MAC address is wanted.
@@ -35,15 +66,40 @@ impl Pace {
 pub(crate) struct Neighbor {
     address: u32,
     pace: Pace,
+    /// The only MAC that it may have.
+    pin: Option<Mac>,
     mac: Option<Mac>,
+    /// Where it was when it answered last, also if it is down since.
+    former: Option<Mac>,
     next_request_ms: u64,
+    last_request_ms: Option<u64>,
     unanswered: u8,
+    /// Messages since it answered last that claim its address for another MAC.
+    claims: u32,
+    /// The MAC of the last of them.
+    claimant: Mac,
 }
 
 impl Neighbor {
     /// One that is to be asked at once.
     pub(crate) const fn new(address: u32, pace: Pace) -> Self {
-        Self { address, pace, mac: None, next_request_ms: 0, unanswered: 0 }
+        Self {
+            address,
+            pace,
+            pin: None,
+            mac: None,
+            former: None,
+            next_request_ms: 0,
+            last_request_ms: None,
+            unanswered: 0,
+            claims: 0,
+            claimant: Mac::ZERO,
+        }
+    }
+
+    /// One that has this MAC and no other.
+    pub(crate) const fn pinned(address: u32, pace: Pace, mac: Mac) -> Self {
+        Self { pin: Some(mac), ..Self::new(address, pace) }
     }
 
     /// None: it does not answer.
@@ -56,31 +112,76 @@ impl Neighbor {
         self.next_request_ms
     }
 
-    /// What it said of itself, in an answer to us or not. True if that is another MAC than the one that is known.
-    pub(crate) fn confirm(&mut self, mac: Mac, is_answer: bool, now_ms: u64) -> bool {
-        if self.pace == Pace::WATCH && !is_answer {
-            // It is there; whether it hears us is to be asked.
-            let was_down = self.mac.is_none();
-            self.next_request_ms = if was_down { now_ms } else { self.next_request_ms };
-            return !was_down && self.mac.replace(mac) != Some(mac);
+    /// What a station said of this address, in an answer to us or not.
+    pub(crate) fn hear(&mut self, mac: Mac, is_answer: bool, now_ms: u64) -> Heard {
+        if self.pin.is_some_and(|pin| pin != mac) {
+            return Heard::Refused(1, mac);
         }
-        self.unanswered = 0;
-        self.next_request_ms = now_ms + self.pace.refresh_ms;
-        self.mac.replace(mac) != Some(mac)
+        match self.mac {
+            Some(known) if known == mac => match is_answer {
+                true => self.answered(mac, now_ms),
+                false => Heard::Nothing,
+            },
+            Some(_) if is_answer && self.is_open() => self.answered(mac, now_ms),
+            Some(_) => {
+                (self.claims, self.claimant) = (self.claims.saturating_add(1), mac);
+                self.ask_soon(now_ms);
+                Heard::Nothing
+            }
+            None if is_answer => self.answered(mac, now_ms),
+            // It is there; whether it hears us is to be asked.
+            None => {
+                self.ask_soon(now_ms);
+                Heard::Nothing
+            }
+        }
     }
 
-    /// Whether it is to be asked now. One that was silent too often has no MAC any more.
-    pub(crate) fn is_due(&mut self, now_ms: u64) -> bool {
-        if now_ms < self.next_request_ms {
-            return false;
+    /// Another MAC claims the address, and the known one does not answer.
+    fn is_open(&self) -> bool {
+        self.claims > 0 && self.unanswered > RETRIES_MAX
+    }
+
+    fn answered(&mut self, mac: Mac, now_ms: u64) -> Heard {
+        let before = self.mac.replace(mac);
+        let former = self.former.replace(mac);
+        let claims = std::mem::take(&mut self.claims);
+        self.unanswered = 0;
+        self.next_request_ms = now_ms + self.pace.refresh_ms;
+        match before {
+            _ if former.is_some_and(|former| former != mac) => Heard::Moved,
+            None => Heard::Found,
+            Some(_) if claims > 0 => Heard::Refused(claims, self.claimant),
+            Some(_) => Heard::Nothing,
         }
-        if self.unanswered >= RETRIES_MAX {
-            self.mac = None;
+    }
+
+    /// Brings the next request forward; however often that happens, requests keep their distance.
+    fn ask_soon(&mut self, now_ms: u64) {
+        let gap_ms = self.pace.claimed_ms();
+        let earliest_ms = self.last_request_ms.map_or(now_ms, |last| now_ms.max(last + gap_ms));
+        self.next_request_ms = self.next_request_ms.min(earliest_ms);
+    }
+
+    /// Whether it is to be asked now, and where; `Some(None)`: by broadcast. One that was silent too often has no MAC any more.
+    pub(crate) fn due(&mut self, now_ms: u64) -> Option<Option<Mac>> {
+        if now_ms < self.next_request_ms {
+            return None;
+        }
+        // Who may have taken over the address gets one request to answer before the neighbour counts as down.
+        let is_claimed = self.claims > 0;
+        if self.unanswered >= RETRIES_MAX + u8::from(is_claimed) {
+            (self.mac, self.claims) = (None, 0);
         }
         self.unanswered = self.unanswered.saturating_add(1);
-        self.next_request_ms =
-            now_ms + if self.mac.is_some() { self.pace.retry_ms } else { RETRY_MS };
-        true
+        self.last_request_ms = Some(now_ms);
+        self.next_request_ms = now_ms
+            + match self.mac {
+                None => RETRY_MS,
+                Some(_) if is_claimed => self.pace.claimed_ms(),
+                Some(_) => self.pace.retry_ms,
+            };
+        Some(self.mac.filter(|_| !self.is_open()))
     }
 }
 
@@ -95,10 +196,17 @@ pub(crate) struct Gateways {
 }
 
 impl Gateways {
-    /// `header` is that of IPv4 packets to nobody yet.
-    pub(crate) fn new(addresses: impl Iterator<Item = u32>, header: LinkHeader) -> Self {
-        let all: Box<[Neighbor]> =
-            addresses.map(|address| Neighbor::new(address, Pace::REFRESH)).collect();
+    /// `header` is that of IPv4 packets to nobody yet; `pins`: the MACs of the first ones, which have no others.
+    pub(crate) fn new(
+        addresses: impl Iterator<Item = u32>,
+        pins: &[Mac],
+        header: LinkHeader,
+    ) -> Self {
+        let neighbor = |(place, address): (usize, u32)| match pins.get(place) {
+            Some(&pin) => Neighbor::pinned(address, Pace::REFRESH, pin),
+            None => Neighbor::new(address, Pace::REFRESH),
+        };
+        let all: Box<[Neighbor]> = addresses.enumerate().map(neighbor).collect();
         let live = Vec::with_capacity(all.len());
         Self { all, live, header }
     }
@@ -121,26 +229,26 @@ impl Gateways {
         !self.live.is_empty()
     }
 
-    /// What a station said of itself in ARP; ignored unless it is a gateway.
-    pub(crate) fn confirm(&mut self, address: u32, mac: Mac, is_answer: bool, now_ms: u64) {
+    /// What a station said of an address in ARP; ignored unless it is a gateway's.
+    pub(crate) fn hear(&mut self, address: u32, mac: Mac, is_answer: bool, now_ms: u64) -> Heard {
         let Some(gateway) = self.all.iter_mut().find(|gateway| gateway.address == address) else {
-            return;
+            return Heard::Nothing;
         };
-        if gateway.confirm(mac, is_answer, now_ms) {
+        let heard = gateway.hear(mac, is_answer, now_ms);
+        if matches!(heard, Heard::Found | Heard::Moved) {
             self.update_live();
         }
+        heard
     }
 
-    /// The addresses that are to be asked now.
+    /// The addresses that are to be asked now, and where; `None`: by broadcast.
     pub(crate) fn due(&mut self, now_ms: u64, mut ask: impl FnMut(u32, Option<Mac>)) {
         let mut has_lost = false;
         for gateway in &mut self.all {
             let had_mac = gateway.mac.is_some();
-            if !gateway.is_due(now_ms) {
-                continue;
-            }
+            let Some(to) = gateway.due(now_ms) else { continue };
             has_lost |= had_mac && gateway.mac.is_none();
-            ask(gateway.address, gateway.mac);
+            ask(gateway.address, to);
         }
         if has_lost {
             self.update_live();
@@ -177,7 +285,7 @@ mod tests {
 
     fn paced<const N: usize>(addresses: [u32; N], pace: Pace) -> Gateways {
         let header = LinkHeader::new(Mac::ZERO, OWN, VLAN, ETHERTYPE_IPV4);
-        let mut gateways = Gateways::new(addresses.into_iter(), header);
+        let mut gateways = Gateways::new(addresses.into_iter(), &[], header);
         gateways.set_pace(pace);
         gateways
     }
@@ -202,7 +310,7 @@ mod tests {
         assert_eq!(asked(&mut gateways, 0), [1]);
         assert_eq!(asked(&mut gateways, 999), [0; 0]);
         assert_eq!(asked(&mut gateways, 1000), [1]);
-        gateways.confirm(1, A, true, 1200);
+        gateways.hear(1, A, true, 1200);
         assert_eq!(chosen(&gateways, 7), header(A));
         assert_eq!(asked(&mut gateways, 21_199), [0; 0]);
         assert_eq!(asked(&mut gateways, 21_200), [1]);
@@ -211,7 +319,7 @@ mod tests {
     #[test]
     fn down_after_three_silent_confirmations_and_up_again() {
         let mut gateways = gateways([1]);
-        gateways.confirm(1, A, true, 0);
+        gateways.hear(1, A, true, 0);
         for now_ms in [20_000, 21_000, 22_000] {
             assert_eq!(asked(&mut gateways, now_ms), [1]);
             assert!(gateways.is_up());
@@ -219,7 +327,7 @@ mod tests {
         assert_eq!(asked(&mut gateways, 23_000), [1]);
         assert!(!gateways.is_up());
         assert_eq!(chosen(&gateways, 0), None);
-        gateways.confirm(1, B, true, 23_500);
+        gateways.hear(1, B, true, 23_500);
         assert_eq!(chosen(&gateways, 0), header(B));
     }
 
@@ -228,7 +336,7 @@ mod tests {
         let mut gateways = paced([1], Pace::WATCH);
         assert_eq!(asked(&mut gateways, 0), [1]);
         assert_eq!(asked(&mut gateways, 999), [0; 0], "one that never answered is not flooded");
-        gateways.confirm(1, A, true, 1_000);
+        gateways.hear(1, A, true, 1_000);
         for now_ms in [1_050, 1_100, 1_150] {
             assert_eq!(asked(&mut gateways, now_ms), [1]);
             assert!(gateways.is_up());
@@ -237,18 +345,142 @@ mod tests {
         assert!(!gateways.is_up());
         assert_eq!(asked(&mut gateways, 2_199), [0; 0]);
         assert_eq!(asked(&mut gateways, 2_200), [1]);
-        gateways.confirm(1, A, false, 2_300);
+        gateways.hear(1, A, false, 2_300);
         assert!(!gateways.is_up(), "it speaks, but does it hear?");
         assert_eq!(asked(&mut gateways, 2_300), [1]);
-        gateways.confirm(1, A, true, 2_301);
-        gateways.confirm(1, B, false, 2_310);
-        assert_eq!(chosen(&gateways, 0), header(B), "another MAC counts at once");
+        gateways.hear(1, A, true, 2_301);
+    }
+
+    fn paces() -> [(Pace, u64); 2] {
+        [(Pace::REFRESH, 250), (Pace::WATCH, 50)]
+    }
+
+    /// Asked where, at each of these times; the gateway of MAC `A` was confirmed at 0.
+    fn claimed(pace: Pace, answers: &[u64], claims: impl Fn(u64) -> Vec<(Mac, bool)>) -> Claimed {
+        let mut gateways = paced([1], pace);
+        gateways.due(0, |_, _| {});
+        assert_eq!(gateways.hear(1, A, true, 0), Heard::Found);
+        let (mut asked, mut heard) = (Vec::new(), Vec::new());
+        for now_ms in 0..2_000 {
+            for (mac, is_answer) in claims(now_ms) {
+                heard.push(gateways.hear(1, mac, is_answer, now_ms));
+            }
+            if answers.contains(&now_ms) {
+                heard.push(gateways.hear(1, A, true, now_ms));
+            }
+            gateways.due(now_ms, |_, to| asked.push((now_ms, to)));
+        }
+        heard.retain(|heard| *heard != Heard::Nothing);
+        Claimed { asked, heard, chosen: chosen(&gateways, 0) }
+    }
+
+    #[derive(Debug)]
+    struct Claimed {
+        asked: Vec<(u64, Option<Mac>)>,
+        heard: Vec<Heard>,
+        chosen: Option<LinkHeader>,
+    }
+
+    /// Whatever the rate, the order and the kind of the claims: an answer within the time of two requests keeps the gateway.
+    #[test]
+    fn claims_move_nothing_while_the_gateway_answers() {
+        for (pace, interval_ms) in paces() {
+            for (every_ms, shift_ms) in [(1, 0), (7, 3), (300, 10), (49, 48)] {
+                for macs in [[(B, false), (OWN, true)], [(B, true), (B, true)]] {
+                    let mut gateways = paced([1], pace);
+                    gateways.hear(1, A, true, 0);
+                    let (mut answer_at, mut requests, mut refused) = (None, 0, 0);
+                    for now_ms in 1..20_000 {
+                        if (now_ms + shift_ms) % every_ms == 0 {
+                            for (mac, is_answer) in macs {
+                                assert_eq!(
+                                    gateways.hear(1, mac, is_answer, now_ms),
+                                    Heard::Nothing
+                                );
+                            }
+                        }
+                        if answer_at == Some(now_ms) {
+                            let heard = gateways.hear(1, A, true, now_ms);
+                            refused += u64::from(matches!(heard, Heard::Refused(..)));
+                            answer_at = None;
+                        }
+                        gateways.due(now_ms, |_, to| {
+                            assert_eq!(to, Some(A), "it is asked alone");
+                            answer_at = answer_at.or(Some(now_ms + 2 * interval_ms - 5));
+                            requests += 1;
+                        });
+                        assert_eq!(chosen(&gateways, 0), header(A));
+                    }
+                    assert!(requests <= 20_000 / interval_ms, "claims do not make it ask faster");
+                    assert!(refused > 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_gateway_that_moved_is_taken_within_a_second_and_within_250_ms_in_a_cluster() {
+        for (pace, interval_ms) in paces() {
+            // The new router announces itself once at 10 ms, and answers what it is asked by broadcast.
+            let at = |n: u64| 10.max(if pace == Pace::WATCH { 50 } else { 250 }) + n * interval_ms;
+            let taken_ms = at(3) + 5;
+            let claims = |now_ms| match now_ms {
+                10 => vec![(B, false)],
+                now_ms if now_ms == taken_ms => vec![(B, true)],
+                _ => vec![],
+            };
+            let told = claimed(pace, &[], claims);
+            let expected = [(at(0), Some(A)), (at(1), Some(A)), (at(2), Some(A)), (at(3), None)];
+            assert_eq!(told.asked[..4], expected);
+            assert_eq!(told.heard, [Heard::Moved]);
+            assert!(taken_ms <= if pace == Pace::WATCH { 250 } else { 1_010 });
+        }
+    }
+
+    #[test]
+    fn an_answer_of_another_mac_before_three_requests_were_missed_is_a_claim() {
+        for (pace, _) in paces() {
+            let told =
+                claimed(pace, &[], |now_ms| if now_ms < 150 { vec![(B, true)] } else { vec![] });
+            assert_eq!(told.heard, []);
+            assert_eq!(told.chosen, None, "the gateway is down, and nobody answered");
+        }
+    }
+
+    #[test]
+    fn a_pinned_gateway_has_no_other_mac_whoever_claims_it_and_even_while_it_is_down() {
+        let header_of = LinkHeader::new(Mac::ZERO, OWN, VLAN, ETHERTYPE_IPV4);
+        let mut gateways = Gateways::new([1].into_iter(), &[A], header_of);
+        for now_ms in 0..30_000 {
+            gateways.due(now_ms, |_, _| {});
+            assert_eq!(gateways.hear(1, B, now_ms % 2 == 0, now_ms), Heard::Refused(1, B));
+            assert!(!gateways.is_up());
+        }
+        assert_eq!(gateways.hear(1, A, true, 30_000), Heard::Found);
+        assert_eq!(chosen(&gateways, 0), header(A));
+        assert_eq!(gateways.hear(1, B, true, 30_001), Heard::Refused(1, B));
+        assert_eq!(chosen(&gateways, 0), header(A));
+    }
+
+    #[test]
+    fn a_gateway_that_is_back_at_another_mac_has_moved() {
+        let mut gateways = gateways([1]);
+        assert_eq!(gateways.hear(1, A, true, 0), Heard::Found);
+        for now_ms in [20_000, 21_000, 22_000, 23_000] {
+            gateways.due(now_ms, |_, _| {});
+        }
+        assert!(!gateways.is_up());
+        assert_eq!(gateways.hear(1, A, false, 23_100), Heard::Nothing, "does it hear?");
+        assert!(!gateways.is_up());
+        assert_eq!(asked(&mut gateways, 23_250), [1]);
+        assert_eq!(gateways.hear(1, B, true, 23_300), Heard::Moved);
+        assert_eq!(chosen(&gateways, 0), header(B));
     }
 
     #[test]
     fn a_new_header_counts_at_once() {
         let mut gateways = gateways([1]);
-        gateways.confirm(1, A, true, 0);
+        gateways.hear(1, A, true, 0);
         let renamed = LinkHeader::new(Mac::ZERO, B, None, ETHERTYPE_IPV4);
         gateways.set_header(renamed);
         assert_eq!(chosen(&gateways, 0), Some(renamed.to(A)));
@@ -257,11 +489,11 @@ mod tests {
     #[test]
     fn flows_spread_over_live_gateways_only() {
         let mut gateways = gateways([1, 2]);
-        gateways.confirm(2, B, true, 0);
+        gateways.hear(2, B, true, 0);
         assert_eq!((chosen(&gateways, 0), chosen(&gateways, 1)), (header(B), header(B)));
-        gateways.confirm(1, A, true, 0);
+        gateways.hear(1, A, true, 0);
         assert_ne!(chosen(&gateways, 0), chosen(&gateways, 1));
-        gateways.confirm(9, A, true, 0);
+        gateways.hear(9, A, true, 0);
         assert_eq!(gateways.live.len(), 2);
     }
 }

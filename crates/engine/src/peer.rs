@@ -12,11 +12,24 @@ use weir_wire::frame::Frame;
 use crate::Side;
 use crate::engine::Engine;
 use crate::link_header::LinkHeader;
-use crate::neighbor::{Gateways, Neighbor, Pace};
+use crate::neighbor::{Gateways, Heard, Neighbor, Pace};
+
+/// How packets without a mapping go to another worker, and come from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Redirects {
+    /// Not at all: there is no session with it.
+    #[default]
+    Refused,
+    /// In IPIP, in the clear: it speaks a version of replication that does not seal them.
+    Plain,
+    /// Sealed by the session, with so many bytes in front of the packet and behind it, as a datagram of replication.
+    Sealed { front: usize, behind: usize },
+}
 
 #[derive(Debug)]
 struct Peer {
     address: u32,
+    redirects: Redirects,
     /// None: it is beyond the gateways.
     neighbor: Option<Neighbor>,
 }
@@ -50,10 +63,6 @@ impl Peers {
         self.all.binary_search_by_key(&address, |peer| peer.address)
     }
 
-    pub(crate) fn contains(&self, address: u32) -> bool {
-        self.place(address).is_ok()
-    }
-
     /// False: there is no room.
     fn add(&mut self, address: Ipv4Addr) -> bool {
         let Err(place) = self.place(address.to_bits()) else { return true };
@@ -62,7 +71,8 @@ impl Peers {
         }
         let is_near = self.subnet.contains(&address);
         let neighbor = is_near.then(|| Neighbor::new(address.to_bits(), Pace::REFRESH));
-        self.all.insert(place, Peer { address: address.to_bits(), neighbor });
+        let (address, redirects) = (address.to_bits(), Redirects::Refused);
+        self.all.insert(place, Peer { address, redirects, neighbor });
         self.next_request_ms = 0;
         true
     }
@@ -82,12 +92,24 @@ impl Peers {
         }
     }
 
-    /// What a station said of itself in ARP; ignored unless it is a peer.
-    pub(crate) fn confirm(&mut self, address: u32, mac: Mac, now_ms: u64) {
-        let Ok(place) = self.place(address) else { return };
-        if let Some(neighbor) = &mut self.all[place].neighbor {
-            neighbor.confirm(mac, true, now_ms);
+    /// None: it is no peer.
+    pub(crate) fn redirects(&self, address: u32) -> Option<Redirects> {
+        self.place(address).ok().map(|place| self.all[place].redirects)
+    }
+
+    fn set_redirects(&mut self, address: Ipv4Addr, redirects: Redirects) {
+        if let Ok(place) = self.place(address.to_bits()) {
+            self.all[place].redirects = redirects;
         }
+    }
+
+    /// What a station said of an address in ARP; ignored unless it is a peer's.
+    pub(crate) fn hear(&mut self, address: u32, mac: Mac, is_answer: bool, now_ms: u64) -> Heard {
+        let Ok(place) = self.place(address) else { return Heard::Nothing };
+        let Some(neighbor) = &mut self.all[place].neighbor else { return Heard::Nothing };
+        let heard = neighbor.hear(mac, is_answer, now_ms);
+        self.next_request_ms = self.next_request_ms.min(neighbor.next_request_ms());
+        heard
     }
 
     /// The addresses that are to be asked now.
@@ -96,10 +118,10 @@ impl Peers {
             return;
         }
         self.next_request_ms = u64::MAX;
-        for Peer { address, neighbor } in &mut self.all {
+        for Peer { address, neighbor, .. } in &mut self.all {
             let Some(neighbor) = neighbor else { continue };
-            if neighbor.is_due(now_ms) {
-                ask(*address, neighbor.mac());
+            if let Some(to) = neighbor.due(now_ms) {
+                ask(*address, to);
             }
             self.next_request_ms = self.next_request_ms.min(neighbor.next_request_ms());
         }
@@ -120,6 +142,11 @@ impl<F: Frame> Engine<F> {
     /// What comes from this worker is dropped from now on.
     pub fn remove_peer(&mut self, address: Ipv4Addr) {
         self.peers.remove(address);
+    }
+
+    /// How redirected packets go to this worker, and come from it; not at all before this is called.
+    pub fn set_redirects(&mut self, address: Ipv4Addr, redirects: Redirects) {
+        self.peers.set_redirects(address, redirects);
     }
 
     pub(crate) fn header_to_peer(&self, address: u32) -> Option<LinkHeader> {
@@ -154,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_near_one_is_resolved_and_a_far_one_goes_through_the_gateways() {
-        let (mut peers, mut gateways) = (peers(), Gateways::new([1].into_iter(), header()));
+        let (mut peers, mut gateways) = (peers(), Gateways::new([1].into_iter(), &[], header()));
         assert!(peers.add(FAR) && peers.add(NEAR) && peers.add(NEAR));
         assert!(!peers.add(Ipv4Addr::new(10, 1, 0, 8)), "two are enough");
         assert_eq!(asked(&mut peers, 5000), [NEAR.to_bits()]);
@@ -163,9 +190,9 @@ mod tests {
         let far = |peers: &Peers, gateways: &Gateways| peers.header_to(FAR.to_bits(), gateways);
         let near = |peers: &Peers| peers.header_to(NEAR.to_bits(), &Gateways::default());
         assert_eq!((near(&peers), far(&peers, &gateways)), (None, None));
-        peers.confirm(NEAR.to_bits(), MAC, 6100);
-        peers.confirm(FAR.to_bits(), MAC, 6100);
-        gateways.confirm(1, OWN, true, 6100);
+        assert_eq!(peers.hear(NEAR.to_bits(), MAC, true, 6100), Heard::Found);
+        assert_eq!(peers.hear(FAR.to_bits(), MAC, true, 6100), Heard::Nothing);
+        gateways.hear(1, OWN, true, 6100);
         assert_eq!(near(&peers), Some(header().to(MAC)));
         assert_eq!(far(&peers, &gateways), Some(header().to(OWN)));
         // Asked again in time, also when nothing happens, and lost when it stays silent.
@@ -181,10 +208,10 @@ mod tests {
     fn who_is_removed_is_unknown() {
         let mut peers = peers();
         assert!(peers.is_clustered() && peers.add(NEAR));
-        peers.confirm(NEAR.to_bits(), MAC, 0);
+        peers.hear(NEAR.to_bits(), MAC, true, 0);
         peers.remove(NEAR);
         peers.remove(NEAR);
-        assert!(!peers.contains(NEAR.to_bits()));
+        assert_eq!(peers.redirects(NEAR.to_bits()), None);
         assert_eq!(peers.header_to(NEAR.to_bits(), &Gateways::default()), None);
         assert!(peers.add(NEAR));
         assert_eq!(peers.header_to(NEAR.to_bits(), &Gateways::default()), None, "asked anew");

@@ -1,7 +1,11 @@
 //! From another worker of the cluster: datagrams of replication, and packets that it redirected here.
 //!
-//! A redirected packet is in IPIP (RFC 2003) what it was before: a tunnel packet of a home (plain mode: a home's packet),
+//! A redirected packet is inside what it was before: a tunnel packet of a home (plain mode: a home's packet),
 //! or a packet from the internet to a public address. It is dealt with as if it had come so, but never redirected again.
+//!
+//! It comes as a datagram of replication, sealed by the session with the other worker, so nobody else can make one and none
+//! counts twice; the owner of the sessions opens it and hands it to [`Engine::receive_redirected`]. A worker of an earlier
+//! version sends it in IPIP (RFC 2003), in the clear; in that form it is taken only while the session with it is of that version.
 
 use weir_nat::{Home, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
@@ -12,8 +16,9 @@ use crate::datagram::datagram_input;
 use crate::downstream;
 use crate::engine::{Context, Engine};
 use crate::ip_input::{Packet, is_martian};
+use crate::peer::Redirects;
 use crate::upstream::{Step, Upstream};
-use crate::{AccessMode, Direction, DropReason};
+use crate::{AccessMode, Direction, DropReason, Now, Output, rewrite};
 
 impl<F: Frame> Engine<F> {
     /// A packet to the worker's access address. `Ok(None)`: of none of the kinds that workers exchange.
@@ -27,24 +32,25 @@ impl<F: Frame> Engine<F> {
         if !self.peers.is_clustered() || !(is_redirected || is_datagram) {
             return Ok(None);
         }
-        if !self.peers.contains(outer.ip.source.get()) {
-            return Err(DropReason::NotPeer);
+        let redirects = self.peers.redirects(outer.ip.source.get()).ok_or(DropReason::NotPeer)?;
+        if !is_redirected {
+            return datagram_input(outer, packet).map(Some);
         }
-        let step = match is_redirected {
-            true => self.stray_input(outer, packet)?,
-            false => datagram_input(outer, packet)?,
-        };
-        Ok(Some(step))
-    }
-
-    fn stray_input(&self, outer: &Packet<'_>, packet: &mut Upstream) -> Result<Step, DropReason> {
+        if redirects != Redirects::Plain {
+            return Err(DropReason::RedirectUnsealed);
+        }
         // They are cut inside, if at all.
         if outer.ip.is_fragment() {
             return Err(DropReason::OuterFragment);
         }
-        let stray = Packet::read(outer.payload())
-            .map_err(|error| error.reason(DropReason::InnerMalformed, DropReason::InnerChecksum))?;
         packet.offset += outer.header_len;
+        self.stray_input(outer.payload(), packet).map(Some)
+    }
+
+    /// What another worker could not serve, without what brought it here.
+    fn stray_input(&self, bytes: &[u8], packet: &mut Upstream) -> Result<Step, DropReason> {
+        let stray = Packet::read(bytes)
+            .map_err(|error| error.reason(DropReason::InnerMalformed, DropReason::InnerChecksum))?;
         packet.len = stray.bytes.len();
         let step = match self.mode {
             AccessMode::Gre if stray.ip.protocol == ipv4::PROTOCOL_GRE => {
@@ -74,6 +80,28 @@ impl<F: Frame> Engine<F> {
     /// Plain mode: is this an address of a home, whatever its shard?
     pub(crate) fn is_home(&self, address: u32) -> bool {
         self.nat.is_subscriber(&Home { shard: ShardIndex(0), outer: address, gre_key: None })
+    }
+
+    /// A packet that another worker redirected here and sealed, opened: `frame` is cut to it. It is never redirected again.
+    pub fn receive_redirected<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        now: Now,
+        pool: &mut P,
+        out: &mut Output<F>,
+    ) {
+        let mut packet = Upstream::EMPTY;
+        match self.stray_input(frame.data(), &mut packet) {
+            Ok(step) => packet.step = step,
+            Err(reason) => return self.discard(reason),
+        }
+        frame.keep(packet.offset, packet.len);
+        if packet.step == Step::Stray && packet.is_remarked {
+            rewrite::traffic_class(frame.data_mut(), packet.tos);
+        }
+        let cx = &mut Context { pool, out, now };
+        self.serve_access(frame, &packet, cx);
+        self.open_mappings(cx);
     }
 
     /// A redirected packet of a home, cut to what goes to the internet.

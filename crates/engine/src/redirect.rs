@@ -1,4 +1,8 @@
-//! Packets without a mapping that another worker may know: they go to it in IPIP (RFC 2003), once.
+//! Packets without a mapping that another worker may know: they go to it, once.
+//!
+//! They go as datagrams of replication, sealed by the session with the other worker. This step only makes room and puts them
+//! aside; the owner of the sessions seals them at the end of its turn ([`Engine::post_redirects`]). A worker of an earlier
+//! version gets them in IPIP (RFC 2003), in the clear; one without a session gets none.
 //!
 //! So are served the stragglers of a hand-over, packets that one switch already sends to the new worker and the other still
 //! to the old one, flows that replication has not told of yet, and a wrong route on a switch. A tunnel packet of a home gets
@@ -6,13 +10,16 @@
 //! so ends is in `peer_input.rs`: here it is only known as a stray, which is final.
 //!
 //! The link is not larger for these packets than for others, and no worker puts fragments together. So a packet that does
-//! not fit is cut inside, before it goes into IPIP, and follows its first fragment there as any other; one that may not be
+//! not fit is cut inside, before it is sealed or goes into IPIP, and follows its first fragment there as any other; one that may not be
 //! cut is dropped, and its sender told the size that fits (RFC 2003 section 5.1).
+
+use std::net::Ipv4Addr;
 
 use weir_nat::{Dependency, Home, Refusal, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::gre;
 use weir_wire::ipv4::{self, Ipv4};
+use weir_wire::udp::Udp;
 
 use crate::downstream::{self, Downstream};
 use crate::engine::{Context, Engine};
@@ -21,12 +28,30 @@ use crate::fragment_cache::{DatagramKey, Translation};
 use crate::ip_error::Complaint;
 use crate::ip_fragment::fragment;
 use crate::party::Party;
+use crate::peer::Redirects;
 use crate::upstream::{self, Upstream};
-use crate::{AccessMode, Direction, DropReason, Side, ecn, fragment_down, fragment_up};
+use crate::{
+    AccessMode, BURST_MAX, Direction, DropReason, Output, Side, ecn, fragment_down, fragment_up,
+};
 
 /// The bits of ECN in the traffic class octet. The outer header says "not capable", so nothing it meets is to be
 /// carried inside (RFC 6040 section 4.1, compatibility mode).
 const ECN: u8 = 0b11;
+
+/// Headers in front of a sealed packet, without that of the link.
+const SEALED_HEADERS: usize = Ipv4::LEN + Udp::LEN;
+
+/// Packets that wait to be sealed at most: pieces and held fragments of a burst, too.
+pub(crate) const UNSEALED_MAX: usize = 8 * BURST_MAX;
+
+/// A packet for another worker, whole but for the seal and what goes before it.
+#[derive(Debug)]
+pub(crate) struct Unsealed<F> {
+    to: u32,
+    /// Traffic class octet of what brings it.
+    tos: u8,
+    frame: F,
+}
 
 impl<F: Frame> Engine<F> {
     /// To whom a packet of a home goes that is not known here.
@@ -127,9 +152,16 @@ impl<F: Frame> Engine<F> {
         to: u32,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        let mtu = self.link(Side::Access).mtu.saturating_sub(self.redirect_room(home));
+        let redirects = self.peers.redirects(to).ok_or(DropReason::PeerUnresolved)?;
+        let room = match redirects {
+            Redirects::Refused => return Err(DropReason::PeerNoSession),
+            Redirects::Plain => Ipv4::LEN,
+            Redirects::Sealed { front, behind } => SEALED_HEADERS + front + behind,
+        } + self.tunnel_room(home);
+        let mtu = self.link(Side::Access).mtu.saturating_sub(room);
+        let is_sealed = redirects != Redirects::Plain;
         if frame.data().len() <= mtu {
-            return self.send_redirected(frame, home, to, cx);
+            return self.send_redirected(frame, home, to, is_sealed, cx);
         }
         let (ip, header_len, _) = ipv4::parse(frame.data()).map_err(|_| DropReason::IpMalformed)?;
         if ip.dont_fragment() {
@@ -144,19 +176,17 @@ impl<F: Frame> Engine<F> {
         let now = *now;
         fragment(frame.data(), header_len, mtu, *pool, |pool, piece| {
             let cx = &mut Context { pool, out, now };
-            if let Err(reason) = self.send_redirected(piece, home, to, cx) {
+            if let Err(reason) = self.send_redirected(piece, home, to, is_sealed, cx) {
                 self.discard(reason);
             }
         })
     }
 
-    /// Bytes in front of a redirected packet, without those of the link.
-    fn redirect_room(&self, home: Option<&Home>) -> usize {
+    /// Bytes of the tunnel header that a home's packet gets again.
+    fn tunnel_room(&self, home: Option<&Home>) -> usize {
         match home {
-            Some(home) if self.mode == AccessMode::Gre => {
-                2 * Ipv4::LEN + gre::header_len(home.gre_key)
-            }
-            _ => Ipv4::LEN,
+            Some(home) if self.mode == AccessMode::Gre => Ipv4::LEN + gre::header_len(home.gre_key),
+            _ => 0,
         }
     }
 
@@ -165,6 +195,7 @@ impl<F: Frame> Engine<F> {
         mut frame: F,
         home: Option<&Home>,
         to: u32,
+        is_sealed: bool,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let header = self.header_to_peer(to).ok_or(DropReason::PeerUnresolved)?;
@@ -174,9 +205,10 @@ impl<F: Frame> Engine<F> {
         if !self.redirects.admit(&party, cx.now.ms) {
             return Err(DropReason::RedirectLimit);
         }
-        let room = self.redirect_room(home);
-        let packet = header.push_before(&mut frame, room).ok_or(DropReason::NoBuffer)?;
-        let (outer, whole) = packet.split_at_mut(Ipv4::LEN);
+        if !frame.push(self.tunnel_room(home)) {
+            return Err(DropReason::NoBuffer);
+        }
+        let whole = frame.data_mut();
         if let Some(home) = home.filter(|_| self.mode == AccessMode::Gre) {
             let endpoint = self.shards.endpoint(home.shard);
             let payload_len = (whole.len() - Ipv4::LEN) as u16;
@@ -186,14 +218,78 @@ impl<F: Frame> Engine<F> {
             tunnel.emit(whole);
             gre::emit(&mut whole[Ipv4::LEN..], gre::PROTOCOL_IPV4, home.gre_key);
         }
-        let own = self.link(Side::Access).address;
-        let mut ip = Ipv4::new(own, to, ipv4::PROTOCOL_IPIP, whole.len() as u16);
-        ip.tos = tos & !ECN;
-        ip.set_fragment(true, false, 0);
-        ip.set_checksum();
-        ip.emit(outer);
+        if is_sealed {
+            return match self.unsealed.len() < UNSEALED_MAX {
+                true => {
+                    self.unsealed.push_back(Unsealed { to, tos: tos & !ECN, frame });
+                    Ok(())
+                }
+                false => Err(DropReason::RedirectLimit),
+            };
+        }
+        let payload_len = whole.len() as u16;
+        let outer = header.push_before(&mut frame, Ipv4::LEN).ok_or(DropReason::NoBuffer)?;
+        self.emit_outer(outer, to, ipv4::PROTOCOL_IPIP, tos & !ECN, payload_len);
         self.counters.count_redirected(Direction::Transmit);
         self.emit(Side::Access, frame, cx);
         Ok(())
+    }
+
+    fn emit_outer(&self, buffer: &mut [u8], to: u32, protocol: u8, tos: u8, payload_len: u16) {
+        let own = self.link(Side::Access).address;
+        let mut ip = Ipv4::new(own, to, protocol, payload_len);
+        ip.tos = tos;
+        ip.set_fragment(true, false, 0);
+        ip.set_checksum();
+        ip.emit(buffer);
+    }
+
+    /// Sends what waits to be sealed for other workers. `seal` gets the worker's address, how many bytes lie in front of the
+    /// packet, and all of them with the room behind it; false: there is no session, and the packet is dropped. To be called
+    /// after the bursts of a turn were received: little more than a burst waits.
+    pub fn post_redirects(
+        &mut self,
+        out: &mut Output<F>,
+        mut seal: impl FnMut(Ipv4Addr, usize, &mut [u8]) -> bool,
+    ) {
+        while let Some(unsealed) = self.unsealed.pop_front() {
+            let is_sent = |frame| match out.push(Side::Access, frame) {
+                true => Ok(()),
+                false => Err(DropReason::NoBuffer),
+            };
+            match self.post_redirect(unsealed, &mut seal).and_then(is_sent) {
+                Ok(()) => self.counters.count_redirected(Direction::Transmit),
+                Err(reason) => self.discard(reason),
+            }
+        }
+    }
+
+    fn post_redirect(
+        &self,
+        unsealed: Unsealed<F>,
+        seal: &mut impl FnMut(Ipv4Addr, usize, &mut [u8]) -> bool,
+    ) -> Result<F, DropReason> {
+        let Unsealed { to, tos, mut frame } = unsealed;
+        // It may have changed since the packet was put aside.
+        let redirects = self.peers.redirects(to);
+        let (Some(Redirects::Sealed { front, behind }), Some(port)) =
+            (redirects, self.datagrams.port)
+        else {
+            return Err(DropReason::PeerNoSession);
+        };
+        let header = self.header_to_peer(to).ok_or(DropReason::PeerUnresolved)?;
+        if !frame.push(front) || !frame.extend(behind) {
+            return Err(DropReason::NoBuffer);
+        }
+        if !seal(Ipv4Addr::from_bits(to), front, frame.data_mut()) {
+            return Err(DropReason::PeerNoSession);
+        }
+        let payload_len = frame.data().len() as u16;
+        let outer = header.push_before(&mut frame, SEALED_HEADERS).ok_or(DropReason::NoBuffer)?;
+        let udp_len = payload_len + Udp::LEN as u16;
+        self.emit_outer(outer, to, ipv4::PROTOCOL_UDP, tos, udp_len);
+        // No checksum (RFC 768): the seal is a better one.
+        Udp::new(port, port, payload_len).emit(&mut outer[Ipv4::LEN..]);
+        Ok(frame)
     }
 }

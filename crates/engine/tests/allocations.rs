@@ -3,7 +3,7 @@
 mod world;
 
 use allocation_counter::measure;
-use weir_engine::{Engine, EngineConfig, Misses, Now, Output, Side};
+use weir_engine::{Engine, EngineConfig, Misses, Now, Output, Redirects, Side};
 use weir_wire::arp::Arp;
 use weir_wire::build;
 use weir_wire::frame::{Frame, Pool};
@@ -200,12 +200,14 @@ fn a_part_in_a_cluster_allocates_nothing() {
     let mut bench = Bench::with(clustered(config()));
     let made = measure(|| {
         assert!(bench.engine.add_peer(B));
+        bench.engine.set_redirects(B, Redirects::Plain);
         bench.engine.set_misses(SHARD, Misses::Redirect(B));
         bench.engine.tick(bench.now, &mut bench.pool, &mut bench.out);
     });
     assert_eq!(made.count_total, 0, "orders");
     bench.sent.append(&mut bench.out.access);
-    let announced = build::arp(Arp::gratuitous(build::mac(3), B.to_bits()));
+    let announced =
+        build::arp(Arp::reply(build::mac(3), B.to_bits(), worker_mac(Side::Access), A.to_bits()));
     assert_eq!(bench.burst(Side::Access, &[announced]), 0);
     let sent = bench.sent.len();
     assert_eq!(bench.burst(Side::Access, &new_flows(1000)), 0, "redirected up");

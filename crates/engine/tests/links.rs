@@ -182,3 +182,65 @@ fn pings_from_nobody_get_no_answer() {
     }
     assert_eq!((world.dropped(DropReason::Martian), world.drops()), (18, 18));
 }
+
+fn gateway_at(mac: Mac, side: Side, is_answer: bool) -> Vec<u8> {
+    let gateway = gateway_ip(side).to_bits();
+    let own = if side == Side::Access { WORKER_ACCESS } else { WORKER_INTERNET };
+    build::arp(match is_answer {
+        true => Arp::reply(mac, gateway, worker_mac(side), own.to_bits()),
+        false => Arp::gratuitous(mac, gateway),
+    })
+}
+
+fn next_hop(world: &mut World) -> Vec<Mac> {
+    world.up(HOME_A, build::ipv4(PC, SERVER).udp(5000, 53, b"x")).next_hops
+}
+
+#[test]
+fn claims_of_a_gateways_address_move_nothing_while_it_answers() {
+    let (mut world, liar, side) = (World::default(), build::mac(66), Side::Internet);
+    for round in 0..50 {
+        for is_answer in [false, true, round % 2 == 0] {
+            world.frame(side, &gateway_at(liar, side, is_answer));
+        }
+        world.pass_ms(300);
+        world.gateway_answers(Side::Access);
+        world.gateway_answers(side);
+        assert_eq!(next_hop(&mut world), [gateway_mac(side)]);
+    }
+    let (claims, claimant) = world.engine.counters().refused_claims(side);
+    assert_eq!((claims, claimant), (150, liar));
+    assert_eq!(world.engine.counters().gateway_moves(side).0, 0);
+}
+
+#[test]
+fn a_gateway_that_moves_to_another_router_is_followed() {
+    let (mut world, new, side) = (World::default(), build::mac(67), Side::Internet);
+    world.frame(side, &gateway_at(new, side, false));
+    assert_eq!(next_hop(&mut world), [gateway_mac(side)]);
+    let asked = world.pass_ms(1_300).other;
+    let to = |frame: &(Side, Vec<u8>)| ethernet::parse(&frame.1).unwrap().destination;
+    let asked: Vec<Mac> = asked.iter().filter(|frame| frame.0 == side).map(to).collect();
+    let known = gateway_mac(side);
+    assert_eq!(asked, [known, known, known, Mac::BROADCAST]);
+    world.frame(side, &gateway_at(new, side, true));
+    assert_eq!(next_hop(&mut world), [new]);
+    assert_eq!(world.engine.counters().gateway_moves(side), (1, new));
+}
+
+#[test]
+fn a_pinned_gateway_never_moves() {
+    let (mut config, side) = (config(), Side::Internet);
+    config.internet.gateway_macs.push(gateway_mac(side));
+    let mut world = World::new(config);
+    let liar = build::mac(66);
+    for _ in 0..100 {
+        world.frame(side, &gateway_at(liar, side, false));
+        world.pass_ms(1_000);
+        world.frame(side, &gateway_at(liar, side, true));
+    }
+    assert!(!world.engine.gateway_up(side), "it does not answer");
+    world.gateway_answers(side);
+    assert_eq!(next_hop(&mut world), [gateway_mac(side)]);
+    assert_eq!(world.engine.counters().refused_claims(side), (200, liar));
+}

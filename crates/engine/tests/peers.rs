@@ -67,25 +67,42 @@ fn a_worker_is_asked_for_at_once_and_again_in_time() {
     assert!(world.send_datagram(TO_B, b"x").is_none(), "nobody knows where it is");
     let first = world.pass_sec(1);
     assert_eq!(asked(&first)[0], (Mac::BROADCAST, B));
-    // It announces itself, first here, then there.
-    for n in [50, 51] {
-        let announced = Arp::gratuitous(build::mac(n), B.to_bits());
-        world.frame(Side::Access, &build::arp(announced));
-        let out = world.send_datagram(TO_B, b"x").unwrap();
-        assert_eq!(out.next_hops, [build::mac(n)]);
+    let says = |world: &mut World, side: Side, n: u8, is_answer: bool| {
+        let own = worker_mac(Side::Access);
+        let message = match is_answer {
+            true => Arp::reply(build::mac(n), B.to_bits(), own, A.to_bits()),
+            false => Arp::gratuitous(build::mac(n), B.to_bits()),
+        };
+        world.frame(side, &build::arp(message));
+    };
+    let next_hops = |world: &mut World| world.send_datagram(TO_B, b"x").map(|out| out.next_hops);
+    says(&mut world, Side::Access, 50, true);
+    assert_eq!(next_hops(&mut world), Some(vec![build::mac(50)]));
+    // Another station claims its address, and it answers; then it has moved, and does not.
+    for is_answer in [false, true] {
+        says(&mut world, Side::Access, 51, is_answer);
+        world.pass_ms(300);
+        says(&mut world, Side::Access, 50, true);
+        assert_eq!(next_hops(&mut world), Some(vec![build::mac(50)]));
     }
+    assert_eq!(world.engine.counters().refused_claims(Side::Access), (2, build::mac(51)));
+    says(&mut world, Side::Access, 51, false);
+    world.pass_ms(1_300);
+    says(&mut world, Side::Access, 51, true);
+    assert_eq!(next_hops(&mut world), Some(vec![build::mac(51)]));
     let asked: Vec<_> = asked(&world.pass_sec(21)).into_iter().filter(|one| one.1 == B).collect();
     assert_eq!(asked, [(build::mac(51), B); 2], "confirmed also when idle");
     world.pass_sec(4);
-    assert!(world.send_datagram(TO_B, b"x").is_none(), "it is silent");
+    assert_eq!(next_hops(&mut world), None, "it is silent");
     // The internet side has no other workers.
-    let answer = Arp::gratuitous(build::mac(52), B.to_bits());
-    world.frame(Side::Internet, &build::arp(answer));
-    assert!(world.send_datagram(TO_B, b"x").is_none());
-    // Whom another asks for has learned where it is.
+    says(&mut world, Side::Internet, 52, true);
+    assert_eq!(next_hops(&mut world), None);
+    // It is asked at once when it asks for another, and found when it answers.
     let asks = Arp::request(build::mac(53), B.to_bits(), A.to_bits());
     assert_eq!(world.frame(Side::Access, &build::arp(asks)).other.len(), 1);
-    assert_eq!(world.send_datagram(TO_B, b"x").unwrap().next_hops, [build::mac(53)]);
+    assert_eq!(next_hops(&mut world), None);
+    says(&mut world, Side::Access, 53, true);
+    assert_eq!(next_hops(&mut world), Some(vec![build::mac(53)]));
     world.engine.remove_peer(B);
     assert!(world.send_datagram(TO_B, b"x").is_none());
 }

@@ -2,7 +2,7 @@
 
 mod world;
 
-use weir_engine::{AccessMode, Direction, DropReason, EngineConfig, Misses, Side};
+use weir_engine::{AccessMode, Direction, DropReason, EngineConfig, Misses, Redirects, Side};
 use weir_nat::{BODY_MAX, Filtering, Tick};
 use weir_wire::icmp;
 use weir_wire::{build, gre, ipv4};
@@ -225,8 +225,26 @@ fn no_way_to_the_other_worker() {
     assert!(pair.a.up(HOME_A, udp()).is_nothing());
     assert!(pair.a.engine.add_peer(B));
     assert!(pair.a.up(HOME_A, udp()).is_nothing());
-    assert_eq!((pair.a.dropped(DropReason::PeerUnresolved), pair.drops()), (2, 2));
+    assert_eq!(pair.a.dropped(DropReason::PeerNoSession), 1);
+    pair.a.engine.set_redirects(B, Redirects::Plain);
+    assert!(pair.a.up(HOME_A, udp()).is_nothing());
+    assert_eq!((pair.a.dropped(DropReason::PeerUnresolved), pair.drops()), (2, 3));
     assert_eq!(redirected(&pair.a), [0, 0]);
+}
+
+/// What is taken in the clear depends on the session alone, and changes with it in either direction.
+#[test]
+fn packets_in_the_clear_are_taken_only_of_a_worker_of_the_earlier_version() {
+    let mut pair = Pair::redirecting();
+    let sealed = Redirects::Sealed { front: 24, behind: 16 };
+    let forms = [sealed, Redirects::Refused, Redirects::Plain, sealed, Redirects::Plain];
+    for (redirects, refused) in forms.into_iter().zip([1, 2, 2, 3, 3]) {
+        pair.b.engine.set_redirects(A, redirects);
+        let stray = build::ipv4(HOME_A, ENDPOINT).gre(build::gre(), udp());
+        let out = pair.b.packet(Side::Access, &build::ipv4(A.to_bits(), B.to_bits()).ipip(stray));
+        assert_eq!(out.is_nothing(), redirects != Redirects::Plain, "{redirects:?}");
+        assert_eq!(pair.b.dropped(DropReason::RedirectUnsealed), refused);
+    }
 }
 
 #[test]

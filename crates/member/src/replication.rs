@@ -35,7 +35,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 use weir_nat::{BODY_MAX, Nat, ShardIndex};
 use weir_replica::{
     BootId, ClusterKeys, Endpoint, Fingerprint, Identity, OptionError, Options, PeerError,
-    PeerIndex, Refusal, Transmit,
+    PeerIndex, Received, RedirectForm, Refusal, Transmit,
 };
 use weir_shard::ShardId;
 
@@ -48,7 +48,8 @@ use state::State;
 use status::Counted;
 pub use status::{CopyCounts, ReplicationStatus};
 use tell::SHARDS_PER_SWEEP;
-use weir_engine::Misses;
+use weir_engine::{Engine, Misses, Output, Redirects};
+use weir_wire::frame::Frame;
 use world::World;
 
 use crate::order::{MissOrder, ShardSetup};
@@ -82,6 +83,8 @@ pub struct Replication {
     sweep_due_us: u64,
     /// Others than those ordered may have copies.
     is_map_stale: bool,
+    /// Some peer is reached in another way than the data path was told.
+    tells_redirects: bool,
     /// Of the change that is being told.
     body: [u8; BODY_MAX],
 }
@@ -111,6 +114,7 @@ impl Replication {
             counted: Counted::default(),
             sweep_due_us: 0,
             is_map_stale: false,
+            tells_redirects: false,
             body: [0; BODY_MAX],
         })
     }
@@ -149,11 +153,14 @@ impl Replication {
     ) {
         if let Some(peer) = self.peers.find_mut(id) {
             let former = std::mem::replace(&mut peer.address, address);
+            peer.redirects = None;
             self.endpoint.set_address(peer.place, address.into());
             self.forget_address(former, path);
         } else {
             match self.endpoint.add_peer(id, address.into(), now_us) {
-                Ok(place) => self.peers.0.push(Peer { id, place, address, met: None }),
+                Ok(place) => {
+                    self.peers.0.push(Peer { id, place, address, met: None, redirects: None })
+                }
                 Err(PeerError::Full | PeerError::Known(_)) => {
                     self.state.counters.refused_total += 1;
                     return;
@@ -247,7 +254,8 @@ impl Replication {
         self.removing.push((shard, number));
     }
 
-    /// Takes a datagram (UDP payload), which is decrypted in place. What it brings is applied before this returns.
+    /// Takes a datagram (UDP payload), which is decrypted in place. What it brings is applied before this returns, but for a
+    /// packet that the peer redirected: that is for [`Engine::receive_redirected`].
     ///
     /// # Errors
     /// Why it was not used; counted already.
@@ -257,9 +265,32 @@ impl Replication {
         datagram: &mut [u8],
         now_us: u64,
         nat: &mut Nat,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Received, Refusal> {
         let world = &mut World { nat, state: &mut self.state, now_us };
         self.endpoint.receive(SocketAddr::V4(from), datagram, now_us, world)
+    }
+
+    /// Seals and sends what the engine has for other workers: once in each turn of the worker's loop.
+    #[inline]
+    pub fn redirect<F: Frame>(&mut self, engine: &mut Engine<F>, out: &mut Output<F>) {
+        if std::mem::take(&mut self.tells_redirects) {
+            self.tell_redirects(engine);
+        }
+        let Self { endpoint, peers, .. } = self;
+        engine.post_redirects(out, |to, front, buffer| {
+            let peer = peers.0.iter().find(|peer| *peer.address.ip() == to);
+            peer.is_some_and(|peer| endpoint.seal_redirect(peer.place, front, buffer))
+        });
+    }
+
+    /// Which peers have a session that seals, or an earlier one, or none.
+    #[cold]
+    fn tell_redirects<F: Frame>(&mut self, engine: &mut Engine<F>) {
+        for peer in &mut self.peers.0 {
+            let redirects = redirects_of(&self.endpoint, peer.place);
+            peer.redirects = Some(redirects);
+            engine.set_redirects(*peer.address.ip(), redirects);
+        }
     }
 
     /// Does what is due: once in each turn of the worker's loop, or at least every millisecond.
@@ -295,6 +326,8 @@ impl Replication {
                 let (place, peer) = (peer.place, peer.id);
                 self.state.answers.push_back(News::PeerMet { peer, place, boot });
             }
+            self.tells_redirects |=
+                peer.redirects != Some(redirects_of(&self.endpoint, peer.place));
         }
         while let Some((shard, _)) = nat.take_filled() {
             self.state.review(shard, nat);
@@ -343,5 +376,13 @@ impl Replication {
     /// Milliseconds since something authentic came from a peer, or since it was added. None if there is none.
     pub fn silent_ms(&self, place: PeerIndex, now_us: u64) -> Option<u64> {
         self.endpoint.silent_ms(place, now_us)
+    }
+}
+
+fn redirects_of(endpoint: &Endpoint, peer: PeerIndex) -> Redirects {
+    match endpoint.redirects(peer) {
+        RedirectForm::Refused => Redirects::Refused,
+        RedirectForm::Plain => Redirects::Plain,
+        RedirectForm::Sealed { front, behind } => Redirects::Sealed { front, behind },
     }
 }

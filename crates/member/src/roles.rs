@@ -19,7 +19,7 @@
 //!   rebased above all that was seen here (`Rebase`): that one is obeyed whatever the store had said meanwhile.
 //!
 //! Orders wait here until they are taken, and nothing is left out of them: whoever takes none for long holds a long list.
-//! The lease rule is as punctual as orders are: a worker goes on with its lanes until it is ordered otherwise.
+//! A worker goes on with its lanes until it is ordered otherwise.
 //! It does no I/O, knows no etcd and no kernel, and does not read a clock.
 
 mod directory;
@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 use weir_planted::{self as planted, Bug};
 use weir_replica::Fingerprint;
-use weir_shard::role::{Event, Role};
+use weir_shard::role::Role;
 use weir_shard::{Epoch, Incarnation, NodeId, ShardEntry, ShardId, WorkerId};
 
 pub use directory::{NOBODY, peer_at};
@@ -69,7 +69,6 @@ pub struct Roles {
     /// Histories of the store cannot be told from epochs alone any more.
     was_restored: bool,
     is_fresh: bool,
-    is_lease_over: bool,
 }
 
 impl Roles {
@@ -81,7 +80,6 @@ impl Roles {
             directory: directory::Directory::default(),
             desired: BTreeMap::new(),
             entries: BTreeMap::new(),
-            confirmed_ms: None,
             counters: Counters::default(),
         };
         let own = workers.iter().enumerate().map(|(index, worker)| NodeWorker {
@@ -108,7 +106,6 @@ impl Roles {
             entry_gone: BTreeSet::new(),
             was_restored: false,
             is_fresh: false,
-            is_lease_over: false,
         }
     }
 
@@ -131,11 +128,6 @@ impl Roles {
                 self.unconfirmed_nodes = self.shared.directory.registered();
             }
             Input::Stale => self.set_fresh(false),
-            Input::Confirmed { asked_ms } => {
-                self.shared.confirmed_ms = self.shared.confirmed_ms.max(Some(asked_ms));
-                self.is_lease_over = false;
-                self.lease(&Event::Confirmed { asked_ms });
-            }
             Input::Written { shard, is_done } => self.written(shard, is_done),
             Input::News { worker, news } => {
                 self.one_worker(worker, |it, shared| it.news(shared, news))
@@ -274,10 +266,6 @@ impl Roles {
         }
     }
 
-    fn lease(&mut self, event: &Event) {
-        self.each_worker(|worker, shared| worker.lease(shared, event));
-    }
-
     fn written(&mut self, shard: ShardId, is_done: bool) {
         let Self { workers, shared, .. } = self;
         if workers.iter_mut().any(|worker| worker.written(shared, shard)) {
@@ -286,12 +274,6 @@ impl Roles {
     }
 
     fn tick(&mut self) {
-        let lease = self.shared.options.role.lease_ms.zip(self.shared.confirmed_ms);
-        let is_over = lease.is_some_and(|(lease, at_ms)| self.shared.now_ms >= at_ms + lease);
-        if is_over && !self.is_lease_over {
-            self.is_lease_over = true;
-            self.lease(&Event::Tick);
-        }
         self.each_worker(|worker, shared| worker.tick(shared));
     }
 

@@ -157,6 +157,16 @@ pub struct SideStatus {
     pub gateways: Vec<String>,
     pub is_link_up: bool,
     pub is_gateway_up: bool,
+    /// ARP messages that claimed a gateway's or another worker's address for a MAC that it does not have, and the last such MAC.
+    #[serde(default)]
+    pub arp_claims_refused_total: u64,
+    #[serde(default)]
+    pub arp_claimant: String,
+    /// How often a gateway was found at another MAC than before, and the last of these.
+    #[serde(default)]
+    pub gateway_moves_total: u64,
+    #[serde(default)]
+    pub gateway_moved_to: String,
     pub rx_packets_total: u64,
     pub tx_packets_total: u64,
     pub rx_missed_total: u64,

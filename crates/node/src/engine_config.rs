@@ -80,6 +80,7 @@ fn side(interface: &Interface) -> SideConfig {
         mac: Mac::ZERO,
         address: interface.address,
         gateways: interface.gateways.clone(),
+        gateway_macs: interface.gateway_macs.iter().copied().map(Mac).collect(),
         vlan: interface.vlan,
         mtu: interface.mtu,
     }

@@ -71,6 +71,10 @@ pub const EVENTS: &[(&str, &str)] = &[
     ),
     ("gateway-down", "No gateway of a side answers ARP any more."),
     (
+        "gateway-moved",
+        "A gateway answers at another MAC than before: a router took over, or was replaced.",
+    ),
+    (
         "gateway-silent",
         "No gateway of a side has answered ARP since start; the worker keeps asking.",
     ),
@@ -93,6 +97,10 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("map-set-back", "etcd tells another history than before, as after a restore from a backup."),
     ("map-unreadable", "A key of the cluster cannot be read by this version."),
     ("map-write-refused", "etcd refuses to write a shard's entry."),
+    (
+        "neighbor-claim-refused",
+        "ARP named another MAC for a gateway or another worker, which answers at its own: forged, or two stations have one address.",
+    ),
     ("node-name-taken", "Another process is registered under this node's name."),
     ("node-ready", "All ports are up and all gateways answer."),
     ("node-registered", "The cluster knows this node."),

@@ -307,7 +307,12 @@ fn ports(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Er
     family.counter("weir_tx_dropped", "Frames the device did not take in time.", dropped)?;
     let gateways =
         per_port(workers, |worker, side| f64::from(u8::from(worker.board.engine.gateway_up(side))));
-    family.gauge("weir_gateway_up", "1 while a gateway of the side answers ARP.", gateways)
+    family.gauge("weir_gateway_up", "1 while a gateway of the side answers ARP.", gateways)?;
+    let claims = per_port(workers, |worker, side| worker.board.engine.refused_claims(side).0);
+    let help = "ARP messages that claimed a neighbour's address for a MAC that it does not have.";
+    family.counter("weir_arp_claims_refused", help, claims)?;
+    let moves = per_port(workers, |worker, side| worker.board.engine.gateway_moves(side).0);
+    family.counter("weir_gateway_moves", "Gateways found at another MAC than before.", moves)
 }
 
 fn shards(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {

@@ -264,7 +264,13 @@ impl WorkerHandle {
         let port = &self.ports[side as usize];
         let sample = (port.sample)();
         let counters = &self.board.engine;
+        let (arp_claims_refused_total, claimant) = counters.refused_claims(side);
+        let (gateway_moves_total, moved_to) = counters.gateway_moves(side);
         SideStatus {
+            arp_claims_refused_total,
+            arp_claimant: claimant.to_string(),
+            gateway_moves_total,
+            gateway_moved_to: moved_to.to_string(),
             device: port.device.clone(),
             mac: port.mac.clone(),
             address: port.address.clone(),

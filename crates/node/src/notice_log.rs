@@ -30,6 +30,27 @@ pub(crate) fn log_notice(notice: &Notice) {
                 "gateway does not answer"
             );
         }
+        Notice::GatewayMoved(Place { worker, side, gateways, .. }, mac) => {
+            tracing::warn!(
+                event = "gateway-moved",
+                worker,
+                side,
+                gateways,
+                mac,
+                "gateway answers at another MAC than before"
+            );
+        }
+        Notice::ClaimRefused(Place { worker, side, gateways, .. }, claims, mac) => {
+            tracing::warn!(
+                event = "neighbor-claim-refused",
+                worker,
+                side,
+                gateways,
+                claims,
+                mac,
+                "ARP named another MAC for a neighbour that answers at its own"
+            );
+        }
         Notice::GatewaySilent(Place { worker, side, gateways, .. }) => {
             tracing::warn!(
                 event = "gateway-silent",

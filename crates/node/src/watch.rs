@@ -24,6 +24,10 @@ pub(crate) enum Notice {
     GatewayDown(Place),
     /// It has never answered; the worker keeps asking.
     GatewaySilent(Place),
+    /// It is reached at another MAC than before.
+    GatewayMoved(Place, String),
+    /// So many ARP messages claimed its address, or another worker's, for a MAC that it does not have, this one last.
+    ClaimRefused(Place, u64, String),
 }
 
 /// A side of a worker.
@@ -55,6 +59,8 @@ struct SeenSide {
     is_gateway_up: bool,
     has_answered: bool,
     reported_ms: u64,
+    claims: u64,
+    moves: u64,
 }
 
 impl Watch {
@@ -121,6 +127,14 @@ impl SeenSide {
             (true, false) => notices.push(Notice::GatewayDown(place())),
             _ => {}
         }
+        let claims = side.arp_claims_refused_total.saturating_sub(self.claims);
+        if claims > 0 {
+            notices.push(Notice::ClaimRefused(place(), claims, side.arp_claimant.clone()));
+        }
+        if side.gateway_moves_total > self.moves {
+            notices.push(Notice::GatewayMoved(place(), side.gateway_moved_to.clone()));
+        }
+        (self.claims, self.moves) = (side.arp_claims_refused_total, side.gateway_moves_total);
         self.is_gateway_up = side.is_gateway_up;
         self.has_answered |= side.is_gateway_up;
         if !self.has_answered && now_ms >= self.reported_ms + SILENT_REPORT_MS {
@@ -161,6 +175,24 @@ mod tests {
             .filter(|notice| *notice == Notice::GatewaySilent(place()))
             .count();
         assert_eq!(silent, 3);
+    }
+
+    #[test]
+    fn refused_claims_and_moves_of_a_gateway_are_told_once_each() {
+        let mut watch = Watch::default();
+        let mut status = worker(0);
+        watch.observe(0, &[status.clone()]);
+        status.access.arp_claims_refused_total = 7;
+        status.access.arp_claimant = "02:00:00:00:00:66".into();
+        let refused = |claims| Notice::ClaimRefused(place(), claims, "02:00:00:00:00:66".into());
+        assert_eq!(watch.observe(100, &[status.clone()]), [refused(7)]);
+        assert!(watch.observe(200, &[status.clone()]).is_empty());
+        status.access.arp_claims_refused_total = 9;
+        status.access.gateway_moves_total = 1;
+        status.access.gateway_moved_to = "02:00:00:00:00:67".into();
+        let moved = Notice::GatewayMoved(place(), "02:00:00:00:00:67".into());
+        assert_eq!(watch.observe(300, &[status.clone()]), [refused(2), moved]);
+        assert!(watch.observe(400, &[status]).is_empty());
     }
 
     #[test]

@@ -168,7 +168,7 @@ impl Worker {
                 let now = self.clock.now();
                 let packets = self.receive(side, now, frames, out);
                 if let Some(part) = &mut self.part {
-                    part.take_datagrams(now, &mut self.engine);
+                    part.take_datagrams(now, &mut self.engine, &mut self.pool, out);
                 }
                 self.send(now, out);
                 if packets == 0 {

@@ -57,6 +57,7 @@ fn engine() -> Engine<Mbuf> {
         mac: WORKER[side as usize],
         address: ADDRESSES[side as usize].parse().unwrap(),
         gateways: vec![GATEWAYS[side as usize].parse().unwrap()],
+        gateway_macs: Vec::new(),
         vlan: None,
         mtu: 1500,
     };

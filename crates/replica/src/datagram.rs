@@ -1,4 +1,4 @@
-//! The frame of a datagram: at most 1,400 bytes of UDP payload, in version 1.
+//! The frame of a datagram: at most 1,400 bytes of UDP payload, but for redirected packets, which are as long as they are.
 //!
 //! ```text
 //!  0 magic u16   2 version u8   3 kind u8 (bit 7: encrypted)   4 session u32   8 sender u64   16 number u64
@@ -13,7 +13,7 @@ use crate::identity::WorkerId;
 use crate::later_version::{LATER, MARK_LEN_MAX};
 use crate::refusal::Refusal;
 
-/// Bytes of UDP payload of the longest datagram of any version.
+/// Bytes of UDP payload of the longest datagram of any version, but for redirected packets.
 pub const DATAGRAM_MAX: usize = HEADER_LEN + MARK_LEN_MAX + BODY_MAX + TAG_LEN;
 
 /// Bytes of the header, which is authenticated and never encrypted.
@@ -33,7 +33,10 @@ const ENCRYPTED: u8 = 0x80;
 /// Protocol versions this build speaks: its own and the one before, if there is one.
 pub const VERSION_MIN: u8 = 1;
 /// The newest protocol version this build speaks.
-pub const VERSION_MAX: u8 = if cfg!(feature = "later-protocol") { LATER } else { 1 };
+pub const VERSION_MAX: u8 = if cfg!(feature = "later-protocol") { LATER } else { 2 };
+
+/// The first version whose sessions seal redirected packets; before it they went in IPIP, in the clear.
+pub(crate) const SEALS_REDIRECTS: u8 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -41,6 +44,8 @@ pub(crate) enum DatagramKind {
     Hello = 1,
     Records = 2,
     Control = 3,
+    /// A packet of a home or of the internet that the sender could not serve.
+    Redirect = 4,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +68,9 @@ impl Header {
         if bytes.len() < HEADER_LEN + TAG_LEN {
             return Err(Refusal::Truncated);
         }
-        Self::read(Reader(bytes)).filter(|_| bytes.len() <= DATAGRAM_MAX).ok_or(Refusal::Malformed)
+        let is_fit =
+            |header: &Header| header.kind == DatagramKind::Redirect || bytes.len() <= DATAGRAM_MAX;
+        Self::read(Reader(bytes)).filter(is_fit).ok_or(Refusal::Malformed)
     }
 
     #[inline]
@@ -78,6 +85,7 @@ impl Header {
                 1 => DatagramKind::Hello,
                 2 => DatagramKind::Records,
                 3 => DatagramKind::Control,
+                4 => DatagramKind::Redirect,
                 _ => return None,
             },
             is_encrypted: kind & ENCRYPTED != 0,

@@ -26,6 +26,7 @@ pub fn describe(datagram: &[u8]) -> String {
         DatagramKind::Hello => describe_hello(body),
         DatagramKind::Records => describe_records(body),
         DatagramKind::Control => Some(describe_control(body)),
+        DatagramKind::Redirect => Some(format!("redirected packet, {} bytes", body.len())),
     };
     line += text.as_deref().unwrap_or("malformed");
     line

@@ -14,7 +14,7 @@ use crate::copy::{Allowance, Chain, Copies, Copy, CopyId, Phase};
 use crate::datagram::DATAGRAM_MAX;
 use crate::fingerprint::Fingerprint;
 use crate::identity::{BootId, LANES, Lane, PeerIndex, Sequence, ShardId, WorkerId};
-use crate::link::{Link, Setting};
+use crate::link::{Link, RedirectForm, Setting};
 use crate::options::{OptionError, Options};
 use crate::receive_stream::ReceiveStream;
 use crate::record::{Item, Record};
@@ -208,6 +208,20 @@ impl Endpoint {
         if let Some(Some(peer)) = self.peers.get_mut(peer.index()) {
             peer.link.address = address;
         }
+    }
+
+    /// How packets that this worker cannot serve reach a peer now.
+    pub fn redirects(&self, peer: PeerIndex) -> RedirectForm {
+        let peer = self.peers.get(peer.index()).and_then(Option::as_ref);
+        peer.map_or(RedirectForm::Refused, |peer| peer.link.redirects())
+    }
+
+    /// Seals a packet for a peer, which lies in `buffer` behind `front` bytes and in front of those of the tag. False, and it
+    /// must not be sent: there is no session that seals, or it needs other room.
+    #[inline]
+    pub fn seal_redirect(&mut self, peer: PeerIndex, front: usize, buffer: &mut [u8]) -> bool {
+        let Some(Some(peer)) = self.peers.get_mut(peer.index()) else { return false };
+        peer.link.seal_redirect(&self.setting, front, buffer)
     }
 
     /// What later sessions compare. Those that are set up go on.

@@ -1,15 +1,17 @@
 //! Hot: a datagram that came in: whose it is, whether it is authentic, and what it brings.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use weir_planted::{self as planted, Bug};
 
 use crate::buffers::Buffers;
 use crate::control::{Acknowledgement, Field, Position, fields};
 use crate::counters::PeerCounters;
-use crate::datagram::{DatagramKind, Header, STREAM_HEADER_LEN, StreamHeader};
+use crate::datagram::{DatagramKind, Header, STREAM_HEADER_LEN, StreamHeader, TAG_LEN};
 use crate::endpoint::{Endpoint, Peer};
 use crate::identity::{Lane, Origin, PeerIndex, ShardId, WorkerId};
+use crate::link::RedirectForm;
 use crate::receive_stream::{Arrival, ReceiveStream};
 use crate::record::{Item, Items, Kind, RECORD_HEADER_LEN, Record};
 use crate::refusal::Refusal;
@@ -22,9 +24,18 @@ pub const ITEMS_MAX: usize = (crate::datagram::BODY_MAX - STREAM_HEADER_LEN) / R
 /// Records that a sink is given at once.
 const BURST: usize = 32;
 
+/// What a datagram was for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// The streams: the sink has it.
+    Stream,
+    /// The data path: these bytes of the datagram, now in the clear, are a packet that the peer redirected here.
+    Redirect(Range<usize>),
+}
+
 impl Endpoint {
     /// Takes a datagram (UDP payload), which is decrypted in place. What it brings is given to the sink before this
-    /// returns; answers go out with the next poll.
+    /// returns, but for a redirected packet, which is the caller's; answers go out with the next poll.
     ///
     /// # Errors
     /// Why it was not used; counted already.
@@ -34,14 +45,14 @@ impl Endpoint {
         datagram: &mut [u8],
         now_us: u64,
         sink: &mut S,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Received, Refusal> {
         let header = Header::parse(datagram).inspect_err(|&refusal| self.refused.count(refusal))?;
         let Some(index) = self.find(from, header.sender) else {
             self.refused.count(Refusal::NotAPeer);
             return Err(Refusal::NotAPeer);
         };
         let result = self.receive_from(index, &header, datagram, now_us, sink);
-        if let (Err(refusal), Some(peer)) = (result, &mut self.peers[index.index()]) {
+        if let (&Err(refusal), Some(peer)) = (&result, &mut self.peers[index.index()]) {
             peer.link.counters.refused.count(refusal);
         }
         result
@@ -61,7 +72,7 @@ impl Endpoint {
         datagram: &mut [u8],
         now_us: u64,
         sink: &mut S,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Received, Refusal> {
         let Some(peer) = self.peers[index.index()].as_mut() else { return Err(Refusal::NotAPeer) };
         self.due[index.index() / 64] |= 1 << (index.index() % 64);
         let options = &self.setting.options;
@@ -70,17 +81,27 @@ impl Endpoint {
                 if peer.link.hear_hello(header, datagram, &self.setting, now_us)? {
                     self.session_begins(index, sink);
                 }
-                Ok(())
+                Ok(Received::Stream)
             }
             DatagramKind::Records => {
                 let body = peer.link.open(header, datagram, options, now_us)?;
                 let (worker, lane) = (peer.link.worker, Lane::ALL[0]);
                 let origin = Origin { peer: index, worker, lane, epoch: 0 };
-                peer.receive_records(body, origin, &mut self.buffers, sink)
+                peer.receive_records(body, origin, &mut self.buffers, sink)?;
+                Ok(Received::Stream)
             }
             DatagramKind::Control => {
                 let body = peer.link.open(header, datagram, options, now_us)?;
-                self.receive_control(index, body, now_us, sink)
+                self.receive_control(index, body, now_us, sink)?;
+                Ok(Received::Stream)
+            }
+            DatagramKind::Redirect => {
+                let end = datagram.len() - TAG_LEN;
+                let length = peer.link.open(header, datagram, options, now_us)?.len();
+                match peer.link.redirects() {
+                    RedirectForm::Sealed { .. } => Ok(Received::Redirect(end - length..end)),
+                    RedirectForm::Refused | RedirectForm::Plain => Err(Refusal::Malformed),
+                }
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::endpoint::Endpoint;
 use crate::fingerprint::Fingerprint;
 use crate::hello::{Challenge, Hello};
 use crate::identity::{BootId, Lane, Origin, PeerIndex, Reign, ShardId, WorkerId};
+use crate::link::RedirectForm;
 use crate::options::Options;
 use crate::record::Record;
 use crate::refusal::Refusal;
@@ -25,11 +26,11 @@ const PEER: WorkerId = WorkerId(2);
 const OWN_BOOT: BootId = BootId(11);
 const PEER_BOOT: BootId = BootId(22);
 const PEER_CHALLENGE: Challenge = [7; 16];
-/// In front of each body of version 2, which builds with the feature `later-protocol` speak.
+/// In front of each body of version 3, which builds with the feature `later-protocol` speak.
 const MARK: &[u8] = b"\0\xFFlater!";
 
 fn mark(version: u8) -> &'static [u8] {
-    if version == 2 { MARK } else { &[] }
+    if version == 3 { MARK } else { &[] }
 }
 
 fn peer_address() -> SocketAddr {
@@ -136,9 +137,10 @@ impl Meeting {
         let (cluster, number) = (keys(), self.number);
         let hello = hello_key(cluster.first(), PEER, PEER_BOOT, OWN);
         let (key, session) = match (&self.keys, kind) {
-            (Some((key, session, _)), DatagramKind::Records | DatagramKind::Control) => {
-                (key, *session)
-            }
+            (
+                Some((key, session, _)),
+                DatagramKind::Records | DatagramKind::Control | DatagramKind::Redirect,
+            ) => (key, *session),
             _ => (&hello, 0),
         };
         let mut datagram = [0; DATAGRAM_MAX];
@@ -147,7 +149,8 @@ impl Meeting {
         datagram[HEADER_LEN..HEADER_LEN + body.len()].copy_from_slice(body);
         let length = key.seal(number, false, body.len(), &mut datagram);
         let from = peer_address();
-        self.endpoint.receive(from, &mut datagram[..length], self.now_us, &mut self.notes)
+        let datagram = &mut datagram[..length];
+        self.endpoint.receive(from, datagram, self.now_us, &mut self.notes).map(|_| ())
     }
 
     /// The peer's HELLO of these versions, in answer to ours.
@@ -163,7 +166,7 @@ impl Meeting {
         Ok(())
     }
 
-    /// As [`Meeting::send`] in a session of this version: version 2 has its mark in front of each body.
+    /// As [`Meeting::send`] in a session of this version: version 3 has its mark in front of each body.
     fn speak(&mut self, version: u8, kind: DatagramKind, body: &[u8]) -> Result<(), Refusal> {
         self.send(version, kind, &[mark(version), body].concat())
     }
@@ -249,37 +252,64 @@ fn the_version_before_is_understood() {
     assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
 }
 
-/// A build with the feature beside one without: they speak version 1, and nothing else.
+/// A rolling upgrade: whoever speaks version 1 gets redirected packets in IPIP, and sealed ones mean nothing to it.
+#[test]
+fn a_session_of_version_1_redirects_in_the_clear_and_one_of_version_2_seals() {
+    let mut meeting = Meeting::new();
+    assert_eq!(meeting.endpoint.redirects(meeting.peer), RedirectForm::Refused);
+    assert!(!meeting.endpoint.seal_redirect(meeting.peer, 24, &mut [0; 100]));
+    meeting.shake_hands([1, 1], 0, &[]).unwrap();
+    assert_eq!(meeting.endpoint.redirects(meeting.peer), RedirectForm::Plain);
+    assert!(!meeting.endpoint.seal_redirect(meeting.peer, 24, &mut [0; 100]));
+    let sealed = meeting.send(1, DatagramKind::Redirect, b"packet");
+    assert_eq!(sealed, Err(Refusal::Malformed));
+    let mut meeting = Meeting::new();
+    meeting.shake_hands([1, 2], 0, &[]).unwrap();
+    let form = RedirectForm::Sealed { front: HEADER_LEN, behind: 16 };
+    assert_eq!(meeting.endpoint.redirects(meeting.peer), form);
+    assert!(!meeting.endpoint.seal_redirect(meeting.peer, HEADER_LEN + 1, &mut [0; 100]));
+    assert!(!meeting.endpoint.seal_redirect(meeting.peer, HEADER_LEN, &mut [0; HEADER_LEN + 15]));
+    let mut buffer = [7; HEADER_LEN + 60 + 16];
+    assert!(meeting.endpoint.seal_redirect(meeting.peer, HEADER_LEN, &mut buffer));
+    let header = Header::parse(&buffer).unwrap();
+    let (_, _, key) = meeting.keys.as_ref().unwrap();
+    let opened = key.open(header.number, header.is_encrypted, &mut buffer).unwrap();
+    assert_eq!((header.kind, header.version, opened), (DatagramKind::Redirect, 2, &[7; 60][..]));
+    meeting.send(2, DatagramKind::Redirect, b"packet").unwrap();
+    assert_eq!(meeting.send(1, DatagramKind::Redirect, b"packet"), Err(Refusal::Version));
+}
+
+/// A build with the feature beside one without: they speak its version, and nothing else.
 #[cfg(feature = "later-protocol")]
 #[test]
 fn a_mixed_pair_speaks_the_earlier_version() {
     let mut meeting = Meeting::new();
-    meeting.shake_hands([1, 1], 0, &[]).unwrap();
-    let body = records(16, 1, &create(1, b"x"));
-    let later = meeting.speak(2, DatagramKind::Records, &body);
-    assert_eq!((later, meeting.notes.applied.len()), (Err(Refusal::Version), 0));
-    meeting.speak(1, DatagramKind::Records, &body).unwrap();
-    assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
-    assert!(meeting.is_acknowledged(1));
-}
-
-/// Two builds with the feature: what version 1 would say is no longer understood.
-#[cfg(feature = "later-protocol")]
-#[test]
-fn a_later_pair_speaks_the_later_version() {
-    let mut meeting = Meeting::new();
     meeting.shake_hands([1, 2], 0, &[]).unwrap();
     let body = records(16, 1, &create(1, b"x"));
-    for (version, refusal) in [(1, Refusal::Version), (2, Refusal::Malformed)] {
-        assert_eq!(meeting.send(version, DatagramKind::Records, &body), Err(refusal));
-    }
-    assert!(meeting.notes.applied.is_empty());
+    let later = meeting.speak(3, DatagramKind::Records, &body);
+    assert_eq!((later, meeting.notes.applied.len()), (Err(Refusal::Version), 0));
     meeting.speak(2, DatagramKind::Records, &body).unwrap();
     assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
     assert!(meeting.is_acknowledged(2));
 }
 
-/// What version 1 makes of a body of version 2, should its header be no warning.
+/// Two builds with the feature: what version 2 would say is no longer understood.
+#[cfg(feature = "later-protocol")]
+#[test]
+fn a_later_pair_speaks_the_later_version() {
+    let mut meeting = Meeting::new();
+    meeting.shake_hands([1, 3], 0, &[]).unwrap();
+    let body = records(16, 1, &create(1, b"x"));
+    for (version, refusal) in [(2, Refusal::Version), (3, Refusal::Malformed)] {
+        assert_eq!(meeting.send(version, DatagramKind::Records, &body), Err(refusal));
+    }
+    assert!(meeting.notes.applied.is_empty());
+    meeting.speak(3, DatagramKind::Records, &body).unwrap();
+    assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
+    assert!(meeting.is_acknowledged(3));
+}
+
+/// What version 1 makes of a body of version 3, should its header be no warning.
 #[test]
 fn a_marked_body_is_no_body_of_version_1() {
     let mut meeting = Meeting::new();

@@ -67,7 +67,8 @@ pub use fingerprint::{Fingerprint, FingerprintPart};
 pub use identity::{
     BootId, LANES, Lane, Origin, PeerIndex, Reign, Sequence, ShardId, Word, WorkerId,
 };
-pub use incoming::ITEMS_MAX;
+pub use incoming::{ITEMS_MAX, Received};
+pub use link::RedirectForm;
 pub use options::{OptionError, Options};
 pub use record::{Kind, RECORD_BODY_MAX, RECORD_HEADER_LEN, Record};
 pub use refusal::{Refusal, Refusals};

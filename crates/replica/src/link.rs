@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use crate::cluster_keys::ClusterKeys;
 use crate::counters::PeerCounters;
-use crate::datagram::{DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header, VERSION_MIN};
+use crate::datagram::{
+    DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header, SEALS_REDIRECTS, TAG_LEN, VERSION_MIN,
+};
 use crate::fingerprint::{Fingerprint, FingerprintPart};
 use crate::hello::{HELLO_LEN, Hello};
 use crate::identity::WorkerId;
@@ -44,6 +46,22 @@ pub(crate) struct Exit<'a, T> {
     pub(crate) now_us: u64,
     /// Datagrams that may still be sent.
     pub(crate) budget: u32,
+}
+
+/// How packets that a worker cannot serve reach a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RedirectForm {
+    /// Not at all: there is no session.
+    Refused,
+    /// In IPIP, in the clear: the peer speaks an earlier version.
+    Plain,
+    /// Sealed as a datagram of the session, with so many bytes in front of the packet and behind it.
+    Sealed {
+        /// Header and mark of the version.
+        front: usize,
+        /// Tag.
+        behind: usize,
+    },
 }
 
 #[derive(Debug)]
@@ -174,6 +192,46 @@ impl Link {
         self.pass_on(length, exit)
     }
 
+    /// How packets that this worker cannot serve reach the peer now.
+    pub(crate) fn redirects(&self) -> RedirectForm {
+        match &self.session {
+            None => RedirectForm::Refused,
+            Some(session) if session.version < SEALS_REDIRECTS => RedirectForm::Plain,
+            Some(session) => {
+                let front = HEADER_LEN + mark(session.version).len();
+                RedirectForm::Sealed { front, behind: TAG_LEN }
+            }
+        }
+    }
+
+    /// Seals a packet that lies in `buffer` behind `front` bytes and in front of those of the tag. False, and nothing was done:
+    /// there is no session that seals, or it needs other room.
+    #[inline]
+    pub(crate) fn seal_redirect(
+        &mut self,
+        setting: &Setting,
+        front: usize,
+        buffer: &mut [u8],
+    ) -> bool {
+        let is_fit =
+            matches!(self.redirects(), RedirectForm::Sealed { front: it, .. } if it == front);
+        let body_len = buffer.len().checked_sub(HEADER_LEN + TAG_LEN);
+        let (Some(session), Some(body_len), true) = (&mut self.session, body_len, is_fit) else {
+            return false;
+        };
+        let is_encrypted = setting.options.is_encrypted;
+        let (version, id) = (session.version, session.send_id);
+        let (number, key) = session.next_number();
+        let (sender, kind) = (setting.identity.worker, DatagramKind::Redirect);
+        Header { version, kind, is_encrypted, session: id, sender, number }.emit(buffer);
+        let Some(marked) = buffer.get_mut(HEADER_LEN..front) else { return false };
+        marked.copy_from_slice(mark(version));
+        let length = key.seal(number, is_encrypted, body_len, buffer);
+        self.counters.datagrams_sent += 1;
+        self.counters.bytes_sent += length as u64;
+        true
+    }
+
     fn pass_on<T: Transmit>(&mut self, length: usize, exit: &mut Exit<'_, T>) -> bool {
         self.counters.datagrams_sent += 1;
         self.counters.bytes_sent += length as u64;
@@ -262,7 +320,7 @@ impl Link {
             key.open(header.number, false, copy).is_some()
         };
         let key = keys.all().iter().find(opens).ok_or(Refusal::BadMac)?;
-        let body = &datagram[HEADER_LEN..datagram.len() - crate::datagram::TAG_LEN];
+        let body = &datagram[HEADER_LEN..datagram.len() - TAG_LEN];
         let hello = Hello::parse(body, fingerprint)
             .filter(|hello| hello.receiver == identity.worker)
             .ok_or(Refusal::Malformed)?;

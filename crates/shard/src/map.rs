@@ -18,13 +18,10 @@
 //!    giving, go to the rightful owner, and the only other possible writer, if there is one, gives
 //!    first. Without a fence the lanes of a silent owner are **frozen**: hits are translated,
 //!    nothing is created.
-//! 4. *The lease rule*, optional: who has not been confirmed by the store for T stops writing outside
-//!    its reserve lane; after 2T its other lanes move as if it were fenced. Its reserve lane is told
-//!    by its **seat**, which never changes while it is a member, so the rule holds for whoever lags.
-//! 5. *The store is set back*: entries that were obeyed are gone. Who has seen them obeys nothing until
+//! 4. *The store is set back*: entries that were obeyed are gone. Who has seen them obeys nothing until
 //!    the newest of them, as far as anybody holds it, stands there again ([`rebase`] says why that is
 //!    enough), under an epoch above all that was seen.
-//! 6. A new incarnation of a worker has no seat until an entry names its boot id, and a member
+//! 5. A new incarnation of a worker has no seat until an entry names its boot id, and a member
 //!    leaves the entry only when it is neither owner nor `from` of any lane.
 //!
 //! # Why a writer knows all that others translate
@@ -37,7 +34,7 @@
 //!
 //! - A member that is silent may be cut off and still translate: the lane waits until it is heard, or
 //!   is fenced itself. If one of those asked is fenced, all others are asked again, as it may have
-//!   given them something. The lease rule is weaker: whose lease has ended is not asked.
+//!   given them something.
 //! - Who sits down anew in the seat of the only one that had ended asks the silent members, too.
 //!
 //! # Who should own a lane

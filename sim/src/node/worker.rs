@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use weir_engine::{BURST_MAX, Engine, Now, Output, Post, Side};
 use weir_member::{LATE_MAX_US, News, Order, Replication, Standstill};
-use weir_replica::{PeerIndex, Transmit};
+use weir_replica::{PeerIndex, Received, Transmit};
 use weir_shard::ShardId;
 use weir_wire::frame::{Frame, VecFrame, VecPool};
 
@@ -174,7 +174,7 @@ impl Worker {
                 let frames = ring.len().min(BURST_MAX);
                 self.burst.extend(ring.drain(..frames));
                 self.engine.receive(side, now, &mut self.burst, pool, &mut self.out);
-                self.take_datagrams(clock_us);
+                self.take_datagrams(clock_us, pool);
                 waited += frames;
             }
         }
@@ -192,10 +192,11 @@ impl Worker {
     fn take_part(&mut self, now_us: u64, clock_us: u64, pool: &mut VecPool, turn: &mut Turn) {
         self.beat += 1;
         self.obey(now_us, clock_us);
-        self.take_datagrams(clock_us);
+        self.take_datagrams(clock_us, pool);
         let (nat, post) = self.engine.nat_and_post();
         let transmit = &mut Posting { post, pool, out: &mut self.out };
         self.replication.poll(clock_us, nat, transmit);
+        self.replication.redirect(&mut self.engine, &mut self.out);
         let committed = self.replication.committed(clock_us, self.engine.nat());
         self.engine.release_committed(committed, Now { ms: clock_us / 1_000 }, &mut self.out);
         turn.is_holding = self.engine.held() > 0;
@@ -211,11 +212,16 @@ impl Worker {
         }
     }
 
-    fn take_datagrams(&mut self, clock_us: u64) {
+    fn take_datagrams(&mut self, clock_us: u64, pool: &mut VecPool) {
         while let Some((from, mut frame)) = self.engine.take_datagram() {
             // What is refused is counted by its reason.
             let nat = self.engine.nat_mut();
-            let _ = self.replication.receive(from, frame.data_mut(), clock_us, nat);
+            let received = self.replication.receive(from, frame.data_mut(), clock_us, nat);
+            if let Ok(Received::Redirect(packet)) = received {
+                frame.keep(packet.start, packet.len());
+                let now = Now { ms: clock_us / 1_000 };
+                self.engine.receive_redirected(frame, now, pool, &mut self.out);
+            }
         }
     }
 

@@ -12,6 +12,7 @@ pub(crate) fn check(workers: &[Worker], findings: &mut Findings<'_>) {
         if findings.is_good(&format!("{path}.address")) {
             gateways(&path, side, findings);
         }
+        gateway_macs(&path, side, findings);
     }
     for (index, worker) in workers.iter().enumerate() {
         let access = format!("worker[{index}].access.address");
@@ -24,6 +25,23 @@ pub(crate) fn check(workers: &[Worker], findings: &mut Findings<'_>) {
                 worker.internet.address.trunc()
             );
             findings.error(&internet, message, "give each side its own prefix");
+        }
+    }
+}
+
+/// Each gateway has one, or none has.
+fn gateway_macs(path: &str, side: &Interface, findings: &mut Findings<'_>) {
+    let (key, macs, gateways) =
+        (format!("{path}.gateway_mac"), side.gateway_macs.len(), side.gateways.len());
+    let is_good = findings.is_good(&key) && findings.is_good(&format!("{path}.gateway"));
+    if is_good && macs != 0 && macs != gateways {
+        let message = format!("{macs} MAC addresses for {gateways} gateways");
+        findings.error(&key, message, "name one for each gateway, in the same order");
+    }
+    for (index, mac) in side.gateway_macs.iter().enumerate() {
+        if side.mac == Some(*mac) && findings.is_good(&findings.element(&key, index)) {
+            let message = "the worker's own MAC address";
+            findings.error(&findings.element(&key, index), message, "name the router's");
         }
     }
 }

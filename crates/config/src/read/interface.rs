@@ -16,6 +16,7 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Interf
         device: section.text("device", findings, is_device).unwrap_or_default().to_owned(),
         address: own_address(section, findings),
         gateways: gateways(section, findings),
+        gateway_macs: gateway_macs(section, findings),
         vlan: section.optional_integer("vlan", findings),
         mtu: section.integer("mtu", findings),
         mac: section.text("mac", findings, |text| mac(text).is_some()).and_then(mac),
@@ -69,6 +70,28 @@ fn gateways(section: &Section<'_>, findings: &mut Findings<'_>) -> Vec<Ipv4Addr>
         gateways.push(gateway.unwrap_or(Ipv4Addr::UNSPECIFIED));
     }
     gateways
+}
+
+/// A string, or a list of strings: the MACs of the gateways, in their order.
+fn gateway_macs(section: &Section<'_>, findings: &mut Findings<'_>) -> Vec<[u8; 6]> {
+    let Some(entry) = section.entry("gateway_mac", findings) else { return Vec::new() };
+    let elements = match entry.value.as_str() {
+        Some(_) => vec![(entry.path.clone(), entry.value)],
+        None => entry.elements(findings).unwrap_or_default(),
+    };
+    if elements.is_empty() || elements.len() > GATEWAYS_MAX {
+        entry.refuse(findings);
+    }
+    let mut macs = Vec::new();
+    for (path, element) in elements {
+        let mac = element.as_str().and_then(mac);
+        if mac.is_none() {
+            let fix = "write it as \"02:00:00:00:00:01\"";
+            findings.error(&path, "not a unicast MAC address", fix);
+        }
+        macs.push(mac.unwrap_or_default());
+    }
+    macs
 }
 
 /// Six bytes in hex with colons; unicast and not all zero.

@@ -194,3 +194,42 @@ fn what_must_be_unique() {
         )],
     );
 }
+
+#[test]
+fn macs_of_gateways() {
+    check_errors(
+        BASE,
+        &[
+            (
+                "gateway = \"10.1.0.2\"",
+                "gateway = \"10.1.0.2\", gateway_mac = \"02:00:00:00:00\"",
+                &["6:108: worker[0].access.gateway_mac: not a unicast MAC address"],
+            ),
+            (
+                "gateway = \"10.1.0.2\"",
+                "gateway = \"10.1.0.2\", gateway_mac = \"01:00:5e:00:00:01\"",
+                &["6:108: worker[0].access.gateway_mac: not a unicast MAC address"],
+            ),
+            (
+                "gateway = \"10.1.0.2\"",
+                "gateway = \"10.1.0.2\", mac = \"02:00:00:00:00:07\", gateway_mac = [\"02:00:00:00:00:07\"]",
+                &["6:136: worker[0].access.gateway_mac[0]: the worker's own MAC address"],
+            ),
+            (
+                "gateway = \"10.1.0.2\"",
+                "gateway = \"10.1.0.2\", gateway_mac = [\"02:00:00:00:00:07\", \"02:00:00:00:00:08\"]",
+                &["6:108: worker[0].access.gateway_mac: 2 MAC addresses for 1 gateways"],
+            ),
+            (
+                "gateway = \"10.1.0.2\"",
+                "gateway = \"10.1.0.2\", gateway_mac = []",
+                &["6:108: worker[0].access.gateway_mac: "],
+            ),
+        ],
+    );
+    let pinned = "gateway = \"10.1.0.2\", gateway_mac = \"02:00:00:00:00:01\"";
+    let text = changed(BASE, "gateway = \"10.1.0.2\"", pinned);
+    let (config, _) = weir_config::parse(&text, "t.toml").expect("good");
+    assert_eq!(config.workers[0].access.gateway_macs, [[2, 0, 0, 0, 0, 1]]);
+    assert_eq!(config.workers[0].internet.gateway_macs, [[0; 6]; 0]);
+}

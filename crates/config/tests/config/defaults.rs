@@ -74,8 +74,8 @@ timeout_sec = 5
 [limits]
 new_flows_per_sec = 500
 new_flows_burst = 4096
-fragments_percent = 10
-icmp_errors_per_sec = 10
+fragments_percent = 25
+icmp_errors_per_sec = 20
 icmp_errors_to_homes = true
 icmp_errors_to_internet = true
 worker_icmp_errors_per_sec = 1000

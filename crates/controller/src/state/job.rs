@@ -183,9 +183,6 @@ impl Controller {
             Transition::Fence(ended)
             | Transition::Restart { ended, .. }
             | Transition::Reseat { ended, .. } => self.proof_of_end(ended),
-            Transition::EndLease(who) => {
-                Some(vec![self.keep_absent(Key::Node(node_name(&who.worker.node)))?])
-            }
             _ => Some(Vec::new()),
         }
     }

@@ -38,7 +38,6 @@ impl Kind {
             Transition::Fence(_)
             | Transition::Restart { .. }
             | Transition::Reseat { .. }
-            | Transition::EndLease(_)
             | Transition::OutOfSync(_)
             | Transition::Synced(_)
             | Transition::Resync(_)

@@ -197,9 +197,7 @@ impl Lives {
             0 => "not registered, and no registered node replicates with it",
             _ => "not registered, and no node hears it",
         };
-        let is_over = options.lease_rule_ms.is_some_and(|lease| absent_ms >= 2 * lease);
-        let liveness = if is_over { Liveness::LeaseEnded } else { Liveness::Dead };
-        Standing { liveness, why: why.into() }
+        Standing { liveness: Liveness::Dead, why: why.into() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! When a node is suspect, dead, over; and how long it is on trial.
+//! When a node is suspect or dead, and how long it is on trial.
 
 use super::super::event::{NodeDoubts, NodeTroubles};
 use super::cut_off::CutOffChange;
@@ -13,7 +13,7 @@ fn node(name: &str) -> NodeId {
 }
 
 fn options() -> Options {
-    Options { lease_rule_ms: Some(60_000), ..Options::new("c", 1) }
+    Options::new("c", 1)
 }
 
 fn record(boot_id: &str) -> NodeRecord {
@@ -96,13 +96,12 @@ fn without_peers_there_is_nobody_to_hear_it() {
 }
 
 #[test]
-fn the_lease_rule_counts_only_what_was_watched_without_a_gap() {
+fn an_absence_that_was_not_watched_without_a_gap_counts_from_the_end_of_the_gap() {
     let mut lives = lost();
-    assert_eq!(liveness(&lives, &[], 120_999), Liveness::Dead);
-    assert_eq!(liveness(&lives, &[], 121_000), Liveness::LeaseEnded);
+    assert_eq!(liveness(&lives, &[], 3_000), Liveness::Dead);
     lives.forget_absences(at(100_000));
-    assert_eq!(liveness(&lives, &[], 219_999), Liveness::Dead);
-    assert_eq!(liveness(&lives, &[], 220_000), Liveness::LeaseEnded);
+    assert_eq!(liveness(&lives, &[], 101_999), Liveness::Suspect);
+    assert_eq!(liveness(&lives, &[], 102_000), Liveness::Dead);
 }
 
 #[test]

@@ -20,8 +20,6 @@ pub struct Options {
     pub by_load: bool,
     /// How long an imbalance must last before anything moves. Default one minute.
     pub balance_wait_ms: u64,
-    /// T of the lease rule: lanes of a lost node move after 2T. None: never. Default none.
-    pub lease_rule_ms: Option<u64>,
     /// A node's key must be gone for so long before it may be dead. Default 2,000.
     pub dead_after_ms: u64,
     /// A node's report is believed for so long. Default 5,000.
@@ -58,7 +56,6 @@ impl Options {
             copies_max: 256,
             by_load: false,
             balance_wait_ms: 60_000,
-            lease_rule_ms: None,
             dead_after_ms: 2_000,
             report_max_ms: 5_000,
             cut_off_after_ms: 3_000,

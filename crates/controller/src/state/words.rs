@@ -18,7 +18,6 @@ pub(super) fn life(liveness: Liveness) -> &'static str {
         Liveness::Stopping => "stopping",
         Liveness::Suspect => "suspect",
         Liveness::Dead => "dead",
-        Liveness::LeaseEnded => "lease-ended",
         Liveness::Fenced => "fenced",
     }
 }
@@ -57,7 +56,6 @@ fn what_of(transition: &Transition) -> String {
         Transition::Rebase { .. } => {
             "it goes on with the newest entry that a node holds".to_owned()
         }
-        Transition::EndLease(who) => format!("{} loses all lanes but its reserve lane", who.worker),
     }
 }
 
@@ -78,8 +76,7 @@ pub(super) fn node_of(change: &Change) -> Option<NodeId> {
             | Transition::Remove(who)
             | Transition::Fence(who)
             | Transition::Restart { ended: who, .. }
-            | Transition::Reseat { ended: who, .. }
-            | Transition::EndLease(who) => who,
+            | Transition::Reseat { ended: who, .. } => who,
             Transition::Rebase { .. } => return None,
         },
     };
@@ -131,8 +128,7 @@ fn follow(step: &Step, controller: &Controller, fleet: &Fleet) -> String {
         Transition::Fence(who)
         | Transition::Restart { ended: who, .. }
         | Transition::Reseat { ended: who, .. }
-        | Transition::OutOfSync(who)
-        | Transition::EndLease(who) => who.clone(),
+        | Transition::OutOfSync(who) => who.clone(),
         _ => return String::new(),
     };
     let node = &about.worker.node;

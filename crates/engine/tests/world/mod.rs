@@ -111,6 +111,7 @@ pub fn config() -> EngineConfig {
             Side::Internet => "10.2.0.1/24".parse().unwrap(),
         },
         gateways: vec![gateway_ip(side).parse().unwrap()],
+        gateway_macs: Vec::new(),
         vlan: None,
         mtu: 1500,
     };
@@ -222,8 +223,13 @@ impl World {
 
     /// Lets time pass, with housekeeping as often as a worker does it.
     pub fn pass_sec(&mut self, seconds: u64) -> Out {
+        self.pass_ms(seconds * 1_000)
+    }
+
+    /// In steps of a tenth of a second.
+    pub fn pass_ms(&mut self, ms: u64) -> Out {
         let mut out = Out::default();
-        for _ in 0..seconds * 10 {
+        for _ in 0..ms / 100 {
             self.now.ms += 100;
             self.engine.tick(self.now, &mut self.pool, &mut self.out);
             out.extend(self.collect());

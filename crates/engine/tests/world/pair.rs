@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use weir_engine::{EngineConfig, Misses, Side};
+use weir_engine::{EngineConfig, Misses, Redirects, Side};
 use weir_nat::{ShardIndex, Tick};
 use weir_wire::build;
 use weir_wire::ethernet::Mac;
@@ -36,10 +36,12 @@ pub fn second(mut config: EngineConfig) -> EngineConfig {
 }
 
 impl Pair {
-    /// They know each other and have resolved each other.
+    /// They know each other, have resolved each other, and redirect in the clear, as an earlier version does.
     pub fn new(config: EngineConfig) -> Self {
         let mut pair = Self::strangers(config);
         assert!(pair.a.engine.add_peer(B) && pair.b.engine.add_peer(A));
+        pair.a.engine.set_redirects(B, Redirects::Plain);
+        pair.b.engine.set_redirects(A, Redirects::Plain);
         pair.pass_sec(1);
         pair
     }

@@ -143,6 +143,7 @@ fn config(host: u32, group: Group, room: Room) -> EngineConfig {
         mac: mac(side, host),
         address: format!("{}/24", Ipv4Addr::from(address(side, host))).parse().expect("a prefix"),
         gateways: vec![Ipv4Addr::from(address(side, GATEWAY))],
+        gateway_macs: Vec::new(),
         vlan: None,
         mtu: 1500,
     };

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddrV4;
 
+use weir_engine::Redirects;
 use weir_replica::{BootId, PeerIndex};
 
 use crate::PeerId;
@@ -13,6 +14,8 @@ pub(super) struct Peer {
     pub(super) address: SocketAddrV4,
     /// The life that was told of last.
     pub(super) met: Option<BootId>,
+    /// How packets reach it that this worker cannot serve, as the data path was told last.
+    pub(super) redirects: Option<Redirects>,
 }
 
 /// All of them, in no order: they are few.

@@ -131,11 +131,6 @@ pub enum Input {
     Restored,
     /// No news of the store: what it told may be old.
     Stale,
-    /// The store was asked at this time, and its answer showed this node registered as it is now;
-    /// every newer entry has been handed in before.
-    Confirmed {
-        asked_ms: u64,
-    },
     /// How a change ended that was taken from [`Roles::take_changes`](crate::Roles::take_changes).
     Written {
         shard: ShardId,

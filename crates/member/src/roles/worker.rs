@@ -35,7 +35,6 @@ pub(super) struct Shared {
     /// The newest entry of each shard that is to be obeyed.
     pub(super) entries: BTreeMap<ShardId, ShardEntry>,
     /// The store was asked at this time and confirmed this node.
-    pub(super) confirmed_ms: Option<u64>,
     pub(super) counters: Counters,
 }
 
@@ -204,9 +203,6 @@ impl Worker {
     /// What a new role has to know of its worker.
     fn introduce(&mut self, shared: &mut Shared, shard: ShardId) {
         self.tell(shared, shard, Event::Ports(self.ports));
-        if let Some(asked_ms) = shared.confirmed_ms {
-            self.tell(shared, shard, Event::Confirmed { asked_ms });
-        }
     }
 
     /// Hands an event to the role of a shard whose tables are there, and does what follows.
@@ -293,13 +289,6 @@ impl Worker {
         if ports != self.ports {
             self.ports = ports;
             self.tell_all(shared, &Event::Ports(ports));
-        }
-    }
-
-    /// The lease rule needs every confirmation, and a look at the clock when one is missing.
-    pub(super) fn lease(&mut self, shared: &mut Shared, event: &Event) {
-        if shared.options.role.lease_ms.is_some() {
-            self.tell_all(shared, event);
         }
     }
 

@@ -65,6 +65,7 @@ fn config(member: usize, seed: u64) -> EngineConfig {
         mac: own_mac(side),
         address: format!("{}/24", on_link(side, 1 + member as u8)).parse().unwrap(),
         gateways: vec![on_link(side, GATEWAY)],
+        gateway_macs: Vec::new(),
         vlan: None,
         mtu: 1500,
     };

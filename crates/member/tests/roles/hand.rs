@@ -6,13 +6,12 @@ pub(crate) use weir_member::order::{MissOrder, Order, ShardDuties};
 pub(crate) use weir_member::roles::*;
 pub(crate) use weir_member::{News, PeerId, Roles};
 pub(crate) use weir_replica::{Fingerprint, PeerIndex};
-pub(crate) use weir_shard::role::{Metric, Role, RoleOptions};
+pub(crate) use weir_shard::role::{Metric, Role};
 pub(crate) use weir_shard::*;
 
 use crate::world::{address, desired};
 
 pub(crate) const SHARD: ShardId = ShardId(1);
-pub(crate) const LEASE_MS: u64 = 500;
 
 /// The life `boot_id` of the only worker of a node.
 pub(crate) fn life(node: usize, boot_id: u128) -> Incarnation {

@@ -156,19 +156,3 @@ fn tables_stay_as_they_were_made() {
     let routes = hand.roles.wanted_routes(0);
     assert_eq!(routes[0].shard.setup.nat.public, desired(1)[0].setup.nat.public);
 }
-
-#[test]
-fn without_confirmation_only_the_reserve_lane_is_written() {
-    let role = RoleOptions { lease_ms: Some(LEASE_MS), ..RoleOptions::default() };
-    let mut hand = Hand::with(RolesOptions { role, ..RolesOptions::default() }, &[]);
-    hand.entry(&ShardEntry::create(us()));
-    assert_eq!(hand.duties().lanes, LaneSet(1));
-    hand.on(Input::Confirmed { asked_ms: hand.now_ms });
-    assert_eq!(hand.duties().lanes, LaneSet::ALL);
-    hand.ticks(LEASE_MS - 10);
-    assert_eq!(hand.duties().lanes, LaneSet::ALL);
-    hand.ticks(10);
-    assert_eq!(hand.duties().lanes, LaneSet(1));
-    hand.on(Input::Confirmed { asked_ms: hand.now_ms });
-    assert_eq!(hand.duties().lanes, LaneSet::ALL);
-}

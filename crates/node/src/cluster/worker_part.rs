@@ -13,7 +13,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use weir_dpdk::{Mbuf, MbufPool};
 use weir_engine::{Engine, Output, Post};
 use weir_member::{News, Order, Replication, Standstill};
-use weir_replica::{PeerIndex, Transmit};
+use weir_replica::{PeerIndex, Received, Transmit};
 use weir_steer::Heartbeat;
 use weir_wire::frame::Frame;
 
@@ -178,11 +178,22 @@ impl WorkerPart {
 
     /// Takes what other workers have sent: after each burst from the access side, of which the engine keeps the datagrams.
     #[inline]
-    pub(crate) fn take_datagrams(&mut self, now: Duration, engine: &mut Engine<Mbuf>) {
+    pub(crate) fn take_datagrams(
+        &mut self,
+        now: Duration,
+        engine: &mut Engine<Mbuf>,
+        pool: &mut MbufPool,
+        out: &mut Output<Mbuf>,
+    ) {
         let now_us = now.as_micros() as u64;
         while let Some((from, mut frame)) = engine.take_datagram() {
             // What is refused is counted by its reason.
-            let _ = self.replication.receive(from, frame.data_mut(), now_us, engine.nat_mut());
+            let nat = engine.nat_mut();
+            let received = self.replication.receive(from, frame.data_mut(), now_us, nat);
+            if let Ok(Received::Redirect(packet)) = received {
+                frame.keep(packet.start, packet.len());
+                engine.receive_redirected(frame, engine_now(now), pool, out);
+            }
         }
     }
 
@@ -199,10 +210,11 @@ impl WorkerPart {
         self.heartbeat.beat();
         let now_us = now.as_micros() as u64;
         let mut is_busy = self.is_ordered.load(Ordering::Relaxed) && self.obey(now, engine);
-        self.take_datagrams(now, engine);
+        self.take_datagrams(now, engine, pool, out);
         let (nat, post) = engine.nat_and_post();
         let transmit = &mut Posting { post, pool, out };
         self.replication.poll(now_us, nat, transmit);
+        self.replication.redirect(engine, out);
         let committed = self.replication.committed(now_us, engine.nat());
         engine.release_committed(committed, engine_now(now), out);
         is_busy |= engine.held() > 0;

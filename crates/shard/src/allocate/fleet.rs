@@ -37,7 +37,6 @@ pub(super) enum Standing {
     Running(Slot),
     /// Nobody hears it, but it may still run.
     Silent,
-    LeaseEnded,
     /// This incarnation has certainly ended.
     Ended,
 }
@@ -117,7 +116,6 @@ impl Fleet {
             // A node registers all its workers: under another boot id, or not at all, it has ended.
             (Some(Liveness::Alive | Liveness::Stopping | Liveness::Fenced), _) => Standing::Ended,
             (Some(Liveness::Suspect), Some(_)) => Standing::Ended,
-            (Some(Liveness::LeaseEnded), _) => Standing::LeaseEnded,
             (Some(Liveness::Suspect | Liveness::Dead) | None, _) => Standing::Silent,
         }
     }
@@ -159,7 +157,7 @@ impl Fleet {
         let count = |wanted: &[Liveness]| {
             self.liveness.values().filter(|liveness| wanted.contains(liveness)).count()
         };
-        let gone = count(&[Liveness::Suspect, Liveness::Dead, Liveness::LeaseEnded]);
+        let gone = count(&[Liveness::Suspect, Liveness::Dead]);
         let gone = gone + unknown.len();
         let cut_off = (0..self.nodes).filter(|&node| self.is_cut_off(node)).count();
         (gone + cut_off, gone + count(&[Liveness::Alive, Liveness::Stopping]))

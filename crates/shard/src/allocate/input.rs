@@ -40,8 +40,6 @@ pub enum Liveness {
     Suspect,
     /// Expired, and nobody hears it. It may still run.
     Dead,
-    /// `Dead`, and for longer than 2T of the lease rule.
-    LeaseEnded,
     /// It has certainly ended: the operator or a power switch says so.
     Fenced,
 }

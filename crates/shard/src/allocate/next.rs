@@ -100,9 +100,6 @@ impl Urgent<'_> {
             return None;
         }
         let members = self.entry.members();
-        if let Some(member) = members.iter().find(|member| self.has_lanes_to_lose(member)) {
-            return Some(Transition::EndLease(member.incarnation.clone()));
-        }
         let is_heir = |member: &&Member| {
             let runs = matches!(self.standing(member), Standing::Running(_));
             member.state == MemberState::Synced && runs
@@ -136,7 +133,7 @@ impl Urgent<'_> {
     }
 
     fn is_silent(&self, member: &Member) -> bool {
-        matches!(self.standing(member), Standing::Silent | Standing::LeaseEnded)
+        self.standing(member) == Standing::Silent
     }
 
     fn standing(&self, member: &Member) -> Standing {
@@ -148,16 +145,6 @@ impl Urgent<'_> {
             Standing::Running(slot) => self.fleet.slots[slot].may_stay && !member.is_leaving,
             _ => false,
         }
-    }
-
-    fn has_lanes_to_lose(&self, member: &Member) -> bool {
-        let lanes = self.entry.lanes_of(member.seat);
-        let is_primary = self.entry.primary().seat == member.seat;
-        let others = &self.entry.members()[1..];
-        let has_heir = others.iter().any(|other| other.state == MemberState::Synced);
-        self.standing(member) == Standing::LeaseEnded
-            && lanes.iter().any(|lane| lane != member.seat.lane())
-            && (!is_primary || has_heir)
     }
 }
 

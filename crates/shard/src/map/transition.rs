@@ -42,9 +42,6 @@ pub enum Transition {
     /// As `Fence` of the primary when no other member runs: another incarnation takes its seat and
     /// rank, and begins empty. Lanes of members that are silent stay theirs.
     Reseat { ended: Incarnation, to: Incarnation },
-    /// An incarnation has been without the store for 2T, and its node is not registered (a
-    /// condition of the same write): all its lanes but its reserve lane go to survivors.
-    EndLease(Incarnation),
     /// The store was set back: the entry goes on above this epoch and term, the highest that anybody
     /// may have seen. Moves under way begin anew under their new name.
     Rebase { epoch: Epoch, term: Term },
@@ -126,7 +123,6 @@ impl ShardEntry {
             Transition::Fence(who) => self.fence(who),
             Transition::Restart { ended, boot_id } => self.restart(ended, *boot_id),
             Transition::Reseat { ended, to } => self.reseat(ended, to.clone()),
-            Transition::EndLease(who) => self.end_lease(who),
             Transition::Rebase { epoch, term } => self.rebase(*epoch, *term),
         }
     }
@@ -247,7 +243,7 @@ impl ShardEntry {
         if rank == 0 {
             self.seat_best_survivor()?;
         }
-        self.take_lanes(ended, None);
+        self.take_lanes(ended);
         Ok(())
     }
 
@@ -264,24 +260,19 @@ impl ShardEntry {
         self.begin_term()
     }
 
-    /// Takes from a seat all lanes but `kept`: it will not write them again, nor is its copy awaited.
+    /// Takes all lanes from a seat: it will not write them again, nor is its copy awaited.
     /// Who gets a lane first takes the copies of all other members: each may have heard of its
     /// writer what nobody else has.
-    fn take_lanes(&mut self, ended: Seat, kept: Option<usize>) {
+    fn take_lanes(&mut self, ended: Seat) {
         let others: SeatSet = self.members.iter().map(|member| member.seat).collect();
         let is_asked = !planted::is(Bug::ForgetsOthers);
         let others = if is_asked { others.without(ended) } else { SeatSet::default() };
-        let is_fenced = kept.is_none();
-        for index in (0..LANES).filter(|&index| Some(index) != kept) {
+        for index in 0..LANES {
             let lane = self.lanes[index];
             let gathered = |owner, first, others| Lane::gathered(owner, first, others, self.epoch);
             self.lanes[index] = match lane.moving {
                 Some(moving) if lane.owner == ended => {
                     gathered(self.rightful_owner(index), Some(moving.from), others)
-                }
-                // Of a lease that ended nothing was heard since the copies began to be taken.
-                Some(Move { from, then: Some(then), .. }) if from == ended && !is_fenced => {
-                    gathered(lane.owner, None, then)
                 }
                 Some(moving) if moving.from == ended => {
                     gathered(self.rightful_owner(index), Some(lane.owner), others)
@@ -335,26 +326,6 @@ impl ShardEntry {
             };
         }
         self.begin_term()
-    }
-
-    fn end_lease(&mut self, who: &Incarnation) -> Result<(), Refused> {
-        let rank = self.rank_of(who)?;
-        let seat = self.members[rank].seat;
-        if rank == 0 {
-            let is_synced = |member: &Member| member.state == MemberState::Synced;
-            if !self.members[1..].iter().any(is_synced) {
-                return Err(Refused::NoSurvivor(who.clone()));
-            }
-            let former = self.members.remove(0);
-            self.seat_best_survivor()?;
-            self.members.push(former);
-        } else if self.lanes_of(seat).iter().all(|lane| lane == seat.lane()) {
-            return Err(Refused::WrongState(who.clone()));
-        }
-        let member = self.members.iter_mut().find(|member| member.seat == seat);
-        member.expect("it stays a member").state = MemberState::OutOfSync;
-        self.take_lanes(seat, Some(seat.lane()));
-        Ok(())
     }
 
     fn rebase(&mut self, epoch: Epoch, term: Term) -> Result<(), Refused> {

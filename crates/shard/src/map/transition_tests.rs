@@ -246,19 +246,6 @@ fn who_yields_stays_when_it_is_kept() {
 }
 
 #[test]
-fn an_ended_lease_leaves_the_reserve_lane() {
-    let entry = apply(&three(), Transition::EndLease(a()));
-    let order: Vec<_> = entry.members().iter().map(|member| &member.incarnation).collect();
-    assert_eq!(order, [&b(), &c(), &a()]);
-    assert_eq!(entry.lanes()[3], taken(&entry, 1, 2, &[]), "A is not asked");
-    assert_eq!(entry.lanes()[0], Lane::at_rest(Seat(0)));
-    assert_eq!(owners(&entry), [0, 1, 2, 1, 1, 1, 1, 1]);
-    assert_eq!(refused(&entry, Transition::EndLease(a())), Refused::WrongState(a()));
-    let alone = ShardEntry::create(a());
-    assert_eq!(refused(&alone, Transition::EndLease(a())), Refused::NoSurvivor(a()));
-}
-
-#[test]
 fn what_does_not_fit_is_refused() {
     let entry = pair();
     let stale = entry.after(Epoch(2), &Transition::Promote(b()));
@@ -415,8 +402,7 @@ impl Step {
                 boot_id: BootId(u128::from(!self.is_second_boot)),
                 ended: who,
             },
-            15 => Transition::EndLease(who),
-            16 => Transition::Keep(who),
+            15 | 16 => Transition::Keep(who),
             _ => Transition::Rebase {
                 epoch: Epoch(entry.epoch().0 + u64::from(self.lanes) / 2),
                 term: Term(entry.term().0 + u32::from(self.lanes) / 4),
@@ -458,8 +444,7 @@ fn names(entry: &ShardEntry, lane: usize) -> Vec<Incarnation> {
     members.map(|member| member.incarnation.clone()).collect()
 }
 
-/// A possible writer disappears from a lane only by a grant that the owner took, by a fence, or by
-/// the lease rule outside its reserve lane.
+/// A possible writer disappears from a lane only by a grant that the owner took or by a fence.
 fn check_writers(before: &ShardEntry, after: &ShardEntry, transition: &Transition) {
     for lane in 0..8 {
         let after_names = names(after, lane);
@@ -469,10 +454,6 @@ fn check_writers(before: &ShardEntry, after: &ShardEntry, transition: &Transitio
                 Transition::Fence(ended)
                 | Transition::Restart { ended, .. }
                 | Transition::Reseat { ended, .. } => *ended == writer,
-                Transition::EndLease(ended) => {
-                    let (_, member) = before.member(ended).expect("a member");
-                    *ended == writer && member.seat.lane() != lane
-                }
                 _ => false,
             };
             // Where a taker goes, the giver stays; where it stays, nothing is to be asked.

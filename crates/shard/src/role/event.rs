@@ -20,9 +20,6 @@ pub enum Event {
     StreamLost,
     /// The grant of a lane has come, and all records before it are applied.
     Granted { lane: usize, since: Epoch },
-    /// The store was asked at `asked_ms`; its answer showed this node registered with this
-    /// incarnation, and every newer entry has been handed in before this event.
-    Confirmed { asked_ms: u64 },
     /// The worker's ports and gateways.
     Ports(Ports),
     /// Time has passed.

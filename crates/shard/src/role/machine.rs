@@ -7,7 +7,7 @@ use super::duties::{Duties, Grant, Misses, Role};
 use super::event::{Event, Ports};
 use super::metric::Metric;
 use crate::identity::{Epoch, Incarnation, Rank, Term};
-use crate::lane::{LANES, LaneSet, Seat};
+use crate::lane::{LANES, LaneSet};
 use crate::map::{Member, MemberState, Move, ShardEntry, Transition};
 
 /// Length of the slots in which packets are counted.
@@ -27,9 +27,6 @@ pub struct RoleOptions {
     pub quiet_ms: u64,
     /// It withdraws after so long even if packets still come.
     pub leaving_max_ms: u64,
-    /// T of the lease rule: so long after the last confirmation only the reserve lane is written.
-    /// None: the rule is off, and only a fence moves the lanes of a dead owner.
-    pub lease_ms: Option<u64>,
 }
 
 impl Default for RoleOptions {
@@ -40,7 +37,6 @@ impl Default for RoleOptions {
             handover_ms: 1_000,
             quiet_ms: 1_000,
             leaving_max_ms: 10_000,
-            lease_ms: None,
         }
     }
 }
@@ -73,7 +69,6 @@ pub struct RoleMachine {
     kept_route: Option<KeptRoute>,
     /// Set while this worker, no member any more, still serves.
     leaving_until_ms: Option<u64>,
-    confirmed_ms: Option<u64>,
     ports: Ports,
     duties: Duties,
 }
@@ -96,7 +91,6 @@ impl RoleMachine {
             quiet_slots: 0,
             kept_route: None,
             leaving_until_ms: None,
-            confirmed_ms: None,
             ports: Ports::NotReady,
             duties: Duties::NONE,
         }
@@ -129,9 +123,6 @@ impl RoleMachine {
                 if let Some(granted) = self.granted.get_mut(lane) {
                     *granted = Some(since);
                 }
-            }
-            Event::Confirmed { asked_ms } => {
-                self.confirmed_ms = self.confirmed_ms.max(Some(asked_ms));
             }
             Event::Ports(ports) => self.ports = ports,
             Event::Tick => {}
@@ -281,7 +272,7 @@ impl RoleMachine {
         if self.is_acting && planted::is(Bug::WritesAllLanes) {
             return LaneSet::of(|_| true);
         }
-        let owned = LaneSet::of(|index| {
+        LaneSet::of(|index| {
             let lane = entry.lanes()[index];
             let is_taken = |moving: Move| {
                 moving.is_last() && self.granted[index] == Some(moving.since)
@@ -290,14 +281,6 @@ impl RoleMachine {
             let is_mine = lane.moving.is_none_or(is_taken);
             let is_given = lane.moving.is_some_and(|moving| moving.from == member.seat);
             lane.owner == member.seat && is_mine || is_given && planted::is(Bug::WritesOn)
-        });
-        if self.is_lease_over() { owned.intersection(reserve(member.seat)) } else { owned }
-    }
-
-    fn is_lease_over(&self) -> bool {
-        self.options.lease_ms.is_some_and(|lease_ms| {
-            self.confirmed_ms
-                .is_none_or(|asked_ms| self.now_ms.saturating_sub(asked_ms) >= lease_ms)
         })
     }
 
@@ -380,8 +363,4 @@ impl RoleMachine {
             _ => None,
         }
     }
-}
-
-fn reserve(seat: Seat) -> LaneSet {
-    LaneSet::EMPTY.with(seat.lane())
 }

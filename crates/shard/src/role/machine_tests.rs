@@ -266,24 +266,6 @@ fn both_sides_share_the_fate_of_one_unless_nobody_else_has_a_copy() {
 }
 
 #[test]
-fn without_the_store_only_the_reserve_lane_is_written() {
-    let options = RoleOptions { lease_ms: Some(500), ..RoleOptions::default() };
-    let mut machine = RoleMachine::new(a(), Epoch(0), options);
-    machine.on(1_000, Event::Entry(Box::new(pair())));
-    assert_eq!(machine.duties().lanes, LaneSet(0b1), "not confirmed yet");
-    machine.on(1_010, Event::Confirmed { asked_ms: 1_005 });
-    assert_eq!(machine.duties().lanes, LaneSet(0b1111_1101));
-    machine.on(1_504, Event::Tick);
-    assert_eq!(machine.duties().lanes, LaneSet(0b1111_1101));
-    let actions = machine.on(1_505, Event::Tick);
-    assert_eq!(actions, [Action::Write(LaneSet(0b1))]);
-    assert_eq!(machine.duties().misses, Misses::Create);
-    // An answer that was long under way does not count from when it came.
-    machine.on(2_000, Event::Confirmed { asked_ms: 1_400 });
-    assert_eq!(machine.duties().lanes, LaneSet(0b1));
-}
-
-#[test]
 fn a_new_primary_without_a_lane_redirects_to_the_giver() {
     let entry = after(&copying(), Transition::Synced(b()));
     let mut machine = replica();

@@ -17,7 +17,6 @@ enum Step {
     Suspect(u8),
     Stop(u8),
     Restart(u8),
-    EndLease(u8),
     Fence(u8),
     Drain(u8),
     Undrain(u8),
@@ -96,7 +95,6 @@ fn happen(world: &mut World, step: Step) {
     let node = |any: u8| usize::from(any) % nodes;
     match step {
         Step::Lose(any) => set(world, node(any), Liveness::Dead),
-        Step::EndLease(any) => set(world, node(any), Liveness::LeaseEnded),
         Step::Fence(any) => set(world, node(any), Liveness::Fenced),
         Step::Suspect(any) if world.nodes[node(any)].liveness == Liveness::Alive => {
             world.nodes[node(any)].liveness = Liveness::Suspect;

@@ -240,21 +240,6 @@ fn an_operator_fences_a_lost_node() {
 }
 
 #[test]
-fn an_ended_lease_frees_lanes_without_a_fence() {
-    let mut world = world(4, 1, 40);
-    world.nodes[3].liveness = Liveness::LeaseEnded;
-    world.settle();
-    for entry in world.shards.iter().filter_map(|shard| shard.entry.as_ref()) {
-        assert_eq!(world.synced(entry), 2);
-        let gone = entry.members().iter().find(|it| it.incarnation.worker.node == name(3));
-        let rests = gone.is_none_or(|gone| {
-            gone.state == MemberState::OutOfSync && entry.lanes_of(gone.seat).iter().count() == 1
-        });
-        assert!(rests, "{entry:?}");
-    }
-}
-
-#[test]
 fn the_map_follows_a_replica_that_acts() {
     let mut world = world(4, 1, 40);
     let replica = world.shards[7].entry.as_ref().expect("created").members()[1].clone();

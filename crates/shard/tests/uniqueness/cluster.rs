@@ -1,9 +1,7 @@
 //! A small cluster around one shard: a store, workers that lag, messages that are late, lost or
 //! doubled, deaths and restarts. The workers are role machines; all else is as hostile as it may.
 //!
-//! What the world promises, and no more: an incarnation is fenced only when it has ended; a lease
-//! ends only for a node that has not been registered for 2T of the store's clock; a confirmation
-//! tells of a time at which the node was registered and of all entries that were there then. When
+//! What the world promises, and no more: an incarnation is fenced only when it has ended. When
 //! the store is set back, every node notices before it obeys what is written next, remembers what
 //! it had seen over its restarts, and nothing is decided until an operator sees that every node
 //! that runs is registered and in no doubt.
@@ -22,8 +20,6 @@ use crate::knowledge::{Knowledge, Records};
 use crate::seen::Seen;
 
 pub(crate) const NODES: usize = 6;
-/// T of the lease rule.
-const LEASE_MS: u64 = 1_000;
 
 /// One thing that happens. Most are about one node; `any` picks among what there is.
 #[derive(Clone, Copy, Debug, TypeGenerator)]
@@ -38,10 +34,7 @@ struct Node {
     boots: u32,
     /// None: the process has ended.
     machine: Option<RoleMachine>,
-    /// Nothing if registered, else since when not.
-    unregistered_since: Option<u64>,
-    /// A question to the store: when by the node's clock, and how many entries there were.
-    asked: Option<(u64, usize)>,
+    is_registered: bool,
     /// The highest epoch that it has seen, kept over restarts.
     known: Epoch,
     /// It obeys no entry that is not above that.
@@ -56,8 +49,6 @@ pub(crate) struct Cluster {
     /// Every grant that was ever sent, and the copy of the lane that went before it.
     grants: Vec<(Grant, Records)>,
     ended: BTreeSet<Incarnation>,
-    /// By the lease rule they are not asked for what they know.
-    unasked: BTreeSet<Incarnation>,
     knowledge: Knowledge,
     steps: usize,
     was_set_back: bool,
@@ -69,10 +60,6 @@ fn name(node: usize) -> NodeId {
     NodeId::new(&format!("n{node}")).expect("a name")
 }
 
-fn options() -> RoleOptions {
-    RoleOptions { lease_ms: Some(LEASE_MS), ..RoleOptions::default() }
-}
-
 impl Cluster {
     pub(crate) fn new() -> Self {
         let mut cluster = Self {
@@ -81,7 +68,6 @@ impl Cluster {
             nodes: Vec::new(),
             grants: Vec::new(),
             ended: BTreeSet::new(),
-            unasked: BTreeSet::new(),
             knowledge: Knowledge::new(NODES),
             steps: 0,
             was_set_back: false,
@@ -92,8 +78,7 @@ impl Cluster {
             cluster.nodes.push(Node {
                 boots: 0,
                 machine: None,
-                unregistered_since: None,
-                asked: None,
+                is_registered: true,
                 known: Epoch(0),
                 is_in_doubt: false,
             });
@@ -126,7 +111,7 @@ impl Cluster {
         self.nodes[node].boots += 1;
         let boot_id = BootId(u128::from(self.nodes[node].boots) << 8 | node as u128);
         let me = Incarnation { worker: WorkerId { node: name(node), index: 0 }, boot_id };
-        self.nodes[node].machine = Some(RoleMachine::new(me, Epoch(0), options()));
+        self.nodes[node].machine = Some(RoleMachine::new(me, Epoch(0), RoleOptions::default()));
         self.tell(node, Event::Ports(Ports::Ready));
     }
 
@@ -134,7 +119,6 @@ impl Cluster {
         if let Some(machine) = self.nodes[node].machine.take() {
             self.ended.insert(machine.incarnation().clone());
         }
-        self.nodes[node].asked = None;
         self.knowledge.forget(node);
     }
 
@@ -148,9 +132,6 @@ impl Cluster {
     fn change(&mut self, at: Epoch, transition: &Transition) -> bool {
         let next = self.newest().after(at, transition);
         let is_done = next.is_ok();
-        if let (true, Transition::EndLease(who)) = (is_done, transition) {
-            self.unasked.insert(who.clone());
-        }
         self.history.extend(next);
         is_done
     }
@@ -170,7 +151,7 @@ impl Cluster {
         let node = usize::from(step.node);
         let any = usize::from(step.any);
         match step.kind % 36 {
-            0..=3 => self.deliver(node, self.history.len() - 1),
+            0..=3 | 18 | 19 => self.deliver(node, self.history.len() - 1),
             4 => self.deliver(node, any % self.history.len()),
             5 | 6 => self.send_grants(node),
             7 | 8 if !self.grants.is_empty() => self.deliver_grant(any % self.grants.len()),
@@ -185,23 +166,17 @@ impl Cluster {
             16 => self.hear(node),
             17 if step.any & 7 == 0 => self.round(),
             17 => self.now_ms += u64::from(step.any) * 2,
-            18 => self.ask(node),
-            19 => self.answer(node),
-            20 => {
-                let now_ms = self.now_ms;
-                self.nodes[node].unregistered_since.get_or_insert(now_ms);
-            }
-            21 => self.nodes[node].unregistered_since = None,
+            20 => self.nodes[node].is_registered = false,
+            21 => self.nodes[node].is_registered = true,
             22 if step.any & 3 == 0 => self.end(node),
             22 if step.any & 3 == 1 => self.start(node),
             22 | 23 if self.running(node).is_none() => self.start(node),
             32 if any % 4 == 0 => self.set_back(any / 8),
-            32 if self.is_frozen => self.nodes[node].unregistered_since = None,
+            32 if self.is_frozen => self.nodes[node].is_registered = true,
             33 | 34 => self.rebase(|who| any & 1 << (who % 8) != 0),
             35 => self.unfreeze(),
             _ if self.is_frozen => {}
             24 => self.fence(node, any),
-            25 => self.end_lease(node),
             _ => self.decide(node, step),
         }
         self.note();
@@ -212,7 +187,7 @@ impl Cluster {
     fn decide(&mut self, node: usize, step: Step) {
         let member = self.member(node);
         match (step.kind % 36, member) {
-            (26, None) => {
+            (25 | 26, None) => {
                 if let Some(who) = self.running(node) {
                     self.control(Transition::AddReplica(who));
                 }
@@ -261,12 +236,8 @@ impl Cluster {
     /// A node as the store shows it: one that has ended is taken for running until it is back.
     fn view(&self, node: usize) -> NodeView {
         let boot_id = self.running(node).map(|running| running.boot_id);
-        let liveness = match self.nodes[node].unregistered_since {
-            Some(since) if self.now_ms - since >= 2 * LEASE_MS => Liveness::LeaseEnded,
-            Some(_) => Liveness::Dead,
-            None if boot_id.is_none() => Liveness::Dead,
-            None => Liveness::Alive,
-        };
+        let is_alive = self.nodes[node].is_registered && boot_id.is_some();
+        let liveness = if is_alive { Liveness::Alive } else { Liveness::Dead };
         let worker = boot_id.map(|boot_id| WorkerView {
             index: 0,
             boot_id,
@@ -327,7 +298,6 @@ impl Cluster {
                 held.is_some_and(|held| held.epoch() == newest.epoch() && *held != newest);
             node.is_in_doubt = node.known > newest.epoch() || is_other;
             // What it was to hear of the lost history, it will not hear.
-            node.asked = None;
         }
         self.seen.set_back += 1;
     }
@@ -342,7 +312,7 @@ impl Cluster {
 
     fn witnesses(&self, is_silent: impl Fn(usize) -> bool) -> Vec<Witness> {
         let nodes = self.nodes.iter().enumerate();
-        let registered = nodes.filter(|(_, node)| node.unregistered_since.is_none());
+        let registered = nodes.filter(|(_, node)| node.is_registered);
         let witnesses = registered.filter_map(|(index, node)| {
             let machine = node.machine.as_ref()?;
             let stand = match node.is_in_doubt {
@@ -385,7 +355,7 @@ impl Cluster {
     }
 
     fn unfreeze(&mut self) {
-        let is_unknown = |node: &Node| node.machine.is_some() && node.unregistered_since.is_some();
+        let is_unknown = |node: &Node| node.machine.is_some() && !node.is_registered;
         self.is_frozen &= self.is_any_in_doubt() || self.nodes.iter().any(is_unknown);
     }
 
@@ -441,19 +411,6 @@ impl Cluster {
         self.tell(node, Event::Heartbeat { from });
     }
 
-    fn ask(&mut self, node: usize) {
-        if self.nodes[node].unregistered_since.is_none() {
-            self.nodes[node].asked = Some((self.clock_ms(node), self.history.len()));
-        }
-    }
-
-    fn answer(&mut self, node: usize) {
-        if let Some((asked_ms, entries)) = self.nodes[node].asked.take() {
-            self.deliver(node, entries - 1);
-            self.tell(node, Event::Confirmed { asked_ms });
-        }
-    }
-
     /// A member that has ended is fenced, in the way that is left.
     fn fence(&mut self, node: usize, any: usize) {
         let Some(ended) = self.member(node).filter(|member| self.ended.contains(member)) else {
@@ -473,27 +430,12 @@ impl Cluster {
         self.seen.fences += u32::from(self.control(transition));
     }
 
-    fn end_lease(&mut self, node: usize) {
-        let since = self.nodes[node].unregistered_since;
-        let is_over = since.is_some_and(|since| self.now_ms - since >= 2 * LEASE_MS);
-        if let Some(who) = self.member(node).filter(|_| is_over) {
-            self.seen.leases_ended += u32::from(self.control(Transition::EndLease(who)));
-        }
-    }
-
     fn note(&mut self) {
         for node in 0..NODES {
             self.tell(node, Event::Tick);
             let Some(machine) = &self.nodes[node].machine else { continue };
             let duties = machine.duties();
             self.seen.acting += u32::from(duties.role == role::Role::Acting);
-            if let Some((_, member)) =
-                machine.entry().and_then(|held| held.member(machine.incarnation()))
-            {
-                let owns = |lane: &Lane| lane.owner == member.seat && lane.moving.is_none();
-                let rests = machine.entry().expect("held").lanes().iter().filter(|lane| owns(lane));
-                self.seen.lease_stops += u32::from(duties.lanes.iter().count() < rests.count());
-            }
         }
     }
 
@@ -522,7 +464,7 @@ impl Cluster {
         let knows_more = |&node: &usize| !known.has_all_of(&self.knowledge.of(node, lane));
         let others = (0..NODES).filter(|&node| self.is_member(node)).filter(knows_more);
         let mut others = others.filter_map(|node| self.running(node));
-        others.find(|other| !self.unasked.contains(other))
+        others.next()
     }
 
     /// Who writes a lane at this moment.
@@ -547,7 +489,7 @@ impl Cluster {
     pub(crate) fn calm(&mut self) {
         for _ in 0..64 {
             let before = self.newest().epoch();
-            self.nodes.iter_mut().for_each(|node| node.unregistered_since = None);
+            self.nodes.iter_mut().for_each(|node| node.is_registered = true);
             self.rebase_by_order();
             let newest = self.history.len() - 1;
             (0..NODES).for_each(|node| self.deliver(node, newest));
@@ -556,9 +498,6 @@ impl Cluster {
                 self.fence(node, 1);
             }
             for node in 0..NODES {
-                self.nodes[node].unregistered_since = None;
-                self.ask(node);
-                self.answer(node);
                 self.tell(node, Event::CopyDone);
             }
             self.round();

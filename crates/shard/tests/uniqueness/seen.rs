@@ -7,8 +7,6 @@ pub(crate) struct Seen {
     pub(crate) grants_of_old_moves: u32,
     pub(crate) old_entries: u32,
     pub(crate) fences: u32,
-    pub(crate) leases_ended: u32,
-    pub(crate) lease_stops: u32,
     pub(crate) acting: u32,
     pub(crate) promotions: u32,
     pub(crate) removals: u32,
@@ -25,8 +23,6 @@ impl Seen {
         self.grants_of_old_moves += other.grants_of_old_moves;
         self.old_entries += other.old_entries;
         self.fences += other.fences;
-        self.leases_ended += other.leases_ended;
-        self.lease_stops += other.lease_stops;
         self.acting += other.acting;
         self.promotions += other.promotions;
         self.removals += other.removals;
