@@ -2,6 +2,8 @@
 //!
 //! It judges what this node knows. Whether the cluster as a whole is well, `weir cluster status` asks etcd.
 
+use weir_steer::Stake;
+
 use crate::api::{BirdSideStatus, MemberStatus, MembershipStatus, PeerStatus, RoleStatus};
 
 /// A disk that works has taken them long before.
@@ -61,8 +63,21 @@ pub(crate) fn troubles(member: &MemberStatus) -> Vec<String> {
 
 /// Served here, and nobody else has a synced copy. Where no copies are wanted, none is missed.
 pub(crate) fn is_unprotected(member: &MemberStatus, shard: &RoleStatus) -> bool {
-    let is_served = ["primary", "acting"].contains(&shard.role.as_str());
-    member.replicas > 0 && is_served && shard.others_synced == 0
+    member.replicas > 0 && is_served(shard) && shard.others_synced == 0
+}
+
+/// What the homes of these shards would lose with their worker.
+pub(crate) fn stake<'a>(shards: impl Iterator<Item = &'a RoleStatus>) -> Stake {
+    let of = |shard: &RoleStatus| match (is_served(shard), shard.others_synced) {
+        (false, _) => Stake::Nothing,
+        (true, 0) => Stake::OnlyCopy,
+        (true, _) => Stake::Served,
+    };
+    shards.map(of).max().unwrap_or(Stake::Nothing)
+}
+
+fn is_served(shard: &RoleStatus) -> bool {
+    ["primary", "acting"].contains(&shard.role.as_str())
 }
 
 fn risks(member: &MemberStatus) -> Vec<String> {

@@ -183,3 +183,12 @@ fn many_shards_are_one_sentence() {
     let troubles = troubles(&member);
     assert_eq!(troubles, ["shards 1 2: the cluster's file has changed", "shard 9: no room"]);
 }
+
+#[test]
+fn what_would_end_with_a_worker_is_the_worst_of_its_shards() {
+    let of = |shards: &[RoleStatus]| stake(shards.iter());
+    assert_eq!(of(&[]), Stake::Nothing);
+    assert_eq!(of(&[shard(1, "synced", 0), shard(2, "leaving", 1)]), Stake::Nothing);
+    assert_eq!(of(&[shard(1, "synced", 0), shard(2, "primary", 1)]), Stake::Served);
+    assert_eq!(of(&[shard(1, "acting", 0), shard(2, "primary", 1)]), Stake::OnlyCopy);
+}

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | the node's process | the socket closes: withdraw all, end |
 //! | a worker's thread | fence it, withdraw its routes, within a tenth of `silence` (`life.rs`): sooner than the socket tells |
-//! | a worker's turns | silent for `silence`: the same; silent for `kill_after` more: kill the process |
+//! | a worker's turns | silent for `silence`: the same; silent for its grace, too (`watchdog.rs`): kill the process |
 //! | the guard | the kernel closes the TUN device, which takes its routes along; the node starts another guard |
 //!
 //! The guard's own turns are counted in the shared words: a node replaces a guard that stands still. When the node ends
@@ -242,8 +242,12 @@ impl Watch<'_> {
         let words = &self.words;
         let now = self.start.elapsed();
         look_at_deciders(words, &mut self.deciders, now, self.node, self.log);
-        let alarms =
-            self.watchdog.look(now, |worker| words.beat(worker), |worker| words.is_over(worker));
+        let alarms = self.watchdog.look(
+            now,
+            |worker| words.beat(worker),
+            |worker| words.is_over(worker),
+            |worker| words.stake(worker),
+        );
         for alarm in alarms {
             match alarm {
                 Alarm::Gone(worker) => {

@@ -40,4 +40,4 @@ pub use owner::{Event, Guard, RequestError};
 pub use protocol::{Failure, ProtocolError};
 pub use route::{ROUTES_MAX, Route, Side, Tables, WORKERS_MAX, WorkerIndex};
 pub use route_socket::{KernelRoute, dump};
-pub use shared_words::{Decider, Fence, Heartbeat, SharedWords};
+pub use shared_words::{Decider, Fence, Heartbeat, SharedWords, Stake};

@@ -1,10 +1,11 @@
-//! The memory that a node shares with its guard: for each worker a heartbeat, a fence word and a lock, 192 bytes, then
-//! 192 bytes for the heartbeats of the guard itself and of the threads that decide.
+//! The memory that a node shares with its guard: for each worker a heartbeat, a fence word, a lock and a flag, 256 bytes, then
+//! 256 bytes for the heartbeats of the guard itself and of the threads that decide.
 //!
 //! ```text
 //!   line 0   beat  u64   written by the worker at each turn of its loop, read by the guard
 //!   line 1   fence u32   written by the guard, read by the worker at each turn: how often it was fenced
 //!   line 2   life        held by the worker's thread until its end, looked at by the guard
+//!   line 3   stake u32   written by the node's thread of the roles, read by the guard: what would end with the worker
 //!   last:
 //!   line 0   guard   u64 written by the guard at each turn of its loop, read by the node
 //!   line 1   roles   u64 written by the node's thread of the roles, read by the guard; 0: it does not run
@@ -45,9 +46,10 @@ struct Words {
     beat: Line<AtomicU64>,
     fence: Line<AtomicU32>,
     life: Line<Life>,
+    stake: Line<AtomicU32>,
 }
 
-const _: () = assert!(size_of::<Words>() == 192);
+const _: () = assert!(size_of::<Words>() == 256);
 
 /// The words of no worker.
 #[derive(Debug)]
@@ -55,6 +57,7 @@ const _: () = assert!(size_of::<Words>() == 192);
 struct ProcessWords {
     guard: Line<AtomicU64>,
     deciders: [Line<AtomicU64>; Decider::ALL.len()],
+    _free: Line<u64>,
 }
 
 const _: () = assert!(size_of::<ProcessWords>() == size_of::<Words>());
@@ -79,6 +82,17 @@ impl Decider {
             Self::Control => "control",
         }
     }
+}
+
+/// What homes would lose with a worker, as the node's thread of the roles saw it last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stake {
+    /// Other workers serve its shards, or it has none.
+    Nothing,
+    /// It serves a shard of which others have full copies.
+    Served,
+    /// It serves a shard and has the only full copy.
+    OnlyCopy,
 }
 
 /// How often a worker was fenced: 0 at the start.
@@ -193,6 +207,20 @@ impl SharedWords {
     /// The guard's look at a life: whether the worker's thread has died since the last one.
     pub(crate) fn is_over(&self, worker: WorkerIndex) -> bool {
         self.words(worker).life.0.is_over()
+    }
+
+    /// What would end with the worker. For the node's thread of the roles alone.
+    pub fn set_stake(&self, worker: WorkerIndex, stake: Stake) {
+        self.words(worker).stake.0.store(stake as u32, Ordering::Relaxed);
+    }
+
+    /// The guard's look at that.
+    pub(crate) fn stake(&self, worker: WorkerIndex) -> Stake {
+        match self.words(worker).stake.0.load(Ordering::Relaxed) {
+            0 => Stake::Nothing,
+            1 => Stake::Served,
+            _ => Stake::OnlyCopy,
+        }
     }
 
     /// Fences the worker. For the guard alone, the only writer of the word.

@@ -1,11 +1,15 @@
 //! Who has been silent for too long: the guard's judgement over the heartbeats, pure.
 //!
 //! ```text
-//!            watch       silent for `silence`, or dead        silent for `kill_after` more
-//!   unwatched ----> watched ---------------------> fenced ------------------------------> hung (said once)
+//!            watch       silent for `silence`, or dead        silent for its grace
+//!   unwatched ----> watched ---------------------> fenced ---------------------> hung (said once)
 //!       ^                                            | beats again
 //!       +--------------------------------------------+
 //! ```
+//!
+//! The grace is `kill_after` once others serve the worker's shards. Until then it is ten seconds, and 30 if the worker has
+//! the only full copy of one: with its process connections would end, while it may only wait for a core, and while those who
+//! have copies may wait for one, too.
 //!
 //! Silence is counted in the guard's own waking time: when the guard itself stood still (a paused machine, a busy
 //! one), the workers stood still with it, and nobody is to blame for that time.
@@ -13,9 +17,14 @@
 use std::time::Duration;
 
 use crate::route::WorkerIndex;
+use crate::shared_words::Stake;
 
 /// Looks within the time that a worker may be silent.
 const LOOKS: u32 = 10;
+/// Least grace of a worker whose shards nobody else is known to serve.
+pub const SERVED_GRACE: Duration = Duration::from_secs(10);
+/// The same if it has the only full copy of one.
+pub const ONLY_COPY_GRACE: Duration = Duration::from_secs(30);
 /// Looks do not come faster than this.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
@@ -83,12 +92,13 @@ impl Watchdog {
     }
 
     /// Looks at all workers. `now` is the time since any fixed moment, `is_over` whether a worker's thread has died since
-    /// the last look.
+    /// the last look, `stake` what would end with it.
     pub fn look(
         &mut self,
         now: Duration,
         beat: impl Fn(WorkerIndex) -> u64,
         is_over: impl Fn(WorkerIndex) -> bool,
+        stake: impl Fn(WorkerIndex) -> Stake,
     ) -> Vec<Alarm> {
         let since = now.saturating_sub(self.last_look.replace(now).unwrap_or(now));
         let passed = since.min(2 * (self.silence / LOOKS).max(INTERVAL_MIN));
@@ -112,7 +122,9 @@ impl Watchdog {
                     state.watch = Watch::Fenced;
                     alarms.push(Alarm::Gone(worker));
                 }
-                (Watch::Fenced, Some(grace)) if state.silent >= self.silence + grace => {
+                (Watch::Fenced, Some(kill_after))
+                    if state.silent >= self.silence + grace(kill_after, stake(worker)) =>
+                {
                     state.watch = Watch::Hung;
                     alarms.push(Alarm::Hung(worker));
                 }
@@ -120,6 +132,14 @@ impl Watchdog {
             }
         }
         alarms
+    }
+}
+
+fn grace(kill_after: Duration, stake: Stake) -> Duration {
+    match stake {
+        Stake::Nothing => kill_after,
+        Stake::Served => kill_after.max(SERVED_GRACE),
+        Stake::OnlyCopy => kill_after.max(ONLY_COPY_GRACE),
     }
 }
 
@@ -141,7 +161,7 @@ mod tests {
         let mut alarms = Vec::new();
         let mut now = Duration::from_millis(from);
         while now < Duration::from_millis(to) {
-            let found = dog.look(now, |worker| beat(now, worker), |_| false);
+            let found = dog.look(now, |worker| beat(now, worker), |_| false, |_| Stake::Nothing);
             alarms.extend(found.into_iter().map(|alarm| (now, alarm)));
             now += STEP;
         }
@@ -174,6 +194,38 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_that_nobody_replaces_is_fenced_as_soon_and_hung_later() {
+        let stakes = [Stake::Nothing, Stake::Served, Stake::OnlyCopy];
+        let mut dog = Watchdog::new(3, SILENCE, Some(GRACE));
+        (0..3).for_each(|worker| dog.watch(worker, 0));
+        let mut alarms = Vec::new();
+        for now in (0..40_000).step_by(5).map(Duration::from_millis) {
+            let found = dog.look(now, |_| 0, |_| false, |worker| stakes[usize::from(worker)]);
+            alarms.extend(found.into_iter().map(|alarm| (now, alarm)));
+        }
+        let expected = [
+            (SILENCE, Alarm::Gone(0)),
+            (SILENCE, Alarm::Gone(1)),
+            (SILENCE, Alarm::Gone(2)),
+            (SILENCE + GRACE, Alarm::Hung(0)),
+            (SILENCE + SERVED_GRACE, Alarm::Hung(1)),
+            (SILENCE + ONLY_COPY_GRACE, Alarm::Hung(2)),
+        ];
+        assert_eq!(alarms, expected);
+    }
+
+    #[test]
+    fn a_silent_worker_is_hung_as_soon_as_others_serve_its_shards() {
+        let mut dog = Watchdog::new(1, SILENCE, Some(GRACE));
+        dog.watch(0, 0);
+        for now in (0..5_000).step_by(5).map(Duration::from_millis) {
+            dog.look(now, |_| 0, |_| false, |_| Stake::Served);
+        }
+        let found = dog.look(Duration::from_secs(5), |_| 0, |_| false, |_| Stake::Nothing);
+        assert_eq!(found, [Alarm::Hung(0)]);
+    }
+
+    #[test]
     fn without_a_grace_nobody_is_hung() {
         let mut dog = Watchdog::new(1, SILENCE, None);
         dog.watch(0, 0);
@@ -195,10 +247,13 @@ mod tests {
         let mut dog = Watchdog::new(2, SILENCE, Some(GRACE));
         dog.watch(0, 0);
         // It may have beaten since the last look.
-        assert_eq!(dog.look(STEP, |_| 1, |worker| worker == 0), [Alarm::Gone(0)]);
-        assert_eq!(dog.look(2 * STEP, |_| 1, |_| false), []);
+        assert_eq!(
+            dog.look(STEP, |_| 1, |worker| worker == 0, |_| Stake::Nothing),
+            [Alarm::Gone(0)]
+        );
+        assert_eq!(dog.look(2 * STEP, |_| 1, |_| false, |_| Stake::Nothing), []);
         // One without routes dies unnoticed.
-        assert_eq!(dog.look(3 * STEP, |_| 1, |worker| worker == 1), []);
+        assert_eq!(dog.look(3 * STEP, |_| 1, |worker| worker == 1, |_| Stake::Nothing), []);
     }
 
     #[test]

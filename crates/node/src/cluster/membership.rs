@@ -99,6 +99,7 @@ impl Joining {
             node: Arc::clone(node),
             etcd: Arc::clone(&etcd),
             guard,
+            words: Arc::clone(&self.words),
             epochs: EpochSaver::new(self.epochs),
             board: Arc::clone(&board),
             keys: KeyState::new(&self.keys),

@@ -20,7 +20,7 @@ use weir_nat::ShardIndex;
 use weir_replica::{Fingerprint, FingerprintPart, PeerIndex};
 use weir_shard::{BootId, NodeId, ShardEntry, ShardId, WorkerId};
 use weir_steer::wanted::{self, Limits};
-use weir_steer::{Fence, Route, WorkerIndex};
+use weir_steer::{Fence, Route, SharedWords, WorkerIndex};
 
 use super::bird_thread::BirdSide;
 use super::epoch_saver::EpochSaver;
@@ -55,6 +55,8 @@ pub(super) struct Parts {
     pub node: Arc<Node>,
     pub etcd: Arc<EtcdTasks>,
     pub guard: GuardThread,
+    /// What the guard reads of this thread.
+    pub words: Arc<SharedWords>,
     pub epochs: EpochSaver,
     pub board: Arc<MemberBoard>,
     pub record: NodeRecord,

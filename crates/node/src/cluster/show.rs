@@ -15,6 +15,7 @@ use super::roles_thread::{GuardState, RolesThread};
 use crate::api::{
     BirdSideStatus, MemberStatus, PeerStatus, ReplicationStatus, RoleStatus, RouteStatus,
 };
+use crate::member_verdict::stake;
 
 /// Time that switches have to follow a change.
 const SETTLE_MS: u64 = 5_000;
@@ -32,6 +33,10 @@ impl RolesThread {
         let shards: Vec<RoleStatus> =
             roles.statuses().map(|status| self.role_status(&status, now_ms)).collect();
         self.log_changes(&shards);
+        for worker in 0..self.replication.len() {
+            let stake = stake(shards.iter().filter(|shard| shard.worker == worker));
+            self.parts.words.set_stake(worker as WorkerIndex, stake);
+        }
         let status = MemberStatus {
             cluster: self.parts.desired.cluster.name.clone(),
             replicas: u64::from(self.parts.desired.cluster.replicas),
