@@ -158,13 +158,22 @@ fn send(
     nat.outbound(hash, &packet, now)
 }
 
-/// Whatever other workers say, nothing breaks: a flow in a lane of ours stays, what was copied can be taken over, and
+/// The remote answers a flow of [`send`].
+fn answer(nat: &mut Nat, public: Endpoint, protocol: Protocol, now: Tick) {
+    let remote = Endpoint::new(0xc000_0201, 53);
+    let hash = nat.inbound_hash(public, protocol);
+    let packet = Inbound { public, remote, protocol, tcp_flags: 0 };
+    nat.inbound(hash, &packet, now).unwrap();
+}
+
+/// Whatever other workers say, nothing breaks: an answered flow in a lane of ours stays, what was copied can be taken over, and
 /// everything ends, by its timers or with its shard.
 #[test]
 fn apply() {
     check!().with_type::<Vec<Hostile>>().for_each(|script| {
         let (mut nat, mut now) = (nat(), Tick(1000));
         let ours = send(&mut nat, 1, 1, Protocol::Udp, now).unwrap();
+        answer(&mut nat, ours, Protocol::Udp, now);
         let mut body = [0; BODY_MAX];
         INPUTS.fetch_add(script.len() as u64, Ordering::Relaxed);
         for hostile in script {

@@ -30,31 +30,31 @@ pub struct Part {
 /// Every part. `run` sends it through [`world::measured_burst`], or changes of flows through a function named alike, and
 /// returns how many packets or flows that were.
 pub const PARTS: [Part; 12] = [
-    part("gre-udp-up", "established UDP, home to internet", 525.0, trace::gre_udp_up),
+    part("gre-udp-up", "established UDP, home to internet", 527.0, trace::gre_udp_up),
     part("gre-udp-down", "established UDP, internet to home", 518.0, trace::gre_udp_down),
     part("gre-tcp-up", "established TCP, home to internet", 548.0, trace::gre_tcp_up),
     part("gre-tcp-down", "established TCP, internet to home", 540.0, trace::gre_tcp_down),
-    part("gre-udp-open", "first packets of UDP flows", 1268.0, trace::gre_udp_open),
-    part("gre-tcp-open", "SYNs, the MSS clamped", 1430.0, trace::gre_tcp_open),
+    part("gre-udp-open", "first packets of UDP flows", 1340.0, trace::gre_udp_open),
+    part("gre-tcp-open", "SYNs, the MSS clamped", 1500.0, trace::gre_tcp_open),
     part("plain-udp-up", "established UDP without tunnels, up", 505.0, trace::plain_udp_up),
     part("plain-udp-down", "established UDP without tunnels, down", 448.0, trace::plain_udp_down),
-    part("no-mapping", "from the internet to ports nobody holds", 710.0, trace::no_mapping),
+    part("no-mapping", "from the internet to ports nobody holds", 735.0, trace::no_mapping),
     part(
         "replica-open",
         "first packets of UDP flows, noted for replicas",
-        1390.0,
+        1440.0,
         trace::replica_open,
     ),
     part(
         "replica-journal",
         "a new flow read from the journal, its change written",
-        240.0,
+        244.0,
         mirroring::journal,
     ),
     part(
         "replica-apply",
         "a new flow of another worker stored and indexed",
-        890.0,
+        918.0,
         mirroring::apply,
     ),
 ];

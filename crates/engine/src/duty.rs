@@ -15,7 +15,7 @@ use crate::engine::Engine;
 pub enum Misses {
     /// From a home: a mapping is made. From the internet: the packet is dropped.
     Create,
-    /// Either goes to the worker with this access address, once, in IPIP.
+    /// Either goes to the worker with this access address, once.
     Redirect(Ipv4Addr),
     /// It is dropped.
     Refuse,

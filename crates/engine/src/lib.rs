@@ -14,9 +14,9 @@
 //! In a cluster the access side leads to the other workers too:
 //!
 //! ```text
-//!   no mapping, of a shard whose flows another worker makes -> redirect -> IPIP -> that worker's peer_input
-//!   peer_input: redirected to us -> upstream or downstream, finally
-//!               replication's    -> take_datagram
+//!   no mapping, of a shard whose flows another worker makes -> redirect -> sealed -> that worker's peer_input
+//!   peer_input: a datagram -> take_datagram -> opened by the owner of the sessions
+//!               redirected to us -> receive_redirected -> upstream or downstream, finally
 //! ```
 //!
 //! The engine knows neither DPDK nor a clock nor a thread: frames, buffers ([`weir_wire::frame`]), time

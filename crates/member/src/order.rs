@@ -88,7 +88,7 @@ impl ShardDuties {
 pub enum MissOrder {
     /// A mapping is made in a lane of ours.
     Create,
-    /// It goes to this peer, once, in IPIP.
+    /// It goes to this peer, once.
     Redirect(PeerId),
     Refuse,
 }
