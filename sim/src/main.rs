@@ -15,7 +15,7 @@ struct Arguments {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// How many seeds: 1, or with `--planted` 500 for each bug at most.
+    /// How many seeds: 1, or with `--planted` 1,000 for each bug at most.
     #[arg(long)]
     seeds: Option<u64>,
     /// Only histories in which packets wait for copies: so many of those.
@@ -42,7 +42,7 @@ struct Arguments {
 }
 
 /// Histories that are played for each planted bug.
-const PLANTED_SEEDS: u64 = 500;
+const PLANTED_SEEDS: u64 = 1_000;
 
 fn bug(name: &str) -> Result<Bug, String> {
     planted::by_name(name).ok_or_else(|| format!("one of {:?}", Bug::ALL))

@@ -1,4 +1,4 @@
-//! Bugs that are planted are found within 500 histories that are green without them.
+//! Bugs that are planted are found within 1,000 histories that are green without them.
 
 use std::sync::Mutex;
 use std::thread;
@@ -7,7 +7,7 @@ use weir_planted::Bug;
 use weir_sim::planted::find;
 
 /// Histories that must be enough for each bug.
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 1_000;
 
 #[test]
 fn planted_bugs_are_found() {

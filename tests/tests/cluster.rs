@@ -11,7 +11,7 @@ use weir_lab::wait_for;
 const SETTLED: Duration = Duration::from_secs(10);
 /// Longer than as shipped: a machine that runs tests has something else to do for a tenth of a second now and then.
 const BFD: Duration = Duration::from_millis(300);
-const EVENTS: [&str; 16] = [
+const EVENTS: [&str; 17] = [
     "nothing",
     "drain",
     "kill",
@@ -26,6 +26,7 @@ const EVENTS: [&str; 16] = [
     "etcd-lost",
     "swap",
     "term",
+    "bird",
     "second",
     "add",
 ];

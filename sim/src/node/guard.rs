@@ -1,7 +1,7 @@
 //! The guard's part: lists of routes under fences, and the watch over the workers' heartbeats.
 
 use weir_steer::watchdog::{Alarm, Watchdog};
-use weir_steer::{Options, WorkerIndex};
+use weir_steer::{Options, Stake, WorkerIndex};
 
 use std::time::Duration;
 
@@ -31,10 +31,11 @@ impl Guard {
     }
 
     /// Looks at the heartbeats, by worker. Who is silent is fenced: its routes are to be withdrawn; who is hung takes its
-    /// process with it.
-    pub(crate) fn look(&mut self, clock_us: u64, beats: &[u64]) -> Vec<Alarm> {
+    /// process with it, the later the more `stakes` there are.
+    pub(crate) fn look(&mut self, clock_us: u64, beats: &[u64], stakes: &[Stake]) -> Vec<Alarm> {
         let beat = |worker: WorkerIndex| beats[usize::from(worker)];
-        let alarms = self.watchdog.look(Duration::from_micros(clock_us), beat, |_| false);
+        let stake = |worker: WorkerIndex| stakes[usize::from(worker)];
+        let alarms = self.watchdog.look(Duration::from_micros(clock_us), beat, |_| false, stake);
         for alarm in &alarms {
             if let Alarm::Gone(worker) = alarm {
                 self.fences[usize::from(*worker)] += 1;
