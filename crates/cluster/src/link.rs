@@ -1,7 +1,7 @@
 //! The connection to etcd: one member at a time, the next one after a failure.
 //!
 //! All of this crate shares one connection. Who finds that it does not work says so, and the next request makes
-//! another one, to the next endpoint; certificates and the password are read and the user is authenticated anew each time. After an
+//! another one, to the next endpoint; certificates and the password are read and the user authenticates again each time. After an
 //! attempt that failed there is a wait, in which requests fail at once with that error. Every request has its time, connecting included; none is repeated here.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -33,7 +33,7 @@ pub struct User {
 #[derive(Clone, PartialEq, Eq)]
 pub enum Password {
     Given(String),
-    /// A file, read anew for each connection, so that it may be changed at any time.
+    /// A file, read again for each connection, so that it may be changed at any time.
     File(PathBuf),
 }
 

@@ -97,7 +97,7 @@ pub struct Limits {
     /// ICMP errors of the worker in all, in a second (RFC 1812 section 4.3.2.8). Half of them are kept for "fragmentation
     /// needed", and half of what remains of each for parties that cause few.
     pub worker_icmp_errors_per_sec: u32,
-    /// Whether homes, and whether senders on the internet, are told what became of their packets.
+    /// Whether the worker sends ICMP errors to homes, and to senders on the internet.
     pub icmp_errors_to_homes: bool,
     pub icmp_errors_to_internet: bool,
     /// Packets of one home, or of one remote, that are redirected to other workers in a second; as many at once. 10,000:

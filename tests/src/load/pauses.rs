@@ -7,8 +7,8 @@ use std::fmt;
 
 use super::clock::{Micros, Window};
 
-/// A worker that stood still for 50 ms may have lost its shards to others; what the measuring of a pause may miss is
-/// left out. A shorter pause explains no loss: weir's rings hold what comes meanwhile.
+/// A worker that stood still for 50 ms may have lost its shards to others; 10 ms less, since the watch may miss the ends
+/// of a pause. A shorter pause explains no loss: weir's rings hold what comes meanwhile.
 pub const EXPLAINS_LOSS_MIN: Micros = 40_000;
 /// A packet sent so long before a pause may have met it on its way.
 const BEFORE: Micros = 20_000;

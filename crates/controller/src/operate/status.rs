@@ -38,7 +38,7 @@ pub struct ClusterStatus {
     pub reasons: Vec<String>,
     /// Name of the controller that leads; none: nobody does.
     pub leader: Option<String>,
-    /// Who has frozen the map, and why; none: nobody has.
+    /// The operator that froze the map, and the reason; none: it is not frozen.
     pub freeze: Option<String>,
     pub report: Option<Report>,
 }

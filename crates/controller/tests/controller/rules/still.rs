@@ -1,4 +1,4 @@
-//! Nodes that run and do not follow: nothing is moved there, and the operator is told.
+//! Nodes that run and do not follow: the controller moves nothing there, and the operator sees why.
 
 use weir_controller::state::NodeTroubles;
 
