@@ -8,8 +8,9 @@
 //!
 //! - A side is up while one of its sessions is established and exports every prefix that is due. A prefix is due when
 //!   it was in the kernel at this look and at the one before: BIRD needs a moment to learn it.
-//! - What was not exported counts as not exported until it is due again and exported, or BIRD has another configuration
-//!   or other protocols: a node that is emptied because of it has no routes any more that could show it.
+//! - What was not exported for [`LASTS_MS`] counts as not exported until it is due again and exported, or BIRD has
+//!   another configuration or other protocols: a node that is emptied because of it has no routes any more that could
+//!   show it. A shorter lack proves nothing: a BIRD that starts exports a route a moment after its session is up.
 //! - A look ends within [`LOOK_DEADLINE`]. No answer, half an answer and nonsense count as no answer.
 //! - What is seen counts when it has lasted for [`LASTS_MS`]; only a side that nothing is known of yet is up at once.
 //!   Looks that are further apart than [`GAP_MAX_MS`] prove nothing about the time between them.
@@ -147,7 +148,7 @@ impl BirdWatch {
             let due: BTreeSet<Ipv4Net> =
                 self.known[at].intersection(&before[at]).copied().collect();
             let (view, missing) = judge(&self.watched.protocols[at], &answer, &due);
-            let (lack, shown) = (&mut self.lacks[at], &self.damping[at].shown);
+            let (lack, damping) = (&mut self.lacks[at], &self.damping[at]);
             let Answer::Said(said) = &answer else { return view };
             let is_proven = said.setting != lack.setting || !lack.missing.is_disjoint(&due);
             match view.state {
@@ -155,7 +156,7 @@ impl BirdWatch {
                     *lack = Lack { setting: said.setting.clone(), missing };
                     view
                 }
-                State::Up if shown.state == State::NotExporting && !is_proven => shown.clone(),
+                State::Up if damping.has_lacked && !is_proven => damping.shown.clone(),
                 _ => view,
             }
         });
@@ -208,6 +209,10 @@ struct Damping {
     shown_since_ms: u64,
     /// Whether the last looks saw it up, down or neither, and since when.
     run: Option<(Kind, u64)>,
+    /// Since when every look saw it not export something.
+    lacks_since_ms: Option<u64>,
+    /// It is shown as not exporting, and that alone has lasted.
+    has_lacked: bool,
     looked_ms: u64,
 }
 
@@ -233,7 +238,14 @@ impl Damping {
     fn new(protocols: usize) -> Self {
         let state = if protocols == 0 { State::NotWatched } else { State::Unknown };
         let shown = SideView { state, established: 0, protocols, why: String::new() };
-        Self { shown, shown_since_ms: 0, run: None, looked_ms: 0 }
+        Self {
+            shown,
+            shown_since_ms: 0,
+            run: None,
+            lacks_since_ms: None,
+            has_lacked: false,
+            looked_ms: 0,
+        }
     }
 
     fn observe(&mut self, now_ms: u64, seen: SideView) {
@@ -245,6 +257,11 @@ impl Damping {
             _ => now_ms,
         };
         self.run = Some((kind, since_ms));
+        self.lacks_since_ms = match self.lacks_since_ms {
+            _ if seen.state != State::NotExporting => None,
+            Some(since_ms) if !is_gap => Some(since_ms),
+            _ => Some(now_ms),
+        };
         let is_first_word = self.shown.state == State::Unknown && self.shown.why.is_empty();
         let counts = kind == Kind::of(self.shown.state)
             || now_ms - since_ms >= LASTS_MS
@@ -260,6 +277,9 @@ impl Damping {
             self.shown_since_ms = now_ms;
         }
         self.shown = seen;
+        let lacks_long = self.lacks_since_ms.is_some_and(|since_ms| now_ms - since_ms >= LASTS_MS);
+        self.has_lacked =
+            self.shown.state == State::NotExporting && (self.has_lacked || lacks_long);
     }
 }
 

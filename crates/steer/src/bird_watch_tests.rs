@@ -158,6 +158,31 @@ fn a_side_that_does_not_export_stays_so_without_routes_until_it_could_have_chang
     assert_eq!(looks(&mut watch, &[]), State::Up, "BIRD was configured anew");
 }
 
+/// The routes go to other nodes while BIRD starts: none is left that could show that it exports.
+#[test]
+fn a_side_that_did_not_export_for_a_moment_after_its_bird_started_is_up_without_routes() {
+    let path = std::env::temp_dir().join(format!("weir-watch-{}-start", std::process::id()));
+    let mut watch = BirdWatch::new(watched(&path));
+    let mut now_ms = 0;
+    let mut looks = |watch: &mut BirdWatch, count: usize, due: &[&str]| {
+        for _ in 0..count {
+            now_ms += 500;
+            let seen = watch.look([nets(due), nets(&[])]);
+            watch.observe(now_ms, seen);
+        }
+        watch.sides()[0].1.state
+    };
+    let due = ["10.100.0.9/32"];
+    assert_eq!(looks(&mut watch, 10, &due), State::NoAnswer);
+    // It has not learned the route yet.
+    fake("start", |stream| {
+        converse(stream, &[PROTOCOLS, STATUS, ROUTES]);
+        true
+    });
+    assert_eq!(looks(&mut watch, 2, &due), State::NotExporting, "the newest reason counts");
+    assert_eq!(looks(&mut watch, 10, &[]), State::Up);
+}
+
 fn watched(socket: &Path) -> Watched {
     let protocols = [names(&["access_switch"]), names(&["internet_switch"])];
     Watched { socket: socket.to_owned(), protocols }
