@@ -31,6 +31,8 @@ pub enum Fault {
     Stop { node: usize, ms: u64 },
     /// The whole machine stands still, guard and all.
     Freeze { node: usize, ms: u64 },
+    /// The process stands still together with its guard; the machine, its kernel and its BIRD go on, so its routes stay.
+    Suspend { node: usize, ms: u64 },
     /// One worker thread stands still.
     Stall { node: usize, worker: usize, ms: u64 },
     /// Every turn takes so many times as long.
@@ -73,6 +75,7 @@ impl Fault {
         use Fault::*;
         match *self {
             Crash { ms, .. } | Kill { ms, .. } | Stop { ms, .. } | Freeze { ms, .. } => ms,
+            Suspend { ms, .. } => ms,
             Stall { ms, .. } | Slow { ms, .. } | Unplug { ms, .. } | Deafen { ms, .. } => ms,
             Isolate { ms, .. } | CutOff { ms, .. } | Noise { ms, .. } | SlowSwitch { ms, .. } => ms,
             Restart { ms, .. } | CutStore { ms, .. } | StallWatch { ms, .. } => ms,
@@ -115,6 +118,9 @@ impl fmt::Display for Fault {
             Kill { node, .. } => write!(f, "n{node} is killed, and started after {ms} ms"),
             Stop { node, .. } => write!(f, "the process of n{node} is stopped for {ms} ms"),
             Freeze { node, .. } => write!(f, "n{node} stands still for {ms} ms"),
+            Suspend { node, .. } => {
+                write!(f, "the process of n{node} and its guard stand still for {ms} ms")
+            }
             Stall { node, worker, .. } => write!(f, "n{node}/{worker} stands still for {ms} ms"),
             Slow { node, factor, .. } => {
                 write!(f, "n{node} is {factor} times as slow for {ms} ms")

@@ -17,6 +17,7 @@ mod control;
 mod faults;
 mod frames;
 mod processes;
+mod promises;
 mod routes;
 
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ use crate::traffic::Traffic;
 use checks::Checks;
 use commit::Commits;
 use control::Control;
+use promises::Promises;
 
 /// Something that is due.
 #[derive(Debug)]
@@ -106,6 +108,11 @@ pub(crate) enum Event {
         down_ms: u64,
     },
     Check,
+    /// Where the switches lead by now, after a process stood still with its guard.
+    Taken {
+        node: usize,
+        number: u64,
+    },
 }
 
 impl Event {
@@ -145,6 +152,7 @@ pub(crate) struct World {
     /// Faults that last, by their position in the list.
     active: BTreeMap<usize, Fault>,
     checks: Checks,
+    promises: Promises,
     commits: Commits,
     pub(crate) timeline: Timeline,
     /// Why the history has failed.
@@ -192,6 +200,7 @@ impl World {
             faults: faults.to_vec(),
             active: BTreeMap::new(),
             checks: Checks::default(),
+            promises: Promises::default(),
             commits: Commits::default(),
             timeline: Timeline::new(is_told),
             violation: None,
@@ -263,6 +272,7 @@ impl World {
             Event::Start(node) => self.start(node),
             Event::Leave { node, began_us, down_ms } => self.leave(node, began_us, down_ms),
             Event::Check => self.check(),
+            Event::Taken { node, number } => self.check_taken(node, number),
         }
     }
 
