@@ -67,6 +67,8 @@ pub struct RoleMachine {
     granted: [Option<Epoch>; LANES],
     /// When the primary was heard last.
     heard_ms: u64,
+    /// The last term whose primary said that its routes are out.
+    announced: Option<Term>,
     /// It was heard in this term: a primary that never was may not have begun.
     has_heard_primary: bool,
     busy_slots: u32,
@@ -92,6 +94,7 @@ impl RoleMachine {
             is_acting: false,
             granted: [None; LANES],
             heard_ms: 0,
+            announced: None,
             has_heard_primary: false,
             busy_slots: 0,
             quiet_slots: 0,
@@ -191,8 +194,12 @@ impl RoleMachine {
 
     fn on_announced(&mut self, term: Term) {
         if self.entry.as_ref().is_some_and(|entry| term >= entry.term()) {
-            self.heard_ms = self.now_ms;
-            self.has_heard_primary = true;
+            // The worker tells it again whenever its duties change: only the first time is a sign of life.
+            if self.announced < Some(term) {
+                self.announced = Some(term);
+                self.heard_ms = self.now_ms;
+                self.has_heard_primary = true;
+            }
             self.kept_route = None;
         }
     }

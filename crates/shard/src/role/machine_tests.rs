@@ -167,6 +167,17 @@ fn a_primary_that_was_never_heard_in_its_term_is_not_replaced_without_packets() 
 }
 
 #[test]
+fn an_announcement_that_is_told_again_is_no_sign_of_life() {
+    let mut machine = replica();
+    machine.on(100, Event::Announced { term: Term(1) });
+    for at_ms in (110..300).step_by(10) {
+        machine.on(at_ms, Event::Announced { term: Term(1) });
+    }
+    machine.on(300, Event::PrimaryLost);
+    assert_eq!(machine.duties().role, Role::Acting);
+}
+
+#[test]
 fn a_replica_with_a_broken_side_does_not_act_without_packets() {
     let mut machine = replica();
     machine.on(0, Event::Heartbeat { from: a() });
