@@ -198,6 +198,10 @@ impl Peers {
         self.peers.iter().filter_map(move |(&id, peer)| {
             let heard_ms = peer.heard_ms?;
             let is_there = now_ms < heard_ms + witness_ms;
+            // One that no shard needs any more may have let go of this worker: its silence says nothing.
+            if peer.shards == 0 && !is_there {
+                return None;
+            }
             let signs = Signs {
                 heard_ms,
                 seen_ms: peer.seen_ms.unwrap_or(0),
