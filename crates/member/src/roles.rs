@@ -175,6 +175,24 @@ impl Roles {
         self.each_worker(|worker, shared| worker.ask_for_tables(shared));
     }
 
+    /// Whether an entry that is handed in now would be obeyed, and is not yet. To be asked before it is kept for the next
+    /// start.
+    pub fn would_obey(&self, shard: ShardId, entry: &ShardEntry) -> bool {
+        self.shared.entries.get(&shard) != Some(entry) && !self.is_refused(shard, entry)
+    }
+
+    /// Whether an entry that is not held is of the past, or of another history.
+    fn is_refused(&self, shard: ShardId, entry: &ShardEntry) -> bool {
+        let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
+        let offered = entry.epoch();
+        // Who obeys no entry of one history may obey those of another. What was rebased above all that was seen is ours.
+        let is_ours = entry.rebased().is_some_and(|rebased| rebased > known);
+        let is_held = self.shared.entries.contains_key(&shard);
+        let is_doubted = self.entry_gone.contains(&shard) || self.set_back.contains_key(&shard);
+        let is_in_doubt = !is_ours && is_held && (offered == known || is_doubted);
+        (offered < known || is_in_doubt) && !planted::is(Bug::OldEpoch)
+    }
+
     fn entry(&mut self, shard: ShardId, entry: ShardEntry) {
         self.unconfirmed.remove(&shard);
         let held = self.shared.entries.get(&shard);
@@ -183,17 +201,12 @@ impl Roles {
             self.entry_gone.remove(&shard);
             return;
         }
-        let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
         let offered = entry.epoch();
-        let was_gone = self.entry_gone.contains(&shard);
-        // Who obeys no entry of one history may obey those of another. What was rebased above all that was seen is ours.
-        let is_ours = entry.rebased().is_some_and(|rebased| rebased > known);
-        let is_in_doubt = !is_ours
-            && held.is_some()
-            && (offered == known || was_gone || self.set_back.contains_key(&shard));
-        if (offered < known || is_in_doubt) && !planted::is(Bug::OldEpoch) {
+        if self.is_refused(shard, &entry) {
+            let was_gone = self.entry_gone.contains(&shard);
             self.shared.counters.entries_refused_total += 1;
             if self.was_restored || was_gone || held.is_none() {
+                let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
                 self.set_back.insert(shard, SetBack { known, offered: Some(offered) });
             }
             return;

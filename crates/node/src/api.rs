@@ -267,6 +267,9 @@ pub struct MemberStatus {
     pub replicas: u64,
     /// Whether etcd has this node's key, as far as the node can know.
     pub is_registered: bool,
+    /// It was started without etcd and has not joined yet.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub without_etcd: Option<OutsideStatus>,
     /// Why etcd does not answer; none: it does.
     pub etcd_error: Option<String>,
     /// Milliseconds since etcd was last known to answer.
@@ -307,6 +310,16 @@ pub struct MemberStatus {
     /// By side; empty: BIRD is not watched, or was not looked at yet.
     #[serde(default)]
     pub bird: Vec<BirdSideStatus>,
+}
+
+/// A node that was started while etcd did not answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutsideStatus {
+    /// Shards whose newest entry on its disk names it; it serves none of them.
+    pub shards: Vec<u32>,
+    /// etcd answers, and holds the cluster of this id.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub other_cluster: Option<String>,
 }
 
 /// What one worker is for one shard.

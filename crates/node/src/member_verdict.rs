@@ -4,7 +4,9 @@
 
 use weir_steer::Stake;
 
-use crate::api::{BirdSideStatus, MemberStatus, MembershipStatus, PeerStatus, RoleStatus};
+use crate::api::{
+    BirdSideStatus, MemberStatus, MembershipStatus, OutsideStatus, PeerStatus, RoleStatus,
+};
 
 /// A disk that works has taken them long before.
 const EPOCHS_UNSAVED_MS: u64 = 5_000;
@@ -96,7 +98,9 @@ fn risks(member: &MemberStatus) -> Vec<String> {
             shards_named(&set_back)
         ));
     }
-    if !member.is_registered {
+    if let Some(outside) = &member.without_etcd {
+        risks.push(started_outside(outside));
+    } else if !member.is_registered {
         risks.push("not registered in etcd: the cluster counts this node as gone".to_owned());
     }
     let silent_sec = member.etcd_silent_ms / 1000;
@@ -117,6 +121,23 @@ fn risks(member: &MemberStatus) -> Vec<String> {
     risks.extend(missing_routes(member));
     risks.extend(member.bird.iter().filter_map(unannounced));
     risks
+}
+
+/// Until it joins it is not registered either: one reason for both.
+fn started_outside(outside: &OutsideStatus) -> String {
+    let serves = match outside.shards.as_slice() {
+        [] => "it serves nothing".to_owned(),
+        shards => {
+            format!("it does not serve {}, which its disk names it for,", shards_named(shards))
+        }
+    };
+    let until = match &outside.other_cluster {
+        None => "until etcd answers".to_owned(),
+        Some(found) => format!(
+            "until it is restarted: etcd holds another cluster than the node knows, of the id {found}"
+        ),
+    };
+    format!("started without etcd: {serves} {until}")
 }
 
 /// What no switch is told gets no traffic here: it comes to the copies, and ends with them.

@@ -11,6 +11,7 @@ use weir_shard::{MemberState, ShardEntry, ShardId};
 use weir_steer::{Route, WorkerIndex};
 
 use super::bird_thread::BirdSide;
+use super::outside::Outside;
 use super::roles_thread::{GuardState, RolesThread};
 use crate::api::{
     BirdSideStatus, MemberStatus, PeerStatus, ReplicationStatus, RoleStatus, RouteStatus,
@@ -41,6 +42,7 @@ impl RolesThread {
             cluster: self.parts.desired.cluster.name.clone(),
             replicas: u64::from(self.parts.desired.cluster.replicas),
             is_registered: self.is_registered,
+            without_etcd: self.outside.as_ref().map(Outside::status),
             etcd_error: error.map(|error| error.to_string()),
             etcd_silent_ms: counts.last_contact_age.map_or(now_ms, |age| age.as_millis() as u64),
             etcd_errors_total: counts.failures_total,
@@ -52,8 +54,8 @@ impl RolesThread {
             map_rejected_total: counters.entries_refused_total,
             guard_restarts_total: self.guard_restarts_total,
             guard_trouble: guard_trouble(&self.guard),
-            epochs_unsaved_ms: self.parts.epochs.unsaved(Instant::now()).as_millis() as u64,
-            epochs_error: self.parts.epochs.error().map(str::to_owned),
+            epochs_unsaved_ms: self.parts.map.unsaved(Instant::now()).as_millis() as u64,
+            epochs_error: self.parts.map.error().map(str::to_owned),
             watchdog_trips_total: self.watchdog_trips_total,
             failovers_total: vec![
                 ("silence".into(), counters.failovers_silence_total),
