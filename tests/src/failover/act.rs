@@ -185,6 +185,31 @@ pub(super) fn terminate(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     weir.resume()
 }
 
+/// Started again, it writes its log to a full pipe; it gets primaries again.
+pub(super) fn leave_log_unread(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    let node = lab.node(victim)?;
+    let starts = node.weir.starts();
+    node.leave_log_unread()?;
+    terminate(lab, victim)?;
+    lab.node(victim)?.wait_ready(starts)?;
+    lab.wait_whole()?;
+    rebalance(lab, victim)
+}
+
+/// The log that nobody reads holds up neither the hand-over nor the end. The next start has a file again.
+pub(super) fn terminate_with_log_unread(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.wait_whole()?;
+    rebalance(lab, victim)?;
+    lab.wait_whole()?;
+    let node = lab.node(victim)?;
+    let process = node.weir.process()?;
+    node.read_log();
+    terminate(lab, victim)?;
+    let status = process.ended().context("it runs")?;
+    ensure!(status.success(), "with a log that nobody reads it ended with {status}");
+    Ok(())
+}
+
 pub(super) fn add(lab: &mut ClusterLab, _: u8) -> Result<()> {
     lab.add_node()?;
     let node = lab.nodes.last().context("no nodes")?;

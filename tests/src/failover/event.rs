@@ -217,6 +217,15 @@ pub const EVENTS: &[Event] = &[
     ),
     shown("term", &[moment("SIGTERM {}, restart", NothingLost, LEASE, act::terminate)]),
     asked(
+        "stalled-log",
+        &[
+            moment("log of {} unread from a restart on", NothingLost, SHORT, act::leave_log_unread),
+            then("kill -9 {}, its log unread", NothingBroken, LEASE, act::kill)
+                .silent(Silence::Millis(50)),
+            then("SIGTERM {}, its log unread", NothingLost, LEASE, act::terminate_with_log_unread),
+        ],
+    ),
+    asked(
         "upgrade",
         &[
             moment("upgrade, node by node", NothingLost, LEASE, upgrade::upgrade),
