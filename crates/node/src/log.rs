@@ -114,7 +114,7 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("start-failed", "The process cannot start; the exit code says why."),
     ("stop-requested", "A signal asked the process to end."),
     ("tables-built", "A worker has its tables; says how large and on which pages."),
-    ("worker-fenced", "A worker stood still, so its routes were withdrawn until it went on."),
+    ("worker-fenced", "A worker stood still: its routes are a last resort until it goes on."),
     ("worker-hung", "A worker does not go round its loop."),
     ("worker-panic", "A worker hit a broken invariant; the process ends."),
     (
