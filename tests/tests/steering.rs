@@ -245,7 +245,8 @@ fn a_shard_whose_workers_are_all_silent_keeps_its_routes() {
             let [one, two] = &lab.nodes;
             two.process.signal(Signal::SIGSTOP)?;
             one.process.signal(Signal::SIGSTOP)?;
-            let are_fenced = || (are_last_resort(one).ok()? && are_last_resort(two).ok()?).then_some(());
+            let are_fenced =
+                || (are_last_resort(one).ok()? && are_last_resort(two).ok()?).then_some(());
             wait_for("routes of last resort", DEADLINE, are_fenced)?;
             // The better one of the two that are left.
             lab.access.wait_meds(ENDPOINT, &[last_resort(primary(1)), last_resort(replica(1))])?;

@@ -110,6 +110,10 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("panic", "A control thread hit a broken invariant."),
     ("port-warning", "A device works less well than asked."),
     ("role-changed", "A worker has another role for a shard."),
+    (
+        "routes-held-off",
+        "A worker stood still again and again: its routes stay a last resort for so many seconds.",
+    ),
     ("routes-refused", "Routes are not in the kernel as they should be; they are tried again."),
     ("start-failed", "The process cannot start; the exit code says why."),
     ("stop-requested", "A signal asked the process to end."),

@@ -193,7 +193,8 @@ fn routes(
         let seconds = of.map_or(0.0, |it| it.left_ms as f64 / 1000.0);
         (Labels([("worker", label.as_str()), NO_LABEL, NO_LABEL]), seconds)
     });
-    let help = "Seconds for which the routes of a worker that was fenced again and again are held off.";
+    let help =
+        "Seconds for which the routes of a worker that was fenced again and again are held off.";
     family.gauge("weir_routes_held_off_seconds", help, held_off)?;
     let help = "Times that the routes of a worker that was fenced again and again were held off.";
     family.counter("weir_route_hold_offs", help, [(none(), status.hold_offs_total)])?;

@@ -2,7 +2,9 @@
 //!
 //! It judges what this node knows. Whether the cluster as a whole is well, `weir cluster status` asks etcd.
 
-use crate::api::{BirdSideStatus, HeldOffStatus, MemberStatus, MembershipStatus, PeerStatus, RoleStatus};
+use crate::api::{
+    BirdSideStatus, HeldOffStatus, MemberStatus, MembershipStatus, PeerStatus, RoleStatus,
+};
 
 /// A disk that works has taken them long before.
 const EPOCHS_UNSAVED_MS: u64 = 5_000;

@@ -13,7 +13,8 @@ use weir_steer::{Route, Stake, WorkerIndex};
 use super::bird_thread::BirdSide;
 use super::roles_thread::{GuardState, RolesThread};
 use crate::api::{
-    BirdSideStatus, HeldOffStatus, MemberStatus, PeerStatus, ReplicationStatus, RoleStatus, RouteStatus,
+    BirdSideStatus, HeldOffStatus, MemberStatus, PeerStatus, ReplicationStatus, RoleStatus,
+    RouteStatus,
 };
 
 /// Time that switches have to follow a change.
