@@ -18,6 +18,7 @@ mod faults;
 mod frames;
 mod processes;
 mod routes;
+mod stalls;
 
 use std::collections::BTreeMap;
 
@@ -99,6 +100,11 @@ pub(crate) enum Event {
     Strike(usize),
     Mend(usize),
     Start(usize),
+    /// A worker stands still until then.
+    StandStill {
+        place: Place,
+        until_us: u64,
+    },
     /// Whether a node has said its last word.
     Leave {
         node: usize,
@@ -261,6 +267,7 @@ impl World {
             Event::Strike(number) => self.strike(number),
             Event::Mend(number) => self.mend(number),
             Event::Start(node) => self.start(node),
+            Event::StandStill { place, until_us } => self.stand_still(place, until_us),
             Event::Leave { node, began_us, down_ms } => self.leave(node, began_us, down_ms),
             Event::Check => self.check(),
         }

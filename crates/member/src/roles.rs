@@ -43,7 +43,7 @@ use weir_shard::{Epoch, Incarnation, NodeId, ShardEntry, ShardId, WorkerId};
 
 pub use directory::{NOBODY, peer_at};
 pub use input::{DesiredShard, Input, LocalWorker, NodeWorker, RolesConfig, RolesOptions, SidesUp};
-pub use output::{Change, Counters, Report, SetBack, ShardStatus, Trouble, WantedRoute};
+pub use output::{AtStake, Change, Counters, Report, SetBack, ShardStatus, Trouble, WantedRoute};
 
 use part::Part;
 use worker::{Shared, Worker};
@@ -140,6 +140,9 @@ impl Roles {
             }
             Input::Sides { worker, sides } => {
                 self.one_worker(worker, |it, shared| it.sides(shared, sides));
+            }
+            Input::Rejoined { worker } => {
+                self.one_worker(worker, |it, shared| it.rejoined(shared));
             }
             Input::RoutesOut { worker, number } => {
                 self.one_worker(worker, |it, shared| it.routes_out(shared, number));
@@ -324,6 +327,21 @@ impl Roles {
             worker.wanted_routes().into_iter().map(move |route| (index, route))
         });
         routes.filter(|(_, route)| taken.insert((route.shard.id, route.metric.0))).collect()
+    }
+
+    /// For how many milliseconds the routes of a worker are held off, and of how many shards.
+    pub fn held_off(&self, worker: usize) -> Option<(u64, usize)> {
+        let worker = self.workers.get(worker).filter(|worker| !worker.held_off.is_empty())?;
+        Some((worker.hold_off.left_ms(self.shared.now_ms), worker.held_off.len()))
+    }
+
+    /// What would end with a worker.
+    pub fn at_stake(&self, worker: usize) -> AtStake {
+        let parts = self.workers.get(worker).into_iter().flat_map(|worker| worker.parts.values());
+        parts.map(Part::at_stake).fold(AtStake::default(), |all, one| AtStake {
+            is_serving: all.is_serving | one.is_serving,
+            is_only_copy: all.is_only_copy | one.is_only_copy,
+        })
     }
 
     /// Highest epochs that have changed since the last call, to be kept for the next start. None: forget it.

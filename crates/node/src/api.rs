@@ -299,6 +299,12 @@ pub struct MemberStatus {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub epochs_error: Option<String>,
     pub watchdog_trips_total: u64,
+    /// Workers whose routes are held off.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub held_off: Vec<HeldOffStatus>,
+    /// Times that the routes of a worker were held off.
+    #[serde(default)]
+    pub hold_offs_total: u64,
     /// By cause.
     pub failovers_total: Vec<(String, u64)>,
     pub shards: Vec<RoleStatus>,
@@ -320,6 +326,15 @@ pub struct OutsideStatus {
     /// etcd answers, and holds the cluster of this id.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub other_cluster: Option<String>,
+}
+
+/// A worker that was fenced again and again: its routes are a last resort for a while, where others serve.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldOffStatus {
+    pub worker: usize,
+    pub shards: usize,
+    /// Milliseconds until its routes are as before, unless it is fenced again.
+    pub left_ms: u64,
 }
 
 /// What one worker is for one shard.

@@ -118,6 +118,10 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("panic", "A control thread hit a broken invariant."),
     ("port-warning", "A device works less well than asked."),
     ("role-changed", "A worker has another role for a shard."),
+    (
+        "routes-held-off",
+        "A worker stood still again and again: its routes stay a last resort for so many seconds.",
+    ),
     ("routes-refused", "Routes are not in the kernel as they should be; they are tried again."),
     ("start-failed", "The process cannot start; the exit code says why."),
     (
@@ -126,7 +130,7 @@ pub const EVENTS: &[(&str, &str)] = &[
     ),
     ("stop-requested", "A signal asked the process to end."),
     ("tables-built", "A worker has its tables; says how large and on which pages."),
-    ("worker-fenced", "A worker stood still, so its routes were withdrawn until it went on."),
+    ("worker-fenced", "A worker stood still: its routes are a last resort until it goes on."),
     ("worker-hung", "A worker does not go round its loop."),
     ("worker-panic", "A worker hit a broken invariant; the process ends."),
     (

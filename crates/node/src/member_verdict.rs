@@ -2,10 +2,9 @@
 //!
 //! It judges what this node knows. Whether the cluster as a whole is well, `weir cluster status` asks etcd.
 
-use weir_steer::Stake;
-
 use crate::api::{
-    BirdSideStatus, MemberStatus, MembershipStatus, OutsideStatus, PeerStatus, RoleStatus,
+    BirdSideStatus, HeldOffStatus, MemberStatus, MembershipStatus, OutsideStatus, PeerStatus,
+    RoleStatus,
 };
 
 /// A disk that works has taken them long before.
@@ -68,14 +67,14 @@ pub(crate) fn is_unprotected(member: &MemberStatus, shard: &RoleStatus) -> bool 
     member.replicas > 0 && is_served(shard) && shard.others_synced == 0
 }
 
-/// What the homes of these shards would lose with their worker.
-pub(crate) fn stake<'a>(shards: impl Iterator<Item = &'a RoleStatus>) -> Stake {
-    let of = |shard: &RoleStatus| match (is_served(shard), shard.others_synced) {
-        (false, _) => Stake::Nothing,
-        (true, 0) => Stake::OnlyCopy,
-        (true, _) => Stake::Served,
-    };
-    shards.map(of).max().unwrap_or(Stake::Nothing)
+/// Workers that others stand in for, as they do not stand still for once only.
+pub(crate) fn held_off(member: &MemberStatus) -> impl Iterator<Item = String> {
+    member.held_off.iter().map(|HeldOffStatus { worker, left_ms, .. }| {
+        let seconds = left_ms.div_ceil(1000);
+        format!(
+            "worker {worker} stands still again and again: its routes are held off for {seconds} s"
+        )
+    })
 }
 
 fn is_served(shard: &RoleStatus) -> bool {
@@ -116,6 +115,7 @@ fn risks(member: &MemberStatus) -> Vec<String> {
     }
     let guard = member.guard_trouble.iter();
     risks.extend(guard.map(|trouble| format!("the guard of the routes {trouble}")));
+    risks.extend(held_off(member));
     risks.extend(unsaved_epochs(member));
     risks.extend(silence(&silent_peers(member).collect::<Vec<_>>()));
     risks.extend(missing_routes(member));

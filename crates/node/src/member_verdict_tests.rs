@@ -206,10 +206,9 @@ fn many_shards_are_one_sentence() {
 }
 
 #[test]
-fn what_would_end_with_a_worker_is_the_worst_of_its_shards() {
-    let of = |shards: &[RoleStatus]| stake(shards.iter());
-    assert_eq!(of(&[]), Stake::Nothing);
-    assert_eq!(of(&[shard(1, "synced", 0), shard(2, "leaving", 1)]), Stake::Nothing);
-    assert_eq!(of(&[shard(1, "synced", 0), shard(2, "primary", 1)]), Stake::Served);
-    assert_eq!(of(&[shard(1, "acting", 0), shard(2, "primary", 1)]), Stake::OnlyCopy);
+fn a_worker_whose_routes_are_held_off_is_a_risk_and_named() {
+    let held_off = vec![HeldOffStatus { worker: 3, shards: 2, left_ms: 3_100 }];
+    let risks = risks_of(|member| member.held_off = held_off);
+    let said = "worker 3 stands still again and again: its routes are held off for 4 s";
+    assert_eq!(risks, [said]);
 }

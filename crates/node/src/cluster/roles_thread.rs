@@ -390,7 +390,7 @@ impl RolesThread {
                 tracing::warn!(
                     event = "worker-fenced",
                     worker,
-                    "a worker stood still, so its routes were withdrawn"
+                    "a worker stood still, so its routes are a last resort"
                 );
             }
             GuardNews::Silent => {
@@ -424,6 +424,17 @@ impl RolesThread {
     fn rejoined(&mut self, worker: usize, fence: Fence) {
         let set = &mut self.routes[worker];
         (set.fence, set.retry, set.ordered) = (fence, Some(Instant::now()), None);
+        self.tell(Input::Rejoined { worker });
+        if let Some((left_ms, shards)) = self.parts.roles.held_off(worker) {
+            let hold_off_sec = left_ms / 1000;
+            tracing::warn!(
+                event = "routes-held-off",
+                worker,
+                shards,
+                hold_off_sec,
+                "worker {worker} stands still again and again: its routes are held off for {hold_off_sec} s"
+            );
+        }
     }
 
     fn take_news(&mut self, worker: usize, news: News, place: Option<ShardIndex>) {
@@ -585,6 +596,7 @@ impl RolesThread {
                 worker: *worker as WorkerIndex,
                 metric: Some(route.metric.0),
                 is_last_copy: route.is_last_copy,
+                is_held_off: route.is_held_off,
             })
             .collect();
         let limit = |max: Option<u32>| max.map_or(usize::MAX, |max| max as usize);
