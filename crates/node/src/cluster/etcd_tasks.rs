@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use weir_cluster::{Cluster, Key, NodeName, NodeRecord, Range, Revision, Session, Store};
 use weir_shard::{ShardEntry, ShardId};
 
-use super::first_look::{LOOK_INTERVAL, SAY_INTERVAL, look};
+use super::first_look::{LOOK_INTERVAL, SAY_INTERVAL, is_known, look};
 use super::inbox::Inbox;
 use crate::turns::{Thread, Turns};
 
@@ -120,9 +120,10 @@ impl EtcdTasks {
 async fn look_until_found(store: Store, cluster_id: String, inbox: Sender<Inbox>) {
     let mut said: Option<Instant> = None;
     loop {
-        if let Ok((found, _)) = look(&store).await {
-            let is_it = found == cluster_id;
-            if !is_it && said.is_none_or(|said| said.elapsed() >= SAY_INTERVAL) {
+        if let Some(found) = is_known(look(&store).await, &cluster_id) {
+            if let Err(found) = &found
+                && said.is_none_or(|said| said.elapsed() >= SAY_INTERVAL)
+            {
                 said = Some(Instant::now());
                 tracing::error!(
                     event = "cluster-other",
@@ -131,7 +132,8 @@ async fn look_until_found(store: Store, cluster_id: String, inbox: Sender<Inbox>
                     "etcd holds another cluster than this node knows: restart the node to join it"
                 );
             }
-            let told = inbox.send(Inbox::ClusterFound(if is_it { Ok(()) } else { Err(found) }));
+            let is_it = found.is_ok();
+            let told = inbox.send(Inbox::ClusterFound(found));
             if is_it || told.is_err() {
                 return;
             }

@@ -130,6 +130,16 @@ pub(super) async fn look(store: &Store) -> Result<(String, Desired), NotFound> {
     Ok((meta.cluster_id, desired))
 }
 
+/// Whether etcd holds the cluster of this id, or of which id the one is that it holds. None: it holds none, or does not
+/// answer.
+pub(super) fn is_known(
+    looked: Result<(String, Desired), NotFound>,
+    known: &str,
+) -> Option<Result<(), String>> {
+    let (found, _) = looked.ok()?;
+    Some(if found == known { Ok(()) } else { Err(found) })
+}
+
 #[cfg(test)]
 #[path = "first_look_tests.rs"]
 mod tests;

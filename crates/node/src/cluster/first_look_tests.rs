@@ -67,6 +67,15 @@ fn an_etcd_that_answers_is_believed_and_not_the_disk() {
 }
 
 #[test]
+fn an_etcd_that_holds_another_cluster_than_the_node_knows_is_not_joined() {
+    let holds = |id: &str| is_known(Ok((id.into(), desired())), "c1");
+    assert_eq!(holds("c1"), Some(Ok(())));
+    assert_eq!(holds("c2"), Some(Err("c2".into())));
+    assert_eq!(is_known(silent(), "c1"), None);
+    assert_eq!(is_known(missing(), "c1"), None);
+}
+
+#[test]
 fn a_node_that_does_not_know_its_cluster_waits_for_etcd() {
     let of_other = desired().to_json().replace("\"edge\"", "\"north\"");
     assert_ne!(of_other, desired().to_json());

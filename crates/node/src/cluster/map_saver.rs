@@ -98,8 +98,8 @@ impl MapSaver {
     pub(super) fn set_entry(&mut self, now: Instant, shard: ShardId, entry: &ShardEntry) -> Change {
         if self.map.set_entry(shard, entry) {
             self.changed(now);
-            self.is_urgent = true;
         }
+        self.is_urgent |= !self.is_saved(self.seen);
         self.seen
     }
 
