@@ -177,7 +177,7 @@ impl Attacker {
     }
 
     #[inline]
-    pub fn next(&mut self) -> Next {
+    pub fn step(&mut self) -> Next {
         let (count, random) = (self.count, permutation::next(&mut self.random));
         self.count += 1;
         let (side, len) = match &self.form {
@@ -190,7 +190,7 @@ impl Attacker {
         Next { side, len, count, random }
     }
 
-    /// Writes a packet into `bytes`, which are as many as `next` says.
+    /// Writes a packet into `bytes`, which are as many as [`Attacker::step`] says.
     #[inline]
     pub fn write(&self, next: &Next, bytes: &mut [u8]) {
         match &self.form {

@@ -28,7 +28,7 @@ fn packets(attack: Attack, access: Access, count: usize) -> Vec<(Side, Vec<u8>)>
     let home = scenario(access).spare_home().unwrap();
     let mut attacker = Attacker::new(attack, access, home, link(1), link(2));
     let next = |_| {
-        let next = attacker.next();
+        let next = attacker.step();
         let mut bytes = vec![0xa5; next.len];
         attacker.write(&next, &mut bytes);
         (next.side, bytes)

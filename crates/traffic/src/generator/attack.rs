@@ -106,7 +106,7 @@ impl Generator {
             Some(pace) => pace.take(now, BURST as u32),
         };
         for _ in 0..count {
-            let next = attack.attacker.next();
+            let next = attack.attacker.step();
             let side = match next.side {
                 Side::Access => &mut self.access,
                 Side::Internet => &mut self.internet,
@@ -121,7 +121,7 @@ impl Generator {
     /// Sends what is written: it is in the accounts.
     pub(super) fn flush(&mut self) {
         let give_up = Deadline::after(FLUSH_PATIENCE);
-        while !(self.access.is_clear() && self.internet.is_clear()) && !give_up.is_over() {
+        while !(give_up.is_over() || self.access.is_clear() && self.internet.is_clear()) {
             self.access.send();
             self.internet.send();
         }
