@@ -14,7 +14,7 @@ help:
 	@echo 'make test    every test: unit, property, differential, fuzz, end to end in namespaces'
 	@echo 'make fuzz    ten million random inputs for every fuzz target: INPUTS=10000000 ONLY=pattern (hours; fuzz/README.md)'
 	@echo 'make gate    instructions per packet, counted by valgrind, and their limits'
-	@echo 'make bench   packets per second beside raw DPDK forwarding and Linux NAT (SHORT=1: under five minutes; ONLY=name,...)'
+	@echo 'make bench   packets per second beside raw DPDK forwarding and Linux NAT (SHORT=1: under five minutes; ONLY=name,... ROUNDS=n SECONDS_EACH=s)'
 	@echo 'make deps    install the Debian packages that building and testing need'
 	@echo 'make fmt     format the sources          make lint    clippy, formatting, no warnings'
 
@@ -59,7 +59,7 @@ fuzz: deps
 	@CARGO='$(CARGO)' INPUTS='$(INPUTS)' ONLY='$(ONLY)' fuzz/run.sh
 
 bench: build
-	@target/release/weir traffic bench $(if $(SHORT),--short) $(if $(ONLY),--only $(ONLY))
+	@target/release/weir traffic bench $(if $(SHORT),--short) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS_EACH),--seconds $(SECONDS_EACH))
 
 fmt:
 	$(CARGO) fmt --all

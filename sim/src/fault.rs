@@ -4,6 +4,8 @@ use std::fmt;
 
 use weir_engine::Side;
 
+use crate::dice::Dice;
+
 /// Which way nothing passes, as the machine that is cut off sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -35,6 +37,8 @@ pub enum Fault {
     Suspend { node: usize, ms: u64 },
     /// One worker thread stands still.
     Stall { node: usize, worker: usize, ms: u64 },
+    /// One worker of each of two nodes stands still again and again, in turn: a few times a second, for 43 to 150 ms.
+    StallInTurn { nodes: [usize; 2], worker: usize, seed: u64, ms: u64 },
     /// Every turn takes so many times as long.
     Slow { node: usize, factor: u64, ms: u64 },
     /// A cable: nothing passes between the node and a switch.
@@ -75,7 +79,7 @@ impl Fault {
         use Fault::*;
         match *self {
             Crash { ms, .. } | Kill { ms, .. } | Stop { ms, .. } | Freeze { ms, .. } => ms,
-            Suspend { ms, .. } => ms,
+            Suspend { ms, .. } | StallInTurn { ms, .. } => ms,
             Stall { ms, .. } | Slow { ms, .. } | Unplug { ms, .. } | Deafen { ms, .. } => ms,
             Isolate { ms, .. } | CutOff { ms, .. } | Noise { ms, .. } | SlowSwitch { ms, .. } => ms,
             Restart { ms, .. } | CutStore { ms, .. } | StallWatch { ms, .. } => ms,
@@ -122,6 +126,9 @@ impl fmt::Display for Fault {
                 write!(f, "the process of n{node} and its guard stand still for {ms} ms")
             }
             Stall { node, worker, .. } => write!(f, "n{node}/{worker} stands still for {ms} ms"),
+            StallInTurn { nodes: [one, other], worker, .. } => {
+                write!(f, "n{one}/{worker} and n{other}/{worker} stand still in turn for {ms} ms")
+            }
             Slow { node, factor, .. } => {
                 write!(f, "n{node} is {factor} times as slow for {ms} ms")
             }
@@ -153,10 +160,44 @@ impl fmt::Display for Fault {
     }
 }
 
+/// When workers stand still that do so in turn: after the beginning, which of the two, and for how long, milliseconds. The
+/// last one is over before `ms` are. Now and then both stand still at once.
+pub(crate) fn standstills(seed: u64, ms: u64) -> Vec<(u64, usize, u64)> {
+    let dice = &mut Dice::new(seed);
+    let (mut after_ms, mut plan) = (0, Vec::new());
+    for turn in (0..2).cycle() {
+        let length_ms = dice.between((43, 150));
+        if after_ms + length_ms > ms {
+            break;
+        }
+        plan.push((after_ms, turn, length_ms));
+        after_ms += if dice.one_in(4) { dice.between((20, 60)) } else { dice.between((330, 500)) };
+    }
+    plan
+}
+
 /// A fault and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timed {
     /// After the start of the faults; one by one: after the cluster has been whole again.
     pub after_us: u64,
     pub fault: Fault,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_that_stand_still_in_turn_do_so_for_moments_and_now_and_then_both() {
+        let mut both = 0;
+        for seed in 0..100 {
+            let plan = standstills(seed, 6_000);
+            assert!((12..40).contains(&plan.len()), "{plan:?}");
+            assert!(plan.iter().all(|&(at, _, ms)| (43..=150).contains(&ms) && at + ms <= 6_000));
+            assert!(plan.windows(2).all(|pair| pair[0].1 != pair[1].1));
+            both += plan.windows(2).filter(|pair| pair[1].0 < pair[0].0 + pair[0].2).count();
+        }
+        assert!(both > 100, "{both}");
+    }
 }

@@ -19,11 +19,12 @@ pub fn draw(seed: u64, options: &Options) -> Vec<Timed> {
     let mut faults: Vec<Timed> = (0..options.faults)
         .map(|_| Timed { after_us: dice.below(longest_us), fault: one(dice, options) })
         .collect();
-    suspend_some(&mut faults, &mut Dice::stream(seed, 10));
+    suspend_some(&mut faults, &mut Dice::stream(seed, 11));
     if let (Some(last), true) = (faults.last_mut(), options.commit.is_some()) {
         let only = Weights { power_loss: 1_000_000, ..options.weights };
         last.fault = one(dice, &Options { weights: only, ..options.clone() });
     }
+    faults.extend(stalls_in_turn(seed, options));
     if !options.is_one_by_one {
         faults.sort_by_key(|timed| timed.after_us);
     }
@@ -39,6 +40,21 @@ fn suspend_some(faults: &mut [Timed], dice: &mut Dice) {
             *fault = Fault::Suspend { node, ms };
         }
     }
+}
+
+/// At the end of every second history whose faults come one by one: workers of two nodes stand still in turn. Drawn apart,
+/// so that it changes nothing of what comes before.
+fn stalls_in_turn(seed: u64, options: &Options) -> Option<Timed> {
+    let dice = &mut Dice::stream(seed, 10);
+    if !options.is_one_by_one || options.faults == 0 || !dice.one_in(2) {
+        return None;
+    }
+    let node = dice.below(options.nodes as u64) as usize;
+    let to = (node + dice.between((1, options.nodes as u64 - 1)) as usize) % options.nodes;
+    let worker = dice.below(options.workers_per_node as u64) as usize;
+    let after_us = dice.below(ONE_BY_ONE_US);
+    let fault = Fault::StallInTurn { nodes: [node, to], worker, seed: dice.seed(), ms: 6_000 };
+    Some(Timed { after_us, fault })
 }
 
 /// Milliseconds: mostly a moment, sometimes long.
@@ -117,7 +133,10 @@ mod tests {
             let options = Options::of_seed(seed);
             let faults = draw(seed, &options);
             assert_eq!(faults, draw(seed, &options));
-            assert_eq!(faults.len(), options.faults);
+            let in_turn = |timed: &&Timed| matches!(timed.fault, Fault::StallInTurn { .. });
+            let in_turn = faults.iter().filter(in_turn).count();
+            assert_eq!(faults.len(), options.faults + in_turn);
+            assert!(in_turn == 0 || in_turn == 1 && options.is_one_by_one);
             assert!(options.is_one_by_one || faults.is_sorted_by_key(|timed| timed.after_us));
             let is_dark = |timed: &Timed| matches!(timed.fault, Fault::PowerLoss { .. });
             let is_due = options.commit.is_some() && options.faults > 0;

@@ -19,6 +19,7 @@ mod frames;
 mod processes;
 mod promises;
 mod routes;
+mod stalls;
 
 use std::collections::BTreeMap;
 
@@ -101,6 +102,11 @@ pub(crate) enum Event {
     Strike(usize),
     Mend(usize),
     Start(usize),
+    /// A worker stands still until then.
+    StandStill {
+        place: Place,
+        until_us: u64,
+    },
     /// Whether a node has said its last word.
     Leave {
         node: usize,
@@ -270,6 +276,7 @@ impl World {
             Event::Strike(number) => self.strike(number),
             Event::Mend(number) => self.mend(number),
             Event::Start(node) => self.start(node),
+            Event::StandStill { place, until_us } => self.stand_still(place, until_us),
             Event::Leave { node, began_us, down_ms } => self.leave(node, began_us, down_ms),
             Event::Check => self.check(),
             Event::Taken { node, number } => self.check_taken(node, number),

@@ -9,11 +9,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use ipnet::Ipv4Net;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use weir_lab::steering::{Network, Node, Steering, SwitchKind, Watch};
 use weir_lab::wait_for;
 use weir_steer::bird::{BirdError, exported};
+use weir_steer::{KernelRoute, Route, Side};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_steering_node");
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -92,6 +94,18 @@ fn tell(what: &str, [access, internet]: [Duration; 2]) {
 
 fn is_empty(node: &Node) -> Result<bool> {
     Ok(node.table(ACCESS_TABLE)?.is_empty() && node.table(INTERNET_TABLE)?.is_empty())
+}
+
+fn last_resort(metric: u32) -> u32 {
+    let (prefix, next_hop) = (Ipv4Net::from(Ipv4Addr::LOCALHOST), Ipv4Addr::UNSPECIFIED);
+    Route { side: Side::Access, prefix, metric, next_hop }.last_resort().metric
+}
+
+/// The node has routes, and no switch takes them while another node announces the same.
+fn are_last_resort(node: &Node) -> Result<bool> {
+    let routes = [node.table(ACCESS_TABLE)?, node.table(INTERNET_TABLE)?];
+    let is_last = |route: &KernelRoute| route.metric == last_resort(route.metric);
+    Ok(routes.iter().all(|routes| !routes.is_empty() && routes.iter().all(is_last)))
 }
 
 fn wait_empty(node: &Node) -> Result<()> {
@@ -205,7 +219,7 @@ fn a_stopped_owner_is_fenced_and_finds_out_when_it_wakes_up() {
             let node = &lab.nodes[0];
             node.process.signal(Signal::SIGSTOP)?;
             tell("owner stopped", wait_node(&lab, 2)?);
-            ensure!(is_empty(node)?, "fenced, but routes are left");
+            ensure!(are_last_resort(node)?, "fenced, but its routes are as before");
             node.process.signal(Signal::SIGCONT)?;
             node.process.wait_line("worker 0 sees its fence", DEADLINE)?;
             node.process.wait_line("fenced 0", DEADLINE)?;
@@ -213,9 +227,36 @@ fn a_stopped_owner_is_fenced_and_finds_out_when_it_wakes_up() {
             let old = set(1, 0, ENDPOINT, PREFIX, primary(1)).replacen("set", "set-old", 1);
             node.send(&old)?;
             node.process.wait_words("refused: set-old 0", DEADLINE)?;
-            ensure!(is_empty(node)?, "a fenced worker announced its old routes");
+            ensure!(are_last_resort(node)?, "a fenced worker announced its old routes");
             node.order(&set(1, 0, ENDPOINT, PREFIX, primary(2)))?;
             wait_node(&lab, 1)?;
+            Ok(())
+        })(),
+    );
+}
+
+#[test]
+fn a_shard_whose_workers_are_all_silent_keeps_its_routes() {
+    let lab = Steering::open(SwitchKind::Bird, PROGRAM, watch(None)).unwrap();
+    checked(
+        &lab,
+        (|| {
+            announce(&lab)?;
+            let [one, two] = &lab.nodes;
+            two.process.signal(Signal::SIGSTOP)?;
+            one.process.signal(Signal::SIGSTOP)?;
+            let are_fenced =
+                || (are_last_resort(one).ok()? && are_last_resort(two).ok()?).then_some(());
+            wait_for("routes of last resort", DEADLINE, are_fenced)?;
+            // The better one of the two that are left.
+            lab.access.wait_meds(ENDPOINT, &[last_resort(primary(1)), last_resort(replica(1))])?;
+            wait_node(&lab, 1)?;
+            // A process that ends loses them all the same.
+            one.process.signal(Signal::SIGKILL)?;
+            wait_empty(one)?;
+            tell("the better one of last resort ended", wait_node(&lab, 2)?);
+            two.process.signal(Signal::SIGCONT)?;
+            two.process.wait_line("worker 0 sees its fence", DEADLINE)?;
             Ok(())
         })(),
     );

@@ -149,6 +149,7 @@ impl TrafficArgs {
         self,
         scenario: Scenario,
         task: Task,
+        learn_patience: Duration,
         text: impl Fn(&Event) -> Option<String>,
     ) -> anyhow::Result<()> {
         let side = |device, gateway: Ipv4Addr, address: Ipv4Addr| SidePlan {
@@ -167,6 +168,7 @@ impl TrafficArgs {
             },
             size: self.size,
             task,
+            learn_patience,
             core: self.core,
             file_prefix: format!("weir-traffic-{}", std::process::id()),
         };

@@ -18,12 +18,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod hold_off;
 pub mod news;
 pub mod order;
 pub mod replication;
 pub mod roles;
 mod standstill;
 
+pub use hold_off::HoldOff;
 pub use news::News;
 pub use order::Order;
 pub use replication::Replication;

@@ -44,7 +44,7 @@ use weir_shard::{Epoch, Incarnation, NodeId, ShardEntry, ShardId, WorkerId};
 
 pub use directory::{NOBODY, peer_at};
 pub use input::{DesiredShard, Input, LocalWorker, NodeWorker, RolesConfig, RolesOptions, SidesUp};
-pub use output::{Change, Counters, Report, SetBack, ShardStatus, Trouble, WantedRoute};
+pub use output::{AtStake, Change, Counters, Report, SetBack, ShardStatus, Trouble, WantedRoute};
 
 use part::Part;
 use worker::{Shared, Worker};
@@ -144,6 +144,9 @@ impl Roles {
             Input::Sides { worker, sides } => {
                 self.one_worker(worker, |it, shared| it.sides(shared, sides));
             }
+            Input::Rejoined { worker } => {
+                self.one_worker(worker, |it, shared| it.rejoined(shared));
+            }
             Input::RoutesOut { worker, number } => {
                 self.one_worker(worker, |it, shared| it.routes_out(shared, number));
             }
@@ -178,6 +181,24 @@ impl Roles {
         self.each_worker(|worker, shared| worker.ask_for_tables(shared));
     }
 
+    /// Whether an entry that is handed in now would be obeyed, and is not yet. To be asked before it is kept for the next
+    /// start.
+    pub fn would_obey(&self, shard: ShardId, entry: &ShardEntry) -> bool {
+        self.shared.entries.get(&shard) != Some(entry) && !self.is_refused(shard, entry)
+    }
+
+    /// Whether an entry that is not held is of the past, or of another history.
+    fn is_refused(&self, shard: ShardId, entry: &ShardEntry) -> bool {
+        let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
+        let offered = entry.epoch();
+        // Who obeys no entry of one history may obey those of another. What was rebased above all that was seen is ours.
+        let is_ours = entry.rebased().is_some_and(|rebased| rebased > known);
+        let is_held = self.shared.entries.contains_key(&shard);
+        let is_doubted = self.entry_gone.contains(&shard) || self.set_back.contains_key(&shard);
+        let is_in_doubt = !is_ours && is_held && (offered == known || is_doubted);
+        (offered < known || is_in_doubt) && !planted::is(Bug::OldEpoch)
+    }
+
     fn entry(&mut self, shard: ShardId, entry: ShardEntry) {
         self.unconfirmed.remove(&shard);
         let held = self.shared.entries.get(&shard);
@@ -186,17 +207,12 @@ impl Roles {
             self.entry_gone.remove(&shard);
             return;
         }
-        let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
         let offered = entry.epoch();
-        let was_gone = self.entry_gone.contains(&shard);
-        // Who obeys no entry of one history may obey those of another. What was rebased above all that was seen is ours.
-        let is_ours = entry.rebased().is_some_and(|rebased| rebased > known);
-        let is_in_doubt = !is_ours
-            && held.is_some()
-            && (offered == known || was_gone || self.set_back.contains_key(&shard));
-        if (offered < known || is_in_doubt) && !planted::is(Bug::OldEpoch) {
+        if self.is_refused(shard, &entry) {
+            let was_gone = self.entry_gone.contains(&shard);
             self.shared.counters.entries_refused_total += 1;
             if self.was_restored || was_gone || held.is_none() {
+                let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
                 self.set_back.insert(shard, SetBack { known, offered: Some(offered) });
             }
             return;
@@ -315,6 +331,21 @@ impl Roles {
             worker.wanted_routes().into_iter().map(move |route| (index, route))
         });
         routes.filter(|(_, route)| taken.insert((route.shard.id, route.metric.0))).collect()
+    }
+
+    /// For how many milliseconds the routes of a worker are held off, and of how many shards.
+    pub fn held_off(&self, worker: usize) -> Option<(u64, usize)> {
+        let worker = self.workers.get(worker).filter(|worker| !worker.held_off.is_empty())?;
+        Some((worker.hold_off.left_ms(self.shared.now_ms), worker.held_off.len()))
+    }
+
+    /// What would end with a worker.
+    pub fn at_stake(&self, worker: usize) -> AtStake {
+        let parts = self.workers.get(worker).into_iter().flat_map(|worker| worker.parts.values());
+        parts.map(Part::at_stake).fold(AtStake::default(), |all, one| AtStake {
+            is_serving: all.is_serving | one.is_serving,
+            is_only_copy: all.is_only_copy | one.is_only_copy,
+        })
     }
 
     /// Highest epochs that have changed since the last call, to be kept for the next start. None: forget it.

@@ -4,6 +4,8 @@
 //! gone, quarantine included. The table is touched when mappings and sessions begin and end, never
 //! for an established packet.
 
+mod shard_homes;
+
 use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
 
 use crate::admission::{Memory, Pace, spare_slots};
@@ -11,6 +13,7 @@ use crate::config::NatConfig;
 use crate::endpoint::{Home, Protocol, ShardIndex, Tick};
 use crate::packet::Refusal;
 use crate::port_block::BlockId;
+use shard_homes::{ShardHomes, shard_maxima};
 
 /// Subscribers of all shards of a worker.
 pub const SUBSCRIBERS_TOTAL_MAX: u64 = 1 << 22;
@@ -119,20 +122,6 @@ impl Subscriber {
     pub(crate) fn home(&self) -> Home {
         Home { shard: self.shard, outer: self.outer, gre_key: self.gre_key() }
     }
-}
-
-/// The homes of a shard.
-#[derive(Clone, Copy, Debug)]
-struct ShardHomes {
-    /// Homes with a seat, and how many there may be.
-    seated: u32,
-    max: u32,
-    /// Homes that have lost their seats and still hold records.
-    displaced: u32,
-    /// The queue of those with a seat and without an answered flow, in the order in which they got it.
-    oldest: u32,
-    newest: u32,
-    pace: Pace,
 }
 
 /// All subscribers of a worker, found by home.
@@ -548,28 +537,6 @@ impl Subscribers {
     pub(crate) fn bytes(&self) -> usize {
         self.slots.bytes() + self.block_lists.bytes() + self.index.bytes() + self.memory.bytes()
     }
-}
-
-impl ShardHomes {
-    fn new(config: &NatConfig, max: u32) -> Self {
-        let pace = Pace::new(config.new_homes_per_sec, max);
-        Self { seated: 0, max, displaced: 0, oldest: NONE, newest: NONE, pace }
-    }
-
-    fn held(&self) -> u32 {
-        self.seated + self.displaced
-    }
-
-    /// Are there as many as its seats and its spare slots?
-    fn is_out_of_slots(&self) -> bool {
-        self.held() >= self.max + spare_slots(self.max)
-    }
-}
-
-/// `subscribers_max` of the shards of the configuration, then 0 for those that there is room for.
-fn shard_maxima(config: &NatConfig) -> impl Iterator<Item = u32> {
-    let given = config.shards.iter().map(|shard| shard.subscribers_max);
-    given.chain(std::iter::repeat(0)).take(config.shards_max())
 }
 
 #[cfg(any(test, feature = "audit"))]

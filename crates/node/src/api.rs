@@ -267,6 +267,9 @@ pub struct MemberStatus {
     pub replicas: u64,
     /// Whether etcd has this node's key, as far as the node can know.
     pub is_registered: bool,
+    /// It was started without etcd and has not joined yet.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub without_etcd: Option<OutsideStatus>,
     /// Why etcd does not answer; none: it does.
     pub etcd_error: Option<String>,
     /// Milliseconds since etcd was last known to answer.
@@ -296,6 +299,12 @@ pub struct MemberStatus {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub epochs_error: Option<String>,
     pub watchdog_trips_total: u64,
+    /// Workers whose routes are held off.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub held_off: Vec<HeldOffStatus>,
+    /// Times that the routes of a worker were held off.
+    #[serde(default)]
+    pub hold_offs_total: u64,
     /// By cause.
     pub failovers_total: Vec<(String, u64)>,
     pub shards: Vec<RoleStatus>,
@@ -307,6 +316,25 @@ pub struct MemberStatus {
     /// By side; empty: BIRD is not watched, or was not looked at yet.
     #[serde(default)]
     pub bird: Vec<BirdSideStatus>,
+}
+
+/// A node that was started while etcd did not answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutsideStatus {
+    /// Shards whose newest entry on its disk names it; it serves none of them.
+    pub shards: Vec<u32>,
+    /// etcd answers, and holds the cluster of this id.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub other_cluster: Option<String>,
+}
+
+/// A worker that was fenced again and again: its routes are a last resort for a while, where others serve.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldOffStatus {
+    pub worker: usize,
+    pub shards: usize,
+    /// Milliseconds until its routes are as before, unless it is fenced again.
+    pub left_ms: u64,
 }
 
 /// What one worker is for one shard.

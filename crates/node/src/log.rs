@@ -39,7 +39,7 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("capture-stopped", "A capture ended."),
     (
         "cluster-awaited",
-        "etcd does not answer, or no cluster file has been applied yet; it is waited for.",
+        "etcd does not answer and the node does not know its cluster, or no cluster file has been applied yet; it is waited for.",
     ),
     (
         "cluster-keys-read",
@@ -48,6 +48,10 @@ pub const EVENTS: &[(&str, &str)] = &[
     (
         "cluster-keys-refused",
         "SIGHUP: the key file cannot be read, or others can read it; the former cluster keys stay in use.",
+    ),
+    (
+        "cluster-other",
+        "The node was started without etcd, and etcd, which answers now, holds another cluster: the node stays outside.",
     ),
     ("config-warning", "The configuration works but will hurt, as `weir check` says."),
     ("dpdk-started", "DPDK runs; says whether huge pages are used."),
@@ -60,7 +64,11 @@ pub const EVENTS: &[(&str, &str)] = &[
         "end-not-told",
         "The guard could not be given the means to see a thread's end at once; it sees its silence.",
     ),
-    ("epochs-not-kept", "What keeps a restored etcd from undoing what is newer cannot be written."),
+    (
+        "epochs-not-kept",
+        "The newest of the map cannot be written: entries are obeyed that a restart would forget, and a restored etcd could undo.",
+    ),
+    ("etcd-found", "The node was started without etcd; etcd answers now, and the node takes part."),
     (
         "etcd-lost",
         "etcd does not answer; traffic and failovers go on, nothing is repaired or moved.",
@@ -110,11 +118,19 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("panic", "A control thread hit a broken invariant."),
     ("port-warning", "A device works less well than asked."),
     ("role-changed", "A worker has another role for a shard."),
+    (
+        "routes-held-off",
+        "A worker stood still again and again: its routes stay a last resort for so many seconds.",
+    ),
     ("routes-refused", "Routes are not in the kernel as they should be; they are tried again."),
     ("start-failed", "The process cannot start; the exit code says why."),
+    (
+        "started-without-etcd",
+        "etcd does not answer: the node runs with what its disk knows of the cluster, serves none of its shards and waits for etcd.",
+    ),
     ("stop-requested", "A signal asked the process to end."),
     ("tables-built", "A worker has its tables; says how large and on which pages."),
-    ("worker-fenced", "A worker stood still, so its routes were withdrawn until it went on."),
+    ("worker-fenced", "A worker stood still: its routes are a last resort until it goes on."),
     ("worker-hung", "A worker does not go round its loop."),
     ("worker-panic", "A worker hit a broken invariant; the process ends."),
     (

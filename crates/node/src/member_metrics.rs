@@ -188,6 +188,16 @@ fn routes(
     let trips = [(none(), status.watchdog_trips_total)];
     let help = "Workers that the guard took for dead.";
     family.counter("weir_watchdog_trips", help, trips)?;
+    let held_off = workers.iter().map(|(label, worker)| {
+        let of = status.held_off.iter().find(|it| it.worker == worker.worker);
+        let seconds = of.map_or(0.0, |it| it.left_ms as f64 / 1000.0);
+        (Labels([("worker", label.as_str()), NO_LABEL, NO_LABEL]), seconds)
+    });
+    let help =
+        "Seconds for which the routes of a worker that was fenced again and again are held off.";
+    family.gauge("weir_routes_held_off_seconds", help, held_off)?;
+    let help = "Times that the routes of a worker that was fenced again and again were held off.";
+    family.counter("weir_route_hold_offs", help, [(none(), status.hold_offs_total)])?;
     let late = |count: fn(&Board) -> u64| {
         workers.iter().map(move |(label, worker)| {
             (Labels([("worker", label.as_str()), NO_LABEL, NO_LABEL]), count(&worker.board))

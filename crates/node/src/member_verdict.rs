@@ -2,9 +2,10 @@
 //!
 //! It judges what this node knows. Whether the cluster as a whole is well, `weir cluster status` asks etcd.
 
-use weir_steer::Stake;
-
-use crate::api::{BirdSideStatus, MemberStatus, MembershipStatus, PeerStatus, RoleStatus};
+use crate::api::{
+    BirdSideStatus, HeldOffStatus, MemberStatus, MembershipStatus, OutsideStatus, PeerStatus,
+    RoleStatus,
+};
 
 /// A disk that works has taken them long before.
 const EPOCHS_UNSAVED_MS: u64 = 5_000;
@@ -66,14 +67,14 @@ pub(crate) fn is_unprotected(member: &MemberStatus, shard: &RoleStatus) -> bool 
     member.replicas > 0 && is_served(shard) && shard.others_synced == 0
 }
 
-/// What the homes of these shards would lose with their worker.
-pub(crate) fn stake<'a>(shards: impl Iterator<Item = &'a RoleStatus>) -> Stake {
-    let of = |shard: &RoleStatus| match (is_served(shard), shard.others_synced) {
-        (false, _) => Stake::Nothing,
-        (true, 0) => Stake::OnlyCopy,
-        (true, _) => Stake::Served,
-    };
-    shards.map(of).max().unwrap_or(Stake::Nothing)
+/// Workers that others stand in for, as they do not stand still for once only.
+pub(crate) fn held_off(member: &MemberStatus) -> impl Iterator<Item = String> {
+    member.held_off.iter().map(|HeldOffStatus { worker, left_ms, .. }| {
+        let seconds = left_ms.div_ceil(1000);
+        format!(
+            "worker {worker} stands still again and again: its routes are held off for {seconds} s"
+        )
+    })
 }
 
 fn is_served(shard: &RoleStatus) -> bool {
@@ -96,7 +97,9 @@ fn risks(member: &MemberStatus) -> Vec<String> {
             shards_named(&set_back)
         ));
     }
-    if !member.is_registered {
+    if let Some(outside) = &member.without_etcd {
+        risks.push(started_outside(outside));
+    } else if !member.is_registered {
         risks.push("not registered in etcd: the cluster counts this node as gone".to_owned());
     }
     let silent_sec = member.etcd_silent_ms / 1000;
@@ -112,11 +115,29 @@ fn risks(member: &MemberStatus) -> Vec<String> {
     }
     let guard = member.guard_trouble.iter();
     risks.extend(guard.map(|trouble| format!("the guard of the routes {trouble}")));
+    risks.extend(held_off(member));
     risks.extend(unsaved_epochs(member));
     risks.extend(silence(&silent_peers(member).collect::<Vec<_>>()));
     risks.extend(missing_routes(member));
     risks.extend(member.bird.iter().filter_map(unannounced));
     risks
+}
+
+/// Until it joins it is not registered either: one reason for both.
+fn started_outside(outside: &OutsideStatus) -> String {
+    let serves = match outside.shards.as_slice() {
+        [] => "it serves nothing".to_owned(),
+        shards => {
+            format!("it does not serve {}, which its disk names it for,", shards_named(shards))
+        }
+    };
+    let until = match &outside.other_cluster {
+        None => "until etcd answers".to_owned(),
+        Some(found) => format!(
+            "until it is restarted: etcd holds another cluster than the node knows, of the id {found}"
+        ),
+    };
+    format!("started without etcd: {serves} {until}")
 }
 
 /// What no switch is told gets no traffic here: it comes to the copies, and ends with them.

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use super::*;
-use crate::api::{ReplicationStatus, RouteStatus};
+use crate::api::{OutsideStatus, ReplicationStatus, RouteStatus};
 
 fn shard(number: u32, role: &str, others_synced: usize) -> RoleStatus {
     RoleStatus {
@@ -122,6 +122,27 @@ fn every_risk_is_named() {
     assert_eq!(set_back, ["shards 1 2: etcd was set back and has forgotten what was seen here"]);
     let unknown = risks_of(|member| member.is_registered = false);
     assert_eq!(unknown, ["not registered in etcd: the cluster counts this node as gone"]);
+    let outside = |shards: &[u32], other_cluster: Option<&str>| {
+        risks_of(|member| {
+            let other_cluster = other_cluster.map(str::to_owned);
+            member.is_registered = false;
+            member.without_etcd = Some(OutsideStatus { shards: shards.to_vec(), other_cluster });
+        })
+    };
+    assert_eq!(
+        outside(&[1, 7], None),
+        [
+            "started without etcd: it does not serve shards 1 7, which its disk names it for, until etcd answers"
+        ]
+    );
+    assert_eq!(outside(&[], None), ["started without etcd: it serves nothing until etcd answers"]);
+    assert_eq!(
+        outside(&[], Some("c2")),
+        [
+            "started without etcd: it serves nothing until it is restarted: etcd holds another cluster than the \
+          node knows, of the id c2"
+        ]
+    );
     let refused = risks_of(|member| member.etcd_error = Some("connection refused".into()));
     assert_eq!(refused, ["etcd does not answer: connection refused"]);
     assert_eq!(risks_of(|member| member.etcd_silent_ms = 9_999), [""; 0]);
@@ -185,10 +206,9 @@ fn many_shards_are_one_sentence() {
 }
 
 #[test]
-fn what_would_end_with_a_worker_is_the_worst_of_its_shards() {
-    let of = |shards: &[RoleStatus]| stake(shards.iter());
-    assert_eq!(of(&[]), Stake::Nothing);
-    assert_eq!(of(&[shard(1, "synced", 0), shard(2, "leaving", 1)]), Stake::Nothing);
-    assert_eq!(of(&[shard(1, "synced", 0), shard(2, "primary", 1)]), Stake::Served);
-    assert_eq!(of(&[shard(1, "acting", 0), shard(2, "primary", 1)]), Stake::OnlyCopy);
+fn a_worker_whose_routes_are_held_off_is_a_risk_and_named() {
+    let held_off = vec![HeldOffStatus { worker: 3, shards: 2, left_ms: 3_100 }];
+    let risks = risks_of(|member| member.held_off = held_off);
+    let said = "worker 3 stands still again and again: its routes are held off for 4 s";
+    assert_eq!(risks, [said]);
 }

@@ -18,7 +18,7 @@ use crate::board::{Board, TableBoard};
 use crate::clock::Clock;
 use crate::cluster::MemberBoard;
 use crate::log::Log;
-use crate::member_verdict::{membership, troubles, unsaved_epochs};
+use crate::member_verdict::{held_off, membership, troubles, unsaved_epochs};
 use crate::request::Requester;
 use crate::status::{judge, late_threads};
 use crate::turns::{self, Turns};
@@ -190,12 +190,13 @@ impl Node {
         let late = late.map(|thread| format!("its thread {} stands still", thread.thread));
         let guard = status.guard_trouble.iter();
         let guard = guard.map(|trouble| format!("the guard of the routes {trouble}"));
+        let held_off = held_off(&status);
         let epochs = unsaved_epochs(&status).map(|_| "epochs are not kept on its disk".to_owned());
         let is_failing = self.is_block_log_failing.load(Relaxed);
         let block_log = is_failing.then(|| "its block log loses records".to_owned());
         Some(NodeAnswer {
             is_still: answer.is_still || self.turns.stands_still(turns::Thread::Roles),
-            troubles: late.chain(guard).chain(epochs).chain(block_log).collect(),
+            troubles: late.chain(guard).chain(held_off).chain(epochs).chain(block_log).collect(),
             ..NodeAnswer::clone(&answer)
         })
     }

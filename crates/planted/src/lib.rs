@@ -49,6 +49,7 @@ bugs! {
     CountsUnsynced: "a replica whose copy is not complete counts for packets that wait for copies",
     ActsOnPacketsOnly: "a replica acts for a primary that nobody hears only when packets come to it",
     IgnoresWitnesses: "a replica acts for a silent primary that other nodes still hear",
+    RejoinsAtOnce: "a worker that is fenced again and again has its routes set again at once",
     RestsNot: "a port is given again without having rested",
 }
 

@@ -14,10 +14,12 @@
 //!   changes.
 //! - Members of a shard are on different nodes, and in different racks where there is another rack;
 //!   where not, a note says so. Only a member that moves to another worker of its node is there twice
-//!   until the move ends, and then counts once.
+//!   until the move ends. Two members on a node count as one, whichever of them yields.
 //! - No worker gets more shards than it has room for; where that leaves copies missing, a note says so.
 //! - A worker's share of primaries, of copies, and of what it would take over from each node is as
-//!   its weight. Who is there stays unless a move makes that better.
+//!   its weight, where nodes and racks let copies lie by weight. Where they do not (a small worker
+//!   alone in one of two racks has a copy of every shard), the sum of `tally` weighs the three
+//!   against each other. A member stays where it is unless a move lowers that sum.
 //! - A node that is about to end keeps its copies, and its roles go to others at once.
 //! - Balance waits until failures are repaired, moves have ended and no node is about to end. A role
 //!   is moved before a copy, and a copy not for one shard more or less, unless that is much.

@@ -10,7 +10,7 @@
 //!   it was in the kernel at this look and at the one before: BIRD needs a moment to learn it.
 //! - What was not exported for [`LASTS_MS`] counts as not exported until it is due again and exported, or BIRD has
 //!   another configuration or other protocols: a node that is emptied because of it has no routes any more that could
-//!   show it. A shorter lack proves nothing: a BIRD that starts exports a route a moment after its session is up.
+//!   show it. A shorter lack proves nothing: a BIRD that starts or takes another configuration exports a moment later.
 //! - A look ends within [`LOOK_DEADLINE`]. No answer, half an answer and nonsense count as no answer.
 //! - What is seen counts when it has lasted for [`LASTS_MS`]; only a side that nothing is known of yet is up at once.
 //!   Looks that are further apart than [`GAP_MAX_MS`] prove nothing about the time between them.
@@ -148,11 +148,15 @@ impl BirdWatch {
             let due: BTreeSet<Ipv4Net> =
                 self.known[at].intersection(&before[at]).copied().collect();
             let (view, missing) = judge(&self.watched.protocols[at], &answer, &due);
-            let (lack, damping) = (&mut self.lacks[at], &self.damping[at]);
+            let (lack, damping) = (&mut self.lacks[at], &mut self.damping[at]);
             let Answer::Said(said) = &answer else { return view };
-            let is_proven = said.setting != lack.setting || !lack.missing.is_disjoint(&due);
+            let is_other = said.setting != lack.setting;
+            let is_proven = is_other || !lack.missing.is_disjoint(&due);
             match view.state {
                 State::NotExporting => {
+                    if is_other {
+                        damping.lack_begins();
+                    }
                     *lack = Lack { setting: said.setting.clone(), missing };
                     view
                 }
@@ -246,6 +250,12 @@ impl Damping {
             has_lacked: false,
             looked_ms: 0,
         }
+    }
+
+    /// What it does not export from now on has to last by itself.
+    fn lack_begins(&mut self) {
+        self.lacks_since_ms = None;
+        self.has_lacked = false;
     }
 
     fn observe(&mut self, now_ms: u64, seen: SideView) {

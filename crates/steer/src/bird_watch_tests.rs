@@ -131,8 +131,7 @@ fn long_lists_are_not_read_at_every_look_but_at_once_when_routes_change() {
 /// A node that is emptied for it has no routes left, and would else get them again.
 #[test]
 fn a_side_that_does_not_export_stays_so_without_routes_until_it_could_have_changed() {
-    let later = STATUS
-        .replace("reconfiguration on 2026-11-23 19:15", "reconfiguration on 2026-11-23 20:00");
+    let later = reconfigured();
     let status = Arc::new(Mutex::new(STATUS.to_owned()));
     let shared = Arc::clone(&status);
     let path = fake("lack", move |stream| {
@@ -140,14 +139,7 @@ fn a_side_that_does_not_export_stays_so_without_routes_until_it_could_have_chang
         true
     });
     let mut now_ms = 0;
-    let mut looks = |watch: &mut BirdWatch, due: &[&str]| {
-        for _ in 0..10 {
-            now_ms += 500;
-            let seen = watch.look([nets(due), nets(&[])]);
-            watch.observe(now_ms, seen);
-        }
-        watch.sides()[0].1.state
-    };
+    let mut looks = |watch: &mut BirdWatch, due: &[&str]| looks(watch, &mut now_ms, 10, due);
     let mut watch = BirdWatch::new(watched(&path));
     // For a moment only: it did not count.
     assert_eq!(looks(&mut watch, &["10.100.0.1/32"]), State::Up);
@@ -164,23 +156,51 @@ fn a_side_that_did_not_export_for_a_moment_after_its_bird_started_is_up_without_
     let path = std::env::temp_dir().join(format!("weir-watch-{}-start", std::process::id()));
     let mut watch = BirdWatch::new(watched(&path));
     let mut now_ms = 0;
-    let mut looks = |watch: &mut BirdWatch, count: usize, due: &[&str]| {
-        for _ in 0..count {
-            now_ms += 500;
-            let seen = watch.look([nets(due), nets(&[])]);
-            watch.observe(now_ms, seen);
-        }
-        watch.sides()[0].1.state
-    };
     let due = ["10.100.0.9/32"];
-    assert_eq!(looks(&mut watch, 10, &due), State::NoAnswer);
+    assert_eq!(looks(&mut watch, &mut now_ms, 10, &due), State::NoAnswer);
     // It has not learned the route yet.
     fake("start", |stream| {
         converse(stream, &[PROTOCOLS, STATUS, ROUTES]);
         true
     });
-    assert_eq!(looks(&mut watch, 2, &due), State::NotExporting, "the newest reason counts");
-    assert_eq!(looks(&mut watch, 10, &[]), State::Up);
+    assert_eq!(
+        looks(&mut watch, &mut now_ms, 2, &due),
+        State::NotExporting,
+        "the newest reason counts"
+    );
+    assert_eq!(looks(&mut watch, &mut now_ms, 10, &[]), State::Up);
+}
+
+/// BIRD reads its routes again after it has said that it has another filter, and the node is on its way to have none.
+#[test]
+fn a_filter_that_was_mended_while_the_routes_left_makes_the_side_up() {
+    let status = Arc::new(Mutex::new(STATUS.to_owned()));
+    let shared = Arc::clone(&status);
+    let path = fake("mended", move |stream| {
+        converse(stream, &[PROTOCOLS, &shared.lock().unwrap(), ROUTES]);
+        true
+    });
+    let mut now_ms = 0;
+    let mut watch = BirdWatch::new(watched(&path));
+    let due = ["10.100.0.9/32"];
+    assert_eq!(looks(&mut watch, &mut now_ms, 10, &due), State::NotExporting);
+    *status.lock().unwrap() = reconfigured();
+    assert_eq!(looks(&mut watch, &mut now_ms, 2, &due), State::NotExporting);
+    assert_eq!(looks(&mut watch, &mut now_ms, 10, &[]), State::Up);
+}
+
+fn reconfigured() -> String {
+    STATUS.replace("reconfiguration on 2026-11-23 19:15", "reconfiguration on 2026-11-23 20:00")
+}
+
+/// Looks every 500 ms, so many times; how the access side counts then.
+fn looks(watch: &mut BirdWatch, now_ms: &mut u64, count: usize, due: &[&str]) -> State {
+    for _ in 0..count {
+        *now_ms += 500;
+        let seen = watch.look([nets(due), nets(&[])]);
+        watch.observe(*now_ms, seen);
+    }
+    watch.sides()[0].1.state
 }
 
 fn watched(socket: &Path) -> Watched {

@@ -40,6 +40,14 @@ pub fn difference(from: &[Route], to: &[Route]) -> Vec<Step> {
     come.chain(go).collect()
 }
 
+/// The same routes as a last resort, in order.
+pub fn last_resort(routes: &[Route]) -> Vec<Route> {
+    let mut last: Vec<Route> = routes.iter().copied().map(Route::last_resort).collect();
+    last.sort_unstable();
+    last.dedup_by_key(|route| route.key());
+    last
+}
+
 /// Whether the routes are sorted and no key comes twice.
 pub fn is_ordered(routes: &[Route]) -> bool {
     routes.is_sorted_by(|one, next| one.key() < next.key())

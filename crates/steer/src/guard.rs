@@ -12,8 +12,12 @@
 //! |---|---|
 //! | the node's process | the socket closes: withdraw all, end |
 //! | a worker's thread | fence it, withdraw its routes, within a tenth of `silence` (`life.rs`): sooner than the socket tells |
-//! | a worker's turns | silent for `silence`: the same; silent for its grace, too (`watchdog.rs`): kill the process |
+//! | a worker's turns | silent for `silence`: fence it, make its routes a last resort; silent for its grace, too (`watchdog.rs`): kill the process |
 //! | the guard | the kernel closes the TUN device, which takes its routes along; the node starts another guard |
+//!
+//! A worker that is silent may go on in a moment, and those who would serve instead may be silent, too, unseen by the guard.
+//! So its routes stay, with metrics that are worse than any role's ([`Route::last_resort`]): switches leave it for every
+//! other worker that announces the shard, and no shard is without a route because all its members waited for a core.
 //!
 //! The guard's own turns are counted in the shared words: a node replaces a guard that stands still. When the node ends
 //! while the guard is stopped (SIGSTOP), the kernel lets the guard go on (SIGCONT), and it withdraws all.
@@ -250,6 +254,12 @@ impl Watch<'_> {
         );
         for alarm in alarms {
             match alarm {
+                Alarm::Silent(worker) => {
+                    let fence = self.words.raise_fence(worker);
+                    let failures = self.tables.make_last_resort(worker)?;
+                    report(self.log, &failures);
+                    self.frames.send(&Answer::Fenced { worker, fence }.encode())?;
+                }
                 Alarm::Gone(worker) => {
                     let fence = self.words.raise_fence(worker);
                     let failures = self.tables.withdraw(worker)?;

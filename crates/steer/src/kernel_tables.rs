@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use crate::difference::{Step, difference};
+use crate::difference::{Step, difference, last_resort};
 use crate::protocol::Failure;
 use crate::route::{Route, Side, Tables, WorkerIndex};
 use crate::route_socket::{KernelRoute, RouteSocket};
@@ -78,6 +78,16 @@ impl KernelTables {
         self.looked[at] = Some(Instant::now());
         self.forget_what_is_gone(at)?;
         let steps = difference(&self.workers[at], routes);
+        self.apply(at, &steps)
+    }
+
+    /// Makes all routes of a worker a last resort, without a question before.
+    ///
+    /// # Errors
+    /// When the kernel cannot be talked to at all.
+    pub(crate) fn make_last_resort(&mut self, worker: WorkerIndex) -> io::Result<Vec<Failure>> {
+        let at = usize::from(worker);
+        let steps = difference(&self.workers[at], &last_resort(&self.workers[at]));
         self.apply(at, &steps)
     }
 

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! - [`wanted`] says which routes there shall be, [`difference`](difference::difference) in which steps;
-//! - the [`Guard`] has them set by the guard process ([`guard`]), which withdraws them when its node ends or a worker
-//!   is silent;
+//! - the [`Guard`] has them set by the guard process ([`guard`]), which withdraws them when its node or a worker
+//!   ends, and makes them a last resort while a worker is silent;
 //! - [`dump`] and [`bird::exported`] read back what became of them, [`comparison`] puts it beside what was wanted;
 //! - [`bird_watch`] looks all the time whether BIRD announces anything, and says so when that has lasted.
 //!

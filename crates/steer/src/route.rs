@@ -32,6 +32,12 @@ pub const WORKERS_MAX: usize = 1024;
 /// Routes of one worker at most: more than a switch holds of them.
 pub const ROUTES_MAX: usize = 1 << 16;
 
+/// Least metric of a route of last resort: above all that roles give.
+const LAST_RESORT_MIN: u32 = (1 << 31) + 8;
+/// What a metric of a role becomes larger by. The least one, that of the last terms, would fall short of the least of last
+/// resort, and is raised to it.
+const LAST_RESORT_ADDED: u32 = (1 << 31) - 16;
+
 /// One route. The kernel tells routes of a table apart by prefix and metric, so there is one next hop for these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
@@ -62,6 +68,17 @@ impl Default for Tables {
 }
 
 impl Route {
+    /// The same route with a metric that is worse than any role's: a switch takes it only while no other worker announces
+    /// the prefix. Of two of last resort the one that was better before is better. One of last resort stays as it is.
+    #[must_use]
+    pub fn last_resort(self) -> Self {
+        if self.metric >= LAST_RESORT_MIN {
+            return self;
+        }
+        let metric = self.metric.saturating_add(LAST_RESORT_ADDED).max(LAST_RESORT_MIN);
+        Self { metric, ..self }
+    }
+
     /// What the kernel tells routes apart by.
     pub fn key(&self) -> (Side, Ipv4Net, u32) {
         (self.side, self.prefix, self.metric)
@@ -81,5 +98,28 @@ impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { side, prefix, metric, next_hop } = self;
         write!(f, "{side}: {prefix} via {next_hop} metric {metric}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_of_last_resort_are_worse_than_all_others_and_keep_their_order() {
+        const MIDDLE: u32 = 1 << 31;
+        // Primaries and acting primaries of old and new terms, replicas, one that leaves.
+        let metrics = [24, 8_000, MIDDLE - 16, MIDDLE - 13, MIDDLE - 8, MIDDLE + 1, MIDDLE + 7];
+        let route = |metric| Route {
+            side: Side::Access,
+            prefix: Ipv4Net::from(Ipv4Addr::LOCALHOST),
+            metric,
+            next_hop: Ipv4Addr::LOCALHOST,
+        };
+        let last: Vec<u32> = metrics.map(|metric| route(metric).last_resort().metric).into();
+        assert!(last.is_sorted_by(|better, worse| better < worse), "{last:?}");
+        assert!(last[0] > MIDDLE + 7);
+        assert_eq!(last, last.iter().map(|&it| route(it).last_resort().metric).collect::<Vec<_>>());
+        assert_eq!(route(0).last_resort().metric, MIDDLE + 8, "no role has it");
     }
 }

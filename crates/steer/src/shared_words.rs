@@ -95,6 +95,17 @@ pub enum Stake {
     OnlyCopy,
 }
 
+impl Stake {
+    /// `is_serving`: it serves a shard; `is_only_copy`: of such a one nobody else has a full copy.
+    pub fn new(is_serving: bool, is_only_copy: bool) -> Self {
+        match (is_serving, is_only_copy) {
+            (_, true) => Self::OnlyCopy,
+            (true, false) => Self::Served,
+            (false, false) => Self::Nothing,
+        }
+    }
+}
+
 /// How often a worker was fenced: 0 at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fence(pub(crate) u32);

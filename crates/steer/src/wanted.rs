@@ -38,6 +38,8 @@ pub struct Shard<'a> {
     /// Whether no other worker has a synced copy. With one side down half a path is then all there is, and stays
     /// announced; with both sides down there is nothing to announce.
     pub is_last_copy: bool,
+    /// Its routes are a last resort, whatever the metric.
+    pub is_held_off: bool,
 }
 
 /// What the switches hold of this cluster. Each limit counts for each switch alone.
@@ -145,7 +147,11 @@ fn routes_of<'a>(worker: &'a Worker, shard: &'a Shard<'_>) -> impl Iterator<Item
             metric,
             next_hop: worker.internet,
         });
-        endpoints.chain(prefixes)
+        let is_held_off = shard.is_held_off;
+        endpoints.chain(prefixes).map(move |route| match is_held_off {
+            true => route.last_resort(),
+            false => route,
+        })
     })
 }
 

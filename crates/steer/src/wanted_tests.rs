@@ -46,7 +46,18 @@ fn shard(
         worker,
         metric,
         is_last_copy,
+        is_held_off: false,
     }
+}
+
+#[test]
+fn a_shard_that_is_held_off_is_announced_as_a_last_resort_on_both_sides() {
+    let workers = [worker(1, 3)];
+    let (one, other) = (addresses(5, 1), addresses(6, 1));
+    let held = Shard { is_held_off: true, ..shard(&one, 0, Some((1 << 31) - 8), false) };
+    let lists = wanted(&workers, &[held, shard(&other, 0, Some(7), false)], NO_LIMITS).unwrap();
+    let metrics: Vec<u32> = lists[0].iter().map(|route| route.metric).collect();
+    assert_eq!(metrics, [u32::MAX - 23, 7, u32::MAX - 23, 7]);
 }
 
 #[test]

@@ -1,11 +1,17 @@
-//! Who has been silent for too long: the guard's judgement over the heartbeats, pure.
+//! Which workers have been silent for too long: the guard's judgement over the heartbeats, pure.
 //!
 //! ```text
-//!            watch       silent for `silence`, or dead        silent for its grace
-//!   unwatched ----> watched ---------------------> fenced ---------------------> hung (said once)
-//!       ^                                            | beats again
-//!       +--------------------------------------------+
+//!            watch       silent for `silence`           silent for its grace
+//!   unwatched ----> watched ------------------> fenced ---------------------> hung (said once)
+//!                    ^  |                         | |                           ^
+//!                    |  |       beats again       | |                           | silent for `silence` and its grace
+//!                    +--|-------------------------+ |                           |
+//!                       +---------------------------+--> gone ------------------+
+//!                              its thread has died
 //! ```
+//!
+//! A worker that is silent may only wait for a core, and so may those who have copies: its routes become a last resort. A
+//! worker whose thread has died loses them.
 //!
 //! The grace is `kill_after` once others serve the worker's shards. Until then it is ten seconds, and 30 if the worker has
 //! the only full copy of one: with its process connections would end, while it may only wait for a core, and while those who
@@ -31,9 +37,11 @@ const INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// What a look found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alarm {
-    /// Silent for too long, or dead: fence this worker, then withdraw its routes.
+    /// Silent for too long: fence this worker, then make its routes a last resort.
+    Silent(WorkerIndex),
+    /// Its thread has died: fence this worker, then withdraw its routes.
     Gone(WorkerIndex),
-    /// Fenced, and still silent after the grace.
+    /// Fenced or gone, and still silent after the grace.
     Hung(WorkerIndex),
 }
 
@@ -42,6 +50,7 @@ enum Watch {
     Unwatched,
     Watched,
     Fenced,
+    Gone,
     Hung,
 }
 
@@ -86,7 +95,7 @@ impl Watchdog {
     /// Watches a worker no longer: it has no routes.
     pub fn unwatch(&mut self, worker: WorkerIndex) {
         let state = &mut self.workers[usize::from(worker)];
-        if state.watch == Watch::Watched {
+        if matches!(state.watch, Watch::Watched | Watch::Fenced) {
             state.watch = Watch::Unwatched;
         }
     }
@@ -107,22 +116,26 @@ impl Watchdog {
             if state.watch == Watch::Unwatched {
                 continue;
             }
-            let (current, is_dead) = (beat(worker), is_over(worker));
-            if current != state.beat && !is_dead {
-                state.beat = current;
-                state.silent = Duration::ZERO;
-                if state.watch != Watch::Watched {
-                    state.watch = Watch::Unwatched;
-                }
+            let current = beat(worker);
+            if is_over(worker) && matches!(state.watch, Watch::Watched | Watch::Fenced) {
+                *state = State { watch: Watch::Gone, beat: current, ..*state };
+                alarms.push(Alarm::Gone(worker));
+            } else if current != state.beat {
+                (state.beat, state.silent) = (current, Duration::ZERO);
+                state.watch = match state.watch {
+                    // It has its routes of last resort.
+                    Watch::Watched | Watch::Fenced => Watch::Watched,
+                    _ => Watch::Unwatched,
+                };
                 continue;
             }
             state.silent += passed;
             match (state.watch, self.kill_after) {
-                (Watch::Watched, _) if is_dead || state.silent >= self.silence => {
+                (Watch::Watched, _) if state.silent >= self.silence => {
                     state.watch = Watch::Fenced;
-                    alarms.push(Alarm::Gone(worker));
+                    alarms.push(Alarm::Silent(worker));
                 }
-                (Watch::Fenced, Some(kill_after))
+                (Watch::Fenced | Watch::Gone, Some(kill_after))
                     if state.silent >= self.silence + grace(kill_after, stake(worker)) =>
                 {
                     state.watch = Watch::Hung;
@@ -178,19 +191,39 @@ mod tests {
             if worker == 0 { now.as_millis() as u64 } else { 0 }
         };
         let alarms = looks(&mut dog, 0, 5000, beat);
-        assert_eq!(alarms, [(SILENCE, Alarm::Gone(1)), (SILENCE + GRACE, Alarm::Hung(1))]);
+        assert_eq!(alarms, [(SILENCE, Alarm::Silent(1)), (SILENCE + GRACE, Alarm::Hung(1))]);
     }
 
     #[test]
-    fn a_worker_that_wakes_up_in_the_grace_is_left_alone_until_it_is_watched_anew() {
+    fn a_worker_that_wakes_up_in_the_grace_is_watched_on_with_its_routes_of_last_resort() {
         let mut dog = Watchdog::new(1, SILENCE, Some(GRACE));
         dog.watch(0, 7);
-        assert_eq!(looks(&mut dog, 0, 500, |_, _| 7), [(SILENCE, Alarm::Gone(0))]);
-        assert_eq!(looks(&mut dog, 500, 9000, |_, _| 8), []);
-        assert_eq!(dog.interval(), None);
-        dog.watch(0, 8);
+        assert_eq!(looks(&mut dog, 0, 500, |_, _| 7), [(SILENCE, Alarm::Silent(0))]);
+        let again = looks(&mut dog, 500, 600, |_, _| 8);
+        assert_eq!(again, [(Duration::from_millis(550), Alarm::Silent(0))], "a second silence");
         assert_eq!(dog.interval(), Some(STEP));
-        assert_eq!(looks(&mut dog, 9000, 9100, |_, _| 8).len(), 1);
+        // A list that is set under a newer fence changes nothing of that.
+        assert_eq!(looks(&mut dog, 600, 700, |now, _| now.as_millis() as u64), []);
+        dog.watch(0, 9);
+        let died = dog.look(Duration::from_millis(700), |_| 9, |_| true, |_| Stake::Nothing);
+        assert_eq!(died, [Alarm::Gone(0)]);
+    }
+
+    #[test]
+    fn a_silent_worker_that_dies_is_gone_once() {
+        let mut dog = Watchdog::new(1, SILENCE, Some(GRACE));
+        dog.watch(0, 0);
+        assert_eq!(looks(&mut dog, 0, 100, |_, _| 0), [(SILENCE, Alarm::Silent(0))]);
+        let mut look = |now, is_over| {
+            dog.look(Duration::from_millis(now), |_| 0, |_| is_over, |_| Stake::Nothing)
+        };
+        assert_eq!(look(100, true), [Alarm::Gone(0)]);
+        assert_eq!(look(105, true), []);
+        for now in (110..1_045).step_by(5) {
+            assert_eq!(look(now, false), [], "{now}");
+        }
+        let left = (1_045..2_000).step_by(5).flat_map(|now| look(now, false));
+        assert_eq!(left.collect::<Vec<_>>(), [Alarm::Hung(0)]);
     }
 
     #[test]
@@ -204,9 +237,9 @@ mod tests {
             alarms.extend(found.into_iter().map(|alarm| (now, alarm)));
         }
         let expected = [
-            (SILENCE, Alarm::Gone(0)),
-            (SILENCE, Alarm::Gone(1)),
-            (SILENCE, Alarm::Gone(2)),
+            (SILENCE, Alarm::Silent(0)),
+            (SILENCE, Alarm::Silent(1)),
+            (SILENCE, Alarm::Silent(2)),
             (SILENCE + GRACE, Alarm::Hung(0)),
             (SILENCE + SERVED_GRACE, Alarm::Hung(1)),
             (SILENCE + ONLY_COPY_GRACE, Alarm::Hung(2)),

@@ -17,6 +17,7 @@
 //! are not copied by it. Everything runs in child processes; a point that this machine cannot measure is skipped with a word.
 
 mod address_plan;
+mod attacks;
 mod capacity;
 mod catalogue;
 mod durations;
@@ -26,6 +27,7 @@ mod figure;
 mod generator_process;
 mod huge_pages;
 mod linux;
+mod listener_garbage;
 mod load;
 mod machine;
 mod markdown;
@@ -46,9 +48,10 @@ mod weir;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 pub use self::error::BenchError;
-use self::experiment::Experiment;
+use self::experiment::{Experiment, Probe};
 pub use self::figure::{Figure, Spread};
 use self::huge_pages::HugePageReserve;
 use self::machine::Machine;
@@ -64,6 +67,9 @@ pub struct BenchPlan {
     pub is_short: bool,
     /// Names of experiments; all when empty.
     pub only: Vec<String>,
+    /// Rounds of each point that shall count, and how long floods are measured, where not as each experiment says.
+    pub rounds: Option<usize>,
+    pub measured: Option<Duration>,
     /// The first generator's core; further ones have every second core after it.
     pub generator_core: usize,
     /// The same for the workers of the device.
@@ -87,6 +93,9 @@ impl BenchPlan {
 
     fn experiments(&self) -> Result<Vec<Experiment>, BenchError> {
         let mut all = catalogue::experiments(self.is_short);
+        if !self.only.is_empty() {
+            all.extend(catalogue::on_request(self.is_short));
+        }
         let names: Vec<&str> = all.iter().map(|experiment| experiment.name).collect();
         if let Some(name) = self.only.iter().find(|name| !names.contains(&name.as_str())) {
             return Err(BenchError::Unknown { name: name.clone(), known: names.join(", ") });
@@ -94,16 +103,29 @@ impl BenchPlan {
         all.retain(|experiment| {
             self.only.is_empty() || self.only.iter().any(|name| name == experiment.name)
         });
-        Ok(all)
+        Ok(all.into_iter().map(|known| known.with(self.rounds, self.measured)).collect())
     }
 }
 
-/// Names and titles of all experiments, and whether the short benchmark has them.
-pub fn experiments() -> Vec<(&'static str, &'static str, bool)> {
+/// When an experiment runs unless it is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunsIn {
+    Short,
+    Full,
+    /// In neither benchmark.
+    None,
+}
+
+/// Names and titles of all experiments, and which benchmark has them.
+pub fn experiments() -> Vec<(&'static str, &'static str, RunsIn)> {
     let short = catalogue::experiments(true);
     let is_short = |name| short.iter().any(|experiment| experiment.name == name);
-    let all = catalogue::experiments(false);
-    all.iter().map(|known| (known.name, known.title, is_short(known.name))).collect()
+    let full = catalogue::experiments(false).into_iter().map(|known| {
+        let runs_in = if is_short(known.name) { RunsIn::Short } else { RunsIn::Full };
+        (known.name, known.title, runs_in)
+    });
+    let others = catalogue::on_request(false);
+    full.chain(others.into_iter().map(|known| (known.name, known.title, RunsIn::None))).collect()
 }
 
 /// Runs the experiments and writes the report after each; `say` gets a line per round. Needs two cores, `dpdk-testpmd`, and root
@@ -127,6 +149,7 @@ pub fn bench(plan: &BenchPlan, mut say: impl FnMut(&str)) -> Result<Report, Benc
     let mut run = Run {
         place: Place { plan, folder: folder.path() },
         progress: Progress::new(experiments.iter().map(Experiment::seconds).sum()),
+        harmless_pps: None,
         say: &mut say,
     };
     for experiment in &experiments {
@@ -143,6 +166,8 @@ pub fn bench(plan: &BenchPlan, mut say: impl FnMut(&str)) -> Result<Report, Benc
 struct Run<'a> {
     place: Place<'a>,
     progress: Progress,
+    /// The last rate at which harmless packets of an attacker's home cost the others nothing, packets per second.
+    harmless_pps: Option<f64>,
     say: &'a mut dyn FnMut(&str),
 }
 
@@ -181,11 +206,16 @@ impl Run<'_> {
             return Ok(());
         };
         let load = first.point.load;
-        let needs_raw = first.point.probe.needs_raw();
+        let first_probe = first.point.probe;
+        let needs_raw = first_probe.needs_raw();
         let pages = points.iter().map(|measured| measured.point.load.huge_pages()).max();
         let wanted = if self.place.plan.takes_huge_pages { pages.unwrap_or(0) } else { 0 };
         let reserve = HugePageReserve::take(wanted);
         reserve.sentence().clone_into(huge_pages);
+        // It has no raw rounds, so it stands alone.
+        if let (Probe::Attack(attack), [measured]) = (first_probe, &mut *points) {
+            return self.attack(attack, experiment.rounds, measured);
+        }
 
         let mut before = if needs_raw { self.raw(&load, points)? } else { None };
         for _ in 0..2 * experiment.rounds {

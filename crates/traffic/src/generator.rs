@@ -1,5 +1,6 @@
 //! The run of a generator: find the device, learn the translations, flood. One thread, both sides.
 
+mod attack;
 mod flood;
 mod learn;
 mod templates;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use weir_dpdk::{Mbuf, tsc, tsc_hz};
 use weir_wire::ethernet::Mac;
 
+pub use self::attack::{AttackAccount, AttackLoad};
 pub use self::flood::{Flood, FloodPlan, Load};
 pub use self::learn::Learned;
 use self::templates::Templates;

@@ -11,15 +11,17 @@
 //!
 //!   scenario ─▶ table (one record a flow) ─▶ packet (bytes out, bytes in) ─▶ ledger (what came back), latency (when)
 //!       └───────── generator: resolve, learn, flood (pacing: when to send) ─────────┘
+//!                                  attack: what a hostile home or station sends beside the flows
 //!   search: the rates of RFC 9693      bench: weir and testpmd in alternating rounds under the same flood
 //!   linux_nat: the kernel's own NAT, fed inside the kernel
 //! ```
 //!
-//! Pure parts, testable without DPDK: `scenario`, `permutation`, `packet`, `table`, `ledger`, `latency`, `pacing`, `gateway`,
+//! Pure parts, testable without DPDK: `attack`, `scenario`, `permutation`, `packet`, `table`, `ledger`, `latency`, `pacing`, `gateway`,
 //! `search::bisection`, `bench::rounds`.
 
 #![deny(unsafe_code)]
 
+pub mod attack;
 pub mod bench;
 pub mod gateway;
 pub mod generator;

@@ -11,10 +11,14 @@
 //! Addresses and ports are held as they lie in the packet, read as little-endian words ("wire words"): they are compared and
 //! copied, never computed with, and the Internet checksum does not depend on the byte order (RFC 1071 section 2(B)).
 
+mod variant;
+
 use weir_wire::checksum;
 use weir_wire::ethernet::{ETHERTYPE_IPV4, Mac};
 use weir_wire::gre::PROTOCOL_IPV4;
 use weir_wire::ipv4::{PROTOCOL_GRE, PROTOCOL_TCP, PROTOCOL_UDP};
+
+pub use self::variant::{first_fragment_len, identify};
 
 const TTL: u8 = 64;
 const ETHERNET_LEN: usize = 14;

@@ -30,7 +30,8 @@ pub fn shuffled_in_pieces(total: u32, piece: u32, seed: u64) -> Vec<u32> {
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): any seed will do, and 64 good bits a call are all that a shuffle needs.
-fn next(state: &mut u64) -> u64 {
+#[inline]
+pub fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

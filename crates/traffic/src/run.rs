@@ -51,6 +51,8 @@ pub struct RunPlan {
     pub protocol: Protocol,
     pub size: Size,
     pub task: Task,
+    /// How long flows are tried again that the device refuses before the flood.
+    pub learn_patience: Duration,
     /// The core the generator runs on.
     pub core: usize,
     pub file_prefix: String,
@@ -136,7 +138,9 @@ pub fn run(plan: &RunPlan, mut report: impl FnMut(Event)) -> Result<(), RunError
     }
     let learns = !passes_through && !matches!(&plan.task, Task::Search(s) if s.establishes());
     if learns {
-        let learned = generator.learn(|progress| report(Event::Progress(progress)))?;
+        let learned = generator.learn(plan.learn_patience, |progress| {
+            report(Event::Progress(progress));
+        })?;
         let (sent, wrong, seconds) = (learned.sent, learned.wrong, learned.seconds);
         report(Event::Learned { sent, wrong, seconds, rate: learned.rate() });
     }

@@ -10,23 +10,25 @@
 
 use std::net::Ipv4Addr;
 
+use crate::attack::{AttackHome, FORGED_HOMES};
 use crate::permutation::shuffled_in_pieces;
 
-const HOMES: u32 = u32::from_be_bytes([10, 128, 0, 0]);
+pub(crate) const HOMES: u32 = u32::from_be_bytes([10, 128, 0, 0]);
 const HOMES_MAX: u32 = 1 << 23;
-const ENDPOINTS: u32 = u32::from_be_bytes([10, 64, 0, 1]);
+pub(crate) const ENDPOINTS: u32 = u32::from_be_bytes([10, 64, 0, 1]);
 const HOSTS: u32 = u32::from_be_bytes([192, 168, 1, 10]);
 const PUBLIC: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 const PUBLIC_MAX: u64 = 1 << 16;
-const REMOTES: u32 = u32::from_be_bytes([198, 19, 0, 0]);
-const REMOTE_PORT: u16 = 443;
-const FIRST_INSIDE_PORT: u16 = 20_000;
+pub(crate) const REMOTES: u32 = u32::from_be_bytes([198, 19, 0, 0]);
+pub(crate) const REMOTE_PORT: u16 = 443;
+pub(crate) const FIRST_INSIDE_PORT: u16 = 20_000;
 const HOSTS_PER_HOME: u32 = 4;
 const PUBLIC_PER_SHARD_MIN: u32 = 8;
 /// Ports of an address a translator gives out, and the block it gives them out in.
 const PORTS_PER_ADDRESS: u32 = 64_512;
 const PORT_BLOCK: u32 = 256;
 const FLOWS_MAX: u32 = 1 << 30;
+const FLOWS_PER_SUBSCRIBER_MAX: u32 = 20_000;
 
 /// weir's default size of a shard.
 pub const SUBSCRIBERS_PER_SHARD: u32 = 256;
@@ -70,6 +72,8 @@ pub struct FlowPlan {
 pub struct Scenario {
     flows: u32,
     new_flows: u32,
+    /// Whether flows opened during the flood are those of homes that have flows before it.
+    new_in_known_homes: bool,
     flows_per_subscriber: u32,
     subscribers_per_shard: u32,
     first_shard: u32,
@@ -99,6 +103,7 @@ impl Scenario {
         Scenario {
             flows,
             new_flows: 0,
+            new_in_known_homes: false,
             flows_per_subscriber,
             subscribers_per_shard: SUBSCRIBERS_PER_SHARD,
             first_shard: 0,
@@ -124,6 +129,11 @@ impl Scenario {
         Scenario { new_flows, ..self }.checked()
     }
 
+    /// The same, and the flows opened during the flood belong in turn to the homes that have flows before it, not to further ones.
+    pub fn with_new_flows_in_known_homes(self) -> Result<Self, ScenarioError> {
+        Scenario { new_in_known_homes: true, ..self }.checked()
+    }
+
     pub fn with_access(self, access: Access) -> Result<Self, ScenarioError> {
         Scenario { access, ..self }.checked()
     }
@@ -132,7 +142,8 @@ impl Scenario {
         let flows = u64::from(self.flows) + u64::from(self.new_flows);
         if self.flows == 0
             || flows > u64::from(FLOWS_MAX)
-            || !(1..=20_000).contains(&self.flows_per_subscriber)
+            || !(1..=FLOWS_PER_SUBSCRIBER_MAX).contains(&self.flows_per_subscriber)
+            || self.flows_of_a_home() > FLOWS_PER_SUBSCRIBER_MAX
         {
             return Err(ScenarioError::Flows);
         }
@@ -184,7 +195,50 @@ impl Scenario {
     }
 
     pub fn subscribers(&self) -> u32 {
-        self.flows_total().div_ceil(self.flows_per_subscriber)
+        let flows = if self.new_in_known_homes { self.flows } else { self.flows_total() };
+        flows.div_ceil(self.flows_per_subscriber)
+    }
+
+    /// Flows of a home at most, those opened during the flood included.
+    fn flows_of_a_home(&self) -> u32 {
+        let new = match self.new_in_known_homes {
+            true => self.new_flows.div_ceil(self.subscribers()),
+            false => 0,
+        };
+        self.flows_per_subscriber.saturating_add(new)
+    }
+
+    /// The home of the flow that is created as `created`-th, counted from 0, and the flow's number within it.
+    fn place(&self, created: u32) -> (u32, u32) {
+        match created.checked_sub(self.flows) {
+            Some(new) if self.new_in_known_homes => {
+                let homes = self.subscribers();
+                (new % homes, self.flows_per_subscriber + new / homes)
+            }
+            _ => (created / self.flows_per_subscriber, created % self.flows_per_subscriber),
+        }
+    }
+
+    /// A home without flows in the last shard, for an attacker; `None` where the shards are full.
+    pub fn spare_home(&self) -> Option<AttackHome> {
+        let within = self.subscribers() % self.subscribers_per_shard;
+        let shard = self.shards() - 1;
+        let home = HOMES + (self.first_shard + shard) * self.homes_per_shard() + within;
+        (within != 0 && home < FORGED_HOMES).then(|| AttackHome {
+            home,
+            tunnel: ENDPOINTS + self.first_shard + shard,
+            inside: self.inside_address(home, 0),
+            public: self.public_prefix(shard).0.to_bits(),
+            first_shard: self.first_shard,
+            shards: self.shards(),
+        })
+    }
+
+    fn inside_address(&self, home: u32, within: u32) -> u32 {
+        match self.access {
+            Access::Gre => HOSTS + within % HOSTS_PER_HOME,
+            Access::Plain => home,
+        }
     }
 
     pub fn shards(&self) -> u32 {
@@ -213,7 +267,7 @@ impl Scenario {
 
     /// Ports a home may hold: a translator that draws them at random from whole blocks needs twice what is used.
     pub fn ports_per_subscriber(&self) -> u32 {
-        (2 * self.flows_per_subscriber).next_multiple_of(PORT_BLOCK)
+        (2 * self.flows_of_a_home()).next_multiple_of(PORT_BLOCK)
     }
 
     /// `order[i]` is the flow number (its place in the flood) of the flow that is created as `i`-th. Flows established before the
@@ -224,14 +278,10 @@ impl Scenario {
 
     /// The addresses of the flow that is created as `created`-th.
     pub fn flow(&self, created: u32) -> FlowPlan {
-        let subscriber = created / self.flows_per_subscriber;
-        let within = created % self.flows_per_subscriber;
+        let (subscriber, within) = self.place(created);
         let shard = self.first_shard + subscriber / self.subscribers_per_shard;
         let home = HOMES + shard * self.homes_per_shard() + subscriber % self.subscribers_per_shard;
-        let inside = match self.access {
-            Access::Gre => HOSTS + within % HOSTS_PER_HOME,
-            Access::Plain => home,
-        };
+        let inside = self.inside_address(home, within);
         FlowPlan {
             home,
             tunnel: ENDPOINTS + shard,
@@ -247,12 +297,12 @@ impl Scenario {
     /// A public endpoint for a flow where nobody translates (raw forwarding): inside its shard's prefix, no two the same
     /// within one home.
     pub fn assumed_public(&self, created: u32) -> Endpoint {
-        let subscriber = created / self.flows_per_subscriber;
+        let (subscriber, within) = self.place(created);
         let shard = self.first_shard + subscriber / self.subscribers_per_shard;
         let addresses = self.public_per_shard();
         Endpoint {
             address: PUBLIC + shard * addresses + subscriber % addresses,
-            port: FIRST_INSIDE_PORT + (created % self.flows_per_subscriber) as u16,
+            port: FIRST_INSIDE_PORT + within as u16,
         }
     }
 
@@ -365,6 +415,33 @@ mod tests {
             (1u64 << (32 - length)) * 64_512
                 >= 2 * 256 * u64::from(scenario.ports_per_subscriber())
         );
+    }
+
+    #[test]
+    fn new_flows_in_known_homes_are_further_flows_of_the_same_homes() {
+        let scenario = Scenario::new(6_400, 64, 1).unwrap().with_new_flows(250).unwrap();
+        assert_eq!(scenario.subscribers(), 104);
+        let known = scenario.with_new_flows_in_known_homes().unwrap();
+        assert_eq!((known.subscribers(), known.flows_total()), (100, 6_650));
+        let homes: HashSet<_> = (0..6_400).map(|created| known.flow(created).home).collect();
+        let mut flows = HashSet::new();
+        for created in 0..6_650 {
+            let flow = known.flow(created);
+            assert!(homes.contains(&flow.home));
+            assert!(flows.insert((flow.home, flow.inside.address, flow.inside.port)));
+        }
+        let many = Scenario::new(64, 64, 1).unwrap().with_new_flows(20_000).unwrap();
+        assert_eq!(many.with_new_flows_in_known_homes(), Err(ScenarioError::Flows));
+    }
+
+    #[test]
+    fn the_spare_home_lies_in_the_last_shard_and_has_no_flow() {
+        let scenario = Scenario::new(64 * 300, 64, 1).unwrap();
+        let spare = scenario.spare_home().unwrap();
+        assert_eq!(spare.tunnel, scenario.tunnel_endpoint(1).to_bits());
+        assert_eq!(spare.home, scenario.flow(64 * 300 - 1).home + 1);
+        assert!((0..64 * 300).all(|created| scenario.flow(created).home != spare.home));
+        assert_eq!(Scenario::new(64 * 256, 64, 1).unwrap().spare_home(), None);
     }
 
     #[test]

@@ -30,14 +30,14 @@ impl Guard {
         self.watchdog.interval().map(|interval| interval.as_micros() as u64)
     }
 
-    /// Looks at the heartbeats, by worker. Who is silent is fenced: its routes are to be withdrawn; who is hung takes its
-    /// process with it, the later the more `stakes` there are.
+    /// Looks at the heartbeats, by worker. A silent worker is fenced, and its routes are to be made a last resort; one that
+    /// is hung takes its process with it, the later the more `stakes` there are.
     pub(crate) fn look(&mut self, clock_us: u64, beats: &[u64], stakes: &[Stake]) -> Vec<Alarm> {
         let beat = |worker: WorkerIndex| beats[usize::from(worker)];
         let stake = |worker: WorkerIndex| stakes[usize::from(worker)];
         let alarms = self.watchdog.look(Duration::from_micros(clock_us), beat, |_| false, stake);
         for alarm in &alarms {
-            if let Alarm::Gone(worker) = alarm {
+            if let Alarm::Silent(worker) | Alarm::Gone(worker) = alarm {
                 self.fences[usize::from(*worker)] += 1;
             }
         }

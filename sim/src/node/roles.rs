@@ -31,6 +31,7 @@ impl Process {
             Inbox::Rejoined { worker, fence } => {
                 let set = &mut self.sets[worker];
                 (set.fence, set.retry_us, set.ordered_us) = (fence, Some(now_us), None);
+                self.roles.on(clock_ms, Input::Rejoined { worker });
             }
             Inbox::Guard(GuardNews::Set { worker, number }) => {
                 let set = &mut self.sets[worker];
@@ -131,6 +132,7 @@ impl Process {
                 worker: *worker as weir_steer::WorkerIndex,
                 metric: Some(route.metric.0),
                 is_last_copy: route.is_last_copy,
+                is_held_off: route.is_held_off,
             })
             .collect();
         let limits = Limits { max_routes: usize::MAX, max_next_hops: usize::MAX };

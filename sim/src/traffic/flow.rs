@@ -151,7 +151,7 @@ impl Flow {
     }
 
     /// Packets that were sent and have not arrived, up and down.
-    pub(super) fn missing(&self) -> (u64, u64) {
+    pub(crate) fn missing(&self) -> (u64, u64) {
         let Self { sent_up, got_up, sent_down, got_down, .. } = *self;
         (sent_up.saturating_sub(got_up), sent_down.saturating_sub(got_down))
     }

@@ -8,6 +8,7 @@ use weir_engine::Side;
 use weir_nat::{Endpoint, PageCursor, Protocol, SessionFilter, SessionView};
 use weir_shard::{LANES, MemberState, ShardEntry, ShardId};
 
+use super::stalls::StallWatch;
 use super::{Event, World};
 use crate::fault::Fault;
 use crate::site::{self, Place};
@@ -38,6 +39,8 @@ pub(super) struct Checks {
     pub(super) is_set_back: bool,
     /// Failures since it was whole.
     failures: u32,
+    /// Workers stand still in turn, and nothing else has failed.
+    pub(super) stalls: Option<StallWatch>,
     /// The map when the calm began.
     calm_entries: BTreeMap<ShardId, ShardEntry>,
 }
@@ -54,6 +57,7 @@ impl Checks {
             return false;
         }
         self.failures += 1;
+        self.stalls = None;
         self.is_set_back |= matches!(fault, Fault::Restore { .. });
         let is_only = self.failures == 1 && self.is_whole;
         if !is_only {
@@ -110,6 +114,7 @@ impl World {
         self.look_at_map();
         self.check_writers();
         self.check_deaf();
+        self.look_at_late_packets(!self.is_under_fault());
         if self.checks.is_suspicious || self.checks.looks.is_multiple_of(TABLES_EVERY) {
             self.checks.is_suspicious = false;
             self.check_tables();

@@ -1,7 +1,7 @@
 //! Faults strike and are mended.
 
 use super::{Event, World};
-use crate::fault::Fault;
+use crate::fault::{Fault, standstills};
 use crate::node::Stopping;
 use crate::site::Place;
 
@@ -71,6 +71,10 @@ impl World {
                     let worker = &mut process.workers[worker];
                     worker.stalled_until_us = worker.stalled_until_us.max(until_us);
                 }
+            }
+            Fault::StallInTurn { nodes, worker, seed, ms } => {
+                let places = nodes.map(|node| Place { node, worker });
+                self.begin_stalls(places, &standstills(seed, ms), until_us, is_only);
             }
             Fault::Restart { node, ms } => self.begin_to_stop(node, ms),
             _ => self.control.strike(self.now_us, &fault),

@@ -1,10 +1,8 @@
 //! The nodes' processes: starts, turns, roles, guards, ends.
 
-use weir_member::Roles;
-use weir_member::roles::{Input, ShardStatus};
-use weir_shard::MemberState;
-use weir_shard::role::Role;
+use weir_member::roles::{AtStake, Input};
 use weir_steer::Stake;
+use weir_steer::difference::last_resort;
 use weir_steer::watchdog::Alarm;
 
 use super::{Event, World};
@@ -287,18 +285,24 @@ impl World {
         let clock_us = self.nodes[node].clock.at(self.now_us);
         let Some(process) = self.process(node, life) else { return };
         let beats: Vec<u64> = process.workers.iter().map(|worker| worker.beat).collect();
-        let stakes: Vec<Stake> =
-            (0..beats.len()).map(|worker| stake(&process.roles, worker)).collect();
+        let stake = |worker: usize| {
+            let AtStake { is_serving, is_only_copy } = process.roles.at_stake(worker);
+            Stake::new(is_serving, is_only_copy)
+        };
+        let stakes: Vec<Stake> = (0..beats.len()).map(stake).collect();
         let alarms = process.guard.look(clock_us, &beats, &stakes);
         let next_us = process.guard.interval_us().unwrap_or(SLOT_US);
         self.queue.push(self.now_us + next_us, Event::Guard { node, life });
         for alarm in alarms {
             match alarm {
-                Alarm::Gone(worker) => {
+                Alarm::Silent(worker) | Alarm::Gone(worker) => {
+                    let is_silent = matches!(alarm, Alarm::Silent(_));
                     let worker = usize::from(worker);
                     self.timeline
                         .say(self.now_us, || format!("n{node}/{worker} is fenced by its guard"));
-                    self.tell_switches(Place { node, worker }, Vec::new());
+                    let routes = &self.nodes[node].kernel_routes[worker];
+                    let routes = if is_silent { last_resort(routes) } else { Vec::new() };
+                    self.tell_switches(Place { node, worker }, routes);
                     self.post(node, Inbox::Guard(GuardNews::Fenced { worker }));
                 }
                 Alarm::Hung(worker) => {
@@ -344,17 +348,4 @@ impl World {
             self.queue.push(self.now_us + 10_000, Event::Leave { node, began_us, down_ms });
         }
     }
-}
-
-/// What would end with a worker, as `crates/node` tells its guard.
-fn stake(roles: &Roles, worker: usize) -> Stake {
-    let of = |status: ShardStatus<'_>| {
-        let own = status.entry.filter(|_| matches!(status.role, Role::Primary | Role::Acting));
-        let Some(entry) = own else { return Stake::Nothing };
-        let members = entry.members().iter();
-        let synced = members.filter(|member| member.state == MemberState::Synced).count();
-        if synced > 1 { Stake::Served } else { Stake::OnlyCopy }
-    };
-    let own = roles.statuses().filter(|status| status.worker == worker);
-    own.map(of).max().unwrap_or(Stake::Nothing)
 }

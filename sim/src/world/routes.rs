@@ -63,6 +63,7 @@ impl World {
             )
         });
         self.switches[side as usize].learn(from, routes);
+        self.look_at_hops();
     }
 
     /// Whether a frame would pass both ways, so that BFD keeps the link.

@@ -1,11 +1,17 @@
 //! A node: weir under a supervisor, and BIRD beside it.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use super::supervisor::Supervised;
 use crate::bird::{Bird, packaged, with_settings};
@@ -33,8 +39,44 @@ pub struct ClusterNode {
     /// None: its routes are static.
     pub bird: Option<Bird>,
     socket: PathBuf,
-    /// What its next start runs.
-    binary: Arc<Mutex<PathBuf>>,
+    next: Arc<Mutex<NextStart>>,
+}
+
+/// What the next start of a node runs, and writes its log to.
+#[derive(Debug)]
+struct NextStart {
+    binary: PathBuf,
+    unread_log: Option<UnreadLog>,
+}
+
+/// A pipe that is full and that nobody reads.
+#[derive(Debug)]
+struct UnreadLog {
+    path: PathBuf,
+    /// Holds the pipe open: a writer waits for room, and is not told that there is no reader.
+    _pipe: File,
+}
+
+impl UnreadLog {
+    fn create(path: PathBuf) -> Result<Self> {
+        if !path.exists() {
+            mkfifo(&path, Mode::S_IRWXU)?;
+        }
+        let mut options = File::options();
+        let options = options.read(true).write(true).custom_flags(OFlag::O_NONBLOCK.bits());
+        let mut pipe = options.open(&path)?;
+        for piece in [&[b'x'; 4096][..], b"x"] {
+            let full = loop {
+                if let Err(error) = pipe.write_all(piece) {
+                    break error;
+                }
+            };
+            if full.kind() != ErrorKind::WouldBlock {
+                return Err(full).with_context(|| path.display().to_string());
+            }
+        }
+        Ok(Self { path, _pipe: pipe })
+    }
 }
 
 impl ClusterNode {
@@ -49,19 +91,20 @@ impl ClusterNode {
         let bird = bfd.map(|interval| start_bird(lab, namespace, number, interval)).transpose()?;
         let config = lab.directory().join(format!("node{number}.toml"));
         fs::write(&config, file)?;
-        let binary = Arc::new(Mutex::new(weir::binary()?));
-        let next_binary = Arc::clone(&binary);
+        let next = NextStart { binary: weir::binary()?, unread_log: None };
+        let next = Arc::new(Mutex::new(next));
+        let started = Arc::clone(&next);
         let (inside, state) = (namespace.clone(), lab.directory().to_owned());
         let weir = Supervised::start(lab, &format!("node{number}"), move || {
             // A worker has a core for itself; here it shares one, and must not stand still for what others do on it.
             let mut command = inside.command("nice");
-            let binary = next_binary.lock().unwrap_or_else(PoisonError::into_inner);
-            command.args(["-n", "-10"]).arg(&*binary).args(["run", "--config"]).arg(&config);
+            command.args(["-n", "-10"]);
+            lock(&started).add_to(&mut command, &config);
             command.env("STATE_DIRECTORY", &state);
             command
         })?;
         let socket = socket(lab.directory(), number);
-        Ok(Self { number, namespace: namespace.clone(), weir, bird, socket, binary })
+        Ok(Self { number, namespace: namespace.clone(), weir, bird, socket, next })
     }
 
     /// Its name in the cluster.
@@ -71,7 +114,19 @@ impl ClusterNode {
 
     /// From its next start on it runs this weir.
     pub fn set_binary(&self, binary: &Path) {
-        *self.binary.lock().unwrap_or_else(PoisonError::into_inner) = binary.to_owned();
+        lock(&self.next).binary = binary.to_owned();
+    }
+
+    /// From its next start on, nobody reads its log, and the pipe it writes to is full.
+    pub fn leave_log_unread(&self) -> Result<()> {
+        let pipe = UnreadLog::create(self.socket.with_extension("log.fifo"))?;
+        lock(&self.next).unread_log = Some(pipe);
+        Ok(())
+    }
+
+    /// From its next start on, its log is a file again.
+    pub fn read_log(&self) {
+        lock(&self.next).unread_log = None;
     }
 
     /// Holds the thread of its worker for so long; whether the process ended meanwhile.
@@ -103,6 +158,14 @@ impl ClusterNode {
         self.namespace.run(COMMAND_DEADLINE, &weir::binary()?.to_string_lossy(), &args)
     }
 
+    /// What its admin socket answers for a path.
+    pub fn get(&self, path: &str) -> Result<serde_json::Value> {
+        let (socket, url) = (self.socket.to_string_lossy(), format!("http://node{path}"));
+        let args = ["-sS", "--fail", "--unix-socket", &socket, &url];
+        let said = self.namespace.run(COMMAND_DEADLINE, "curl", &args)?.success()?.stdout;
+        serde_json::from_str(&said).with_context(|| said.clone())
+    }
+
     /// What its `/metrics` says.
     pub fn metrics(&self) -> Result<String> {
         Ok(self.cli(&["metrics"])?.success()?.stdout)
@@ -112,6 +175,22 @@ impl ClusterNode {
     pub fn command_line(&self, words: &str) -> Result<String> {
         Ok(format!("{} {words} --socket {}", weir::binary()?.display(), self.socket.display()))
     }
+}
+
+impl NextStart {
+    fn add_to(&self, command: &mut Command, config: &Path) {
+        match &self.unread_log {
+            None => command.arg(&self.binary).args(["run", "--config"]).arg(config),
+            Some(log) => {
+                command.args(["sh", "-c", "exec \"$0\" run --config \"$1\" 2> \"$2\""]);
+                command.arg(&self.binary).arg(config).arg(&log.path)
+            }
+        };
+    }
+}
+
+fn lock(next: &Mutex<NextStart>) -> MutexGuard<'_, NextStart> {
+    next.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn socket(directory: &Path, number: u8) -> PathBuf {

@@ -1,5 +1,6 @@
 //! The acts of the events: each is done to a cluster and the number of a node.
 
+use std::ops::RangeInclusive;
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +16,13 @@ const WITHOUT_STORE: Duration = Duration::from_secs(60);
 const STORE_DOWN: Duration = Duration::from_secs(20);
 /// How long a thread stands still, unless its guard ends it.
 const STUCK: Duration = Duration::from_secs(10);
+/// Times that processes of two nodes stop in turn, how long each and the time after it, in ms: two or three a second.
+const STALLS: usize = 40;
+const STALL_MS: RangeInclusive<u64> = 43..=150;
+const STALL_PAUSE_MS: RangeInclusive<u64> = 250..=350;
+const STALL_SEED: u64 = 7;
+/// The longest time that routes are held off, and some.
+const HELD_OFF_MAX: Duration = Duration::from_secs(45);
 /// Times that a link goes down, and the time between two changes.
 const FLAPS: usize = 5;
 const FLAP_INTERVAL: Duration = Duration::from_secs(1);
@@ -80,6 +88,27 @@ pub(super) fn heard(lab: &mut ClusterLab, victim: u8) -> Result<()> {
 /// Its guard finds it silent and ends it; the supervisor starts it again.
 pub(super) fn stop(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     lab.node(victim)?.weir.signal(Signal::SIGSTOP)
+}
+
+/// Their guards go on, and fence them each time that they stop for 50 ms or longer. Returns when no routes are held off.
+pub(super) fn stalls(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    let next = 1 + victim % lab.nodes.len() as u8;
+    let mut dice = fastrand::Rng::with_seed(STALL_SEED);
+    for turn in 0..STALLS {
+        let weir = &lab.node(if turn % 2 == 0 { victim } else { next })?.weir;
+        weir.signal(Signal::SIGSTOP)?;
+        thread::sleep(Duration::from_millis(dice.u64(STALL_MS)));
+        weir.signal(Signal::SIGCONT)?;
+        thread::sleep(Duration::from_millis(dice.u64(STALL_PAUSE_MS)));
+    }
+    for node in [victim, next] {
+        let node = lab.node(node)?;
+        wait_for("routes that are held off no more", HELD_OFF_MAX, || {
+            let said = node.cli(&["status"]).ok()?;
+            (!said.stdout.contains("routes are held off")).then_some(())
+        })?;
+    }
+    Ok(())
 }
 
 pub(super) fn cut(lab: &mut ClusterLab, victim: u8) -> Result<()> {
@@ -183,6 +212,31 @@ pub(super) fn terminate(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     let weir = &lab.node(victim)?.weir;
     weir.end(Signal::SIGTERM)?;
     weir.resume()
+}
+
+/// Started again, it writes its log to a full pipe; it gets primaries again.
+pub(super) fn leave_log_unread(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    let node = lab.node(victim)?;
+    let starts = node.weir.starts();
+    node.leave_log_unread()?;
+    terminate(lab, victim)?;
+    lab.node(victim)?.wait_ready(starts)?;
+    lab.wait_whole()?;
+    rebalance(lab, victim)
+}
+
+/// The log that nobody reads holds up neither the hand-over nor the end. The next start has a file again.
+pub(super) fn terminate_with_log_unread(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    lab.wait_whole()?;
+    rebalance(lab, victim)?;
+    lab.wait_whole()?;
+    let node = lab.node(victim)?;
+    let process = node.weir.process()?;
+    node.read_log();
+    terminate(lab, victim)?;
+    let status = process.ended().context("it runs")?;
+    ensure!(status.success(), "with a log that nobody reads it ended with {status}");
+    Ok(())
 }
 
 pub(super) fn add(lab: &mut ClusterLab, _: u8) -> Result<()> {

@@ -22,6 +22,9 @@ const AFTER_KILL: Duration = Duration::from_secs(40);
 /// How often an event is tried at most while pauses of the machine explain what it missed; `add` takes a spare node each
 /// time.
 pub const TRIES_MAX: u8 = 3;
+/// A node that stops again and again in turn with another is fenced twice before its routes are held off, and has them back
+/// in the end.
+const STALL_MOVES_MAX: usize = 10;
 /// Silence that FRR adds to every other change of routes, in ms (docs/failover.md).
 const FRR_MS: u64 = 75;
 
@@ -159,6 +162,12 @@ pub const EVENTS: &[Event] = &[
         &[moment("worker of {} stands still", NothingBroken, LEASE, act::stuck)
             .silent(Silence::Millis(250))],
     ),
+    asked(
+        "stalls",
+        &[moment("{} and the next node stop in turn", NothingBroken, SHORT, act::stalls)
+            .moves(STALL_MOVES_MAX)
+            .silent(Silence::Millis(400))],
+    ),
     shown(
         "cut",
         &[
@@ -216,6 +225,15 @@ pub const EVENTS: &[Event] = &[
         ],
     ),
     shown("term", &[moment("SIGTERM {}, restart", NothingLost, LEASE, act::terminate)]),
+    asked(
+        "stalled-log",
+        &[
+            moment("log of {} unread from a restart on", NothingLost, SHORT, act::leave_log_unread),
+            then("kill -9 {}, its log unread", NothingBroken, LEASE, act::kill)
+                .silent(Silence::Millis(50)),
+            then("SIGTERM {}, its log unread", NothingLost, LEASE, act::terminate_with_log_unread),
+        ],
+    ),
     asked(
         "upgrade",
         &[

@@ -4,10 +4,11 @@ use std::env;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use weir_traffic::bench::{self, BenchPlan};
+use weir_traffic::bench::{self, BenchPlan, RunsIn};
 
 /// Measure weir beside raw DPDK forwarding and Linux NAT, in alternating rounds.
 ///
@@ -18,6 +19,7 @@ use weir_traffic::bench::{self, BenchPlan};
 ///
 ///   weir traffic bench --short
 ///   weir traffic bench --only established,flat
+///   weir traffic bench --only floods --rounds 3 --seconds 5
 ///   weir traffic bench --list
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -29,6 +31,14 @@ pub(crate) struct Bench {
     /// Experiments to run, by name.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
+
+    /// Rounds of each point that shall count [default: as each experiment says].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
+
+    /// Seconds for which each flood is measured [default: as each experiment says].
+    #[arg(long, value_name = "S", value_parser = super::seconds)]
+    seconds: Option<Duration>,
 
     /// Names all experiments and ends.
     #[arg(long)]
@@ -53,12 +63,17 @@ pub(crate) struct Bench {
 
 pub(crate) fn run(args: &Bench) -> anyhow::Result<()> {
     if args.list {
-        for (name, title, is_short) in bench::experiments() {
-            let short = if is_short { ", also in the short benchmark" } else { "" };
-            println!("{name:<12} {title}{short}");
+        for (name, title, runs_in) in bench::experiments() {
+            let runs = match runs_in {
+                RunsIn::Short => ", also in the short benchmark",
+                RunsIn::Full => "",
+                RunsIn::None => ", only when named",
+            };
+            println!("{name:<12} {title}{runs}");
         }
         return Ok(());
     }
+    ensure!(args.seconds != Some(Duration::ZERO), "--seconds 0 measures nothing");
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
@@ -66,6 +81,8 @@ pub(crate) fn run(args: &Bench) -> anyhow::Result<()> {
     let plan = BenchPlan {
         is_short: args.short,
         only: args.only.clone(),
+        rounds: args.rounds.map(usize::from),
+        measured: args.seconds,
         generator_core: args.generator_core,
         device_core: args.device_core,
         weir: env::current_exe().context("the weir binary")?,

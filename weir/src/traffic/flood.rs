@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
-use weir_traffic::generator::{Flood, FloodPlan, Load};
+use anyhow::{Context, ensure};
+use weir_traffic::attack::Attack;
+use weir_traffic::generator::{AttackLoad, Flood, FloodPlan, Load};
 use weir_traffic::ledger::Account;
 use weir_traffic::run::{Event, Task};
 
@@ -20,6 +21,7 @@ use super::{TrafficArgs, percent, rate, seconds};
 ///   weir traffic flood --access 0000:01:00.0 --internet 0000:02:00.0 --flows 100000 --seconds 10
 ///   weir traffic flood ... --rate 5e6 --size imix
 ///   weir traffic flood ... --new-share 10 --new-flows 1000000
+///   weir traffic flood ... --rate 1e6 --attack syn --attack-rate 3e6
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -42,6 +44,23 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "new_share")]
     new_flows: u32,
 
+    /// Flows opened during the flood belong to the homes that have flows before it, not to further ones.
+    #[arg(long, requires = "new_flows")]
+    new_in_known_homes: bool,
+
+    /// Send beside the flows what an attacker sends, from a home or a station of its own: harmless, syn, remotes,
+    /// fragments, ttl, forged, arp, hello or garbage.
+    #[arg(long, value_name = "KIND", requires = "rate", conflicts_with = "pass_through")]
+    attack: Option<Attack>,
+
+    /// Packets per second of the attacker [default: as many as the ports take].
+    #[arg(long, value_name = "PPS", value_parser = rate, requires = "attack")]
+    attack_rate: Option<f64>,
+
+    /// Seconds for which flows are tried again that the device refuses before the flood: it may have limits.
+    #[arg(long, value_name = "S", default_value = "0", value_parser = seconds)]
+    learn_patience: Duration,
+
     /// Seconds of the flood that are measured.
     #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
     seconds: Duration,
@@ -53,10 +72,23 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
     ensure!(!args.seconds.is_zero(), "--seconds 0 measures nothing");
-    let scenario = args.traffic.scenario(args.flows, args.new_flows)?;
+    let mut scenario = args.traffic.scenario(args.flows, args.new_flows)?;
+    if args.new_in_known_homes {
+        scenario = scenario.with_new_flows_in_known_homes()?;
+    }
+    let attack = match args.attack {
+        None => None,
+        Some(attack) => {
+            let home = scenario.spare_home().context(
+                "the shards have no home left for the attacker: another number of --flows is needed",
+            )?;
+            Some(AttackLoad { attack, rate: args.attack_rate, home })
+        }
+    };
     let plan = FloodPlan { warm_up: args.warm_up, measured: args.seconds };
-    let load = Load { rate: args.rate, up_share: args.traffic.up_share, new_share: args.new_share };
-    args.traffic.run(scenario, Task::Flood(plan, load), |event| match event {
+    let (up_share, new_share) = (args.traffic.up_share, args.new_share);
+    let load = Load { rate: args.rate, up_share, new_share, attack };
+    args.traffic.run(scenario, Task::Flood(plan, load), args.learn_patience, |event| match event {
         Event::Finished(flood) => Some(table(flood)),
         _ => None,
     })
@@ -92,6 +124,15 @@ fn table(flood: &Flood) -> String {
     if flood.opened > 0 {
         let rate = flood.opened_per_second / 1e6;
         text.push_str(&format!("opened      {rate:>8.2} M flows/s, {} flows\n", flood.opened));
+    }
+    if let Some(attack) = flood.attack {
+        text.push_str(&format!(
+            "attack      {:>8.2} Mpps, {} packets; {} of {} new flows of the others did not come through\n",
+            attack.sent_per_second / 1e6,
+            attack.sent,
+            attack.refused,
+            attack.opening,
+        ));
     }
     if let Some(latency) = flood.latency {
         text.push_str(&format!(

@@ -89,7 +89,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         scenario.subscribers(),
         scenario.shards()
     );
-    args.traffic.run(scenario, Task::Search(plan), |event| match event {
+    args.traffic.run(scenario, Task::Search(plan), Duration::ZERO, |event| match event {
         Event::Step(step) => Some(step_line(step)),
         Event::Found(found) => Some(result(found)),
         _ => None,

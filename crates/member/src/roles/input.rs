@@ -161,6 +161,10 @@ pub enum Input {
         worker: usize,
         sides: SidesUp,
     },
+    /// The guard had fenced the worker, which goes on.
+    Rejoined {
+        worker: usize,
+    },
     /// The routes of this number, and all before, are in the kernel.
     RoutesOut {
         worker: usize,

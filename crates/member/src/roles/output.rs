@@ -25,6 +25,17 @@ pub struct WantedRoute {
     pub metric: Metric,
     /// No other member has a full copy: half a path is better than none.
     pub is_last_copy: bool,
+    /// The worker stands still again and again: a last resort for a while.
+    pub is_held_off: bool,
+}
+
+/// What shards would lose with a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AtStake {
+    /// It is primary of a shard, or acts as one.
+    pub is_serving: bool,
+    /// Of such a shard no other node has a full copy.
+    pub is_only_copy: bool,
 }
 
 /// What the controller asks a node for.
@@ -109,6 +120,8 @@ pub struct Counters {
     pub failovers_promoted_total: u64,
     /// Entries not obeyed: older than what was seen, or of a store that was set back.
     pub entries_refused_total: u64,
+    /// A worker was fenced again and again, and its routes were held off.
+    pub hold_offs_total: u64,
     /// Changes handed out to be written.
     pub changes_total: u64,
     /// Those of them that were not taken.

@@ -8,6 +8,7 @@ use weir_shard::{Incarnation, MemberState, ShardEntry};
 use super::duties::Others;
 use super::input::{DesiredShard, RolesOptions};
 use super::offer::Offer;
+use super::output::AtStake;
 use crate::PeerId;
 use crate::order::ShardDuties;
 
@@ -34,6 +35,7 @@ pub(super) enum Tables {
 pub(super) struct RouteState {
     pub(super) metric: Metric,
     pub(super) is_last_copy: bool,
+    pub(super) is_held_off: bool,
 }
 
 #[derive(Debug)]
@@ -155,17 +157,33 @@ impl Part {
         metric.is_some_and(|metric| metric < Metric::replica(weir_shard::Rank::PRIMARY))
     }
 
-    pub(super) fn wanted_route(&self) -> Option<RouteState> {
+    /// `is_held_off`: that of the worker's routes where others serve the shard.
+    pub(super) fn wanted_route(&self, is_held_off: bool) -> Option<RouteState> {
         let metric = self.machine.duties().metric?;
-        Some(RouteState { metric, is_last_copy: self.is_last_copy() })
+        let is_last_copy = self.is_last_copy();
+        Some(RouteState { metric, is_last_copy, is_held_off: is_held_off && !is_last_copy })
     }
 
     pub(super) fn is_last_copy(&self) -> bool {
+        self.others_synced().next().is_none()
+    }
+
+    /// The other members that have full copies.
+    pub(super) fn others_synced(&self) -> impl Iterator<Item = &Incarnation> {
         let entry: Option<&ShardEntry> = self.machine.entry();
-        let mut members = entry.map_or(&[][..], |entry| entry.members()).iter();
-        !members.any(|member| {
-            member.incarnation != *self.machine.incarnation() && member.state == MemberState::Synced
-        })
+        let members = entry.map_or(&[][..], |entry| entry.members()).iter();
+        let me = self.machine.incarnation();
+        members
+            .filter(move |it| it.incarnation != *me && it.state == MemberState::Synced)
+            .map(|member| &member.incarnation)
+    }
+
+    /// Whether homes lose this shard with the worker, and with it all that is known of their flows.
+    pub(super) fn at_stake(&self) -> AtStake {
+        let is_serving = matches!(self.role(), Role::Primary | Role::Acting);
+        let node = &self.machine.incarnation().worker.node;
+        let is_only = !self.others_synced().any(|other| other.worker.node != *node);
+        AtStake { is_serving, is_only_copy: is_serving && is_only }
     }
 
     /// Whether the entry it holds names this life of the worker.

@@ -8,7 +8,7 @@ use weir_shard::{ShardId, Transition};
 use super::directory::number_of;
 use super::duties::{self, Others};
 use super::output::{Change, SetBack, WantedRoute};
-use super::part::{Part, Tables};
+use super::part::{Part, RouteState, Tables};
 use super::worker::{Shared, Worker};
 use crate::order::{Order, ShardDuties};
 
@@ -29,7 +29,7 @@ impl Worker {
             self.peers.release(peer, shared.now_ms);
         }
         part.peers = needed;
-        let route = part.wanted_route();
+        let route = part.wanted_route(self.held_off.contains(&shard));
         if route != part.route {
             self.routes_number += 1;
             if route.map(|it| it.metric) != part.route.map(|it| it.metric) {
@@ -107,7 +107,8 @@ impl Worker {
         let routes = self.parts.values().filter_map(|part| {
             let route = part.route?;
             let shard = part.shard.clone()?;
-            Some(WantedRoute { shard, metric: route.metric, is_last_copy: route.is_last_copy })
+            let RouteState { metric, is_last_copy, is_held_off } = route;
+            Some(WantedRoute { shard, metric, is_last_copy, is_held_off })
         });
         routes.collect()
     }

@@ -23,6 +23,7 @@ use super::lost::Look;
 use super::output::Counters;
 use super::part::{Part, Tables};
 use super::peers::{Peers, Silence};
+use crate::hold_off::{HoldOff, OTHERS_SILENT_MS};
 use crate::order::Order;
 use crate::{News, PeerId};
 
@@ -59,6 +60,10 @@ pub(super) struct Worker {
     pub(super) wishing: BTreeSet<ShardId>,
     /// Parts that wait until their routes are out.
     pub(super) unannounced: BTreeSet<ShardId>,
+    pub(super) hold_off: HoldOff,
+    /// Parts whose routes are a last resort for as long, or until nobody else is heard that has a copy.
+    pub(super) held_off: BTreeSet<ShardId>,
+    rejoined_ms: u64,
 }
 
 impl Worker {
@@ -76,6 +81,9 @@ impl Worker {
             homeless: BTreeSet::new(),
             wishing: BTreeSet::new(),
             unannounced: BTreeSet::new(),
+            hold_off: HoldOff::default(),
+            held_off: BTreeSet::new(),
+            rejoined_ms: 0,
         }
     }
 
@@ -121,6 +129,7 @@ impl Worker {
 
     fn end(&mut self, shard: ShardId) {
         self.parts.remove(&shard);
+        self.held_off.remove(&shard);
         for set in
             [&mut self.restless, &mut self.homeless, &mut self.wishing, &mut self.unannounced]
         {
@@ -295,6 +304,62 @@ impl Worker {
         }
     }
 
+    /// It goes on after a fence.
+    pub(super) fn rejoined(&mut self, shared: &mut Shared) {
+        self.rejoined_ms = shared.now_ms;
+        if !self.hold_off.rejoined(shared.now_ms) || planted::is(Bug::RejoinsAtOnce) {
+            return;
+        }
+        shared.counters.hold_offs_total += 1;
+        // It stood still itself, and may not have heard those that are well.
+        let since_ms = shared.now_ms.saturating_sub(shared.options.gone_ms);
+        let heard = self.heard_others(shared, self.parts.keys().copied(), since_ms);
+        for &shard in &heard {
+            self.held_off.insert(shard);
+            self.renew(shared, shard);
+        }
+    }
+
+    /// Of these parts those of which another worker with a full copy was heard after that time.
+    fn heard_others(
+        &self,
+        shared: &Shared,
+        shards: impl Iterator<Item = ShardId>,
+        since_ms: u64,
+    ) -> Vec<ShardId> {
+        let is_heard = |who: &Incarnation| {
+            let heard_ms = self.peers.heard_ms(&shared.directory, who);
+            heard_ms.is_some_and(|heard_ms| heard_ms > since_ms)
+        };
+        let has_others = |shard: &ShardId| {
+            self.parts.get(shard).is_some_and(|part| part.others_synced().any(is_heard))
+        };
+        shards.filter(has_others).collect()
+    }
+
+    /// Routes are held off for some time, and those of a shard while another worker serves it.
+    fn look_at_held_off(&mut self, shared: &Shared) {
+        if self.held_off.is_empty() {
+            return;
+        }
+        let mut held_off = BTreeSet::new();
+        if self.hold_off.left_ms(shared.now_ms) > 0 {
+            let since_ms = shared.now_ms.saturating_sub(OTHERS_SILENT_MS);
+            // Just after its own standstill it has heard nobody.
+            held_off = match since_ms < self.rejoined_ms {
+                true => self.held_off.clone(),
+                false => {
+                    let shards = self.held_off.iter().copied();
+                    self.heard_others(shared, shards, since_ms).into_iter().collect()
+                }
+            };
+        }
+        let before = std::mem::replace(&mut self.held_off, held_off);
+        for shard in before.difference(&self.held_off.clone()) {
+            self.renew(shared, *shard);
+        }
+    }
+
     pub(super) fn tick(&mut self, shared: &mut Shared) {
         for peer in self.peers.fallen_silent(shared.now_ms, silence(&shared.options)) {
             self.peer_changed(shared, peer);
@@ -308,6 +373,7 @@ impl Worker {
                 self.tell(shared, shard, Event::StreamLost);
             }
         }
+        self.look_at_held_off(shared);
         self.ask_for_tables(shared);
         let idle_ms = shared.options.idle_peer_ms;
         self.peers.forget_idle(shared.now_ms, idle_ms, &mut self.orders);

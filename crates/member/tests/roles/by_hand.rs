@@ -303,3 +303,106 @@ fn a_copy_that_was_complete_before_is_not_complete_again() {
     assert_eq!(hand.role(), Role::Syncing);
     assert!(hand.roles.take_changes(9).is_empty());
 }
+
+/// A replica, and a primary that is heard every 10 ms while `is_heard`.
+fn pass(hand: &mut Hand, ms: u64, is_heard: bool) {
+    for _ in 0..ms / 10 {
+        if is_heard {
+            hand.on(Input::Heard { worker: 0, place: PeerIndex(1), signs: signs(0) });
+        }
+        hand.ticks(10);
+    }
+}
+
+fn is_held_off(hand: &Hand) -> bool {
+    hand.roles.wanted_routes(0)[0].is_held_off
+}
+
+#[test]
+fn routes_of_a_worker_fenced_three_times_in_ten_seconds_are_held_off_and_come_back() {
+    let mut hand = Hand::synced();
+    for _ in 0..2 {
+        pass(&mut hand, 1_000, true);
+        hand.on(Input::Rejoined { worker: 0 });
+        assert!(!is_held_off(&hand));
+    }
+    pass(&mut hand, 1_000, true);
+    let before = hand.roles.routes_number(0);
+    hand.on(Input::Rejoined { worker: 0 });
+    assert!(is_held_off(&hand));
+    assert_eq!(hand.roles.held_off(0), Some((1_000, 1)));
+    assert!(hand.roles.routes_number(0) > before, "its list is to be set");
+    pass(&mut hand, 990, true);
+    assert!(is_held_off(&hand));
+    pass(&mut hand, 10, true);
+    assert!(!is_held_off(&hand));
+    assert!(hand.roles.routes_number(0) > before + 1);
+    // The next one within a minute holds them off for twice as long.
+    pass(&mut hand, 20_000, true);
+    hand.on(Input::Rejoined { worker: 0 });
+    assert_eq!(hand.roles.held_off(0), Some((2_000, 1)));
+    assert_eq!(hand.roles.counters().hold_offs_total, 2);
+}
+
+fn held_off() -> Hand {
+    let mut hand = Hand::synced();
+    pass(&mut hand, 100, true);
+    (0..7).for_each(|_| hand.on(Input::Rejoined { worker: 0 }));
+    assert_eq!(hand.roles.held_off(0), Some((16_000, 1)));
+    hand
+}
+
+#[test]
+fn routes_are_held_off_while_the_others_stand_still_for_moments_only() {
+    let mut hand = held_off();
+    for _ in 0..20 {
+        pass(&mut hand, 150, false);
+        assert!(is_held_off(&hand));
+        pass(&mut hand, 300, true);
+    }
+    pass(&mut hand, 300, false);
+    assert!(!is_held_off(&hand), "nobody else is heard that has a copy");
+    // It does not change its mind with each standstill of the other.
+    pass(&mut hand, 1_000, true);
+    assert!(!is_held_off(&hand));
+}
+
+#[test]
+fn the_only_full_copy_that_is_heard_is_never_held_off() {
+    let mut hand = Hand::synced();
+    pass(&mut hand, 2_000, false);
+    (0..5).for_each(|_| hand.on(Input::Rejoined { worker: 0 }));
+    assert!(!is_held_off(&hand));
+    // As it is where the map names no other.
+    let mut hand = Hand::new();
+    hand.registered(1, 2);
+    hand.entry(&after(&ShardEntry::create(us()), Transition::AddReplica(them())));
+    hand.met(1, 2);
+    (0..5).for_each(|_| hand.on(Input::Rejoined { worker: 0 }));
+    assert!(!is_held_off(&hand));
+    assert_eq!(hand.roles.held_off(0), None);
+}
+
+#[test]
+fn a_member_that_becomes_the_last_copy_is_held_off_no_more() {
+    let mut hand = held_off();
+    let alone = after(&pair(), Transition::Fence(them()));
+    hand.entry(&alone);
+    assert_eq!(hand.role(), Role::Primary);
+    assert!(!is_held_off(&hand));
+}
+
+#[test]
+fn what_would_end_with_a_worker_is_the_worst_of_its_shards() {
+    let stake = |hand: &Hand| hand.roles.at_stake(0);
+    let at_stake = |is_serving, is_only_copy| AtStake { is_serving, is_only_copy };
+    let mut hand = Hand::new();
+    assert_eq!(stake(&hand), at_stake(false, false));
+    hand.registered(1, 2);
+    let entry = after(&ShardEntry::create(us()), Transition::AddReplica(them()));
+    hand.entry(&entry);
+    assert_eq!(stake(&hand), at_stake(true, true), "the other one copies still");
+    hand.entry(&after(&entry, Transition::Synced(them())));
+    assert_eq!(stake(&hand), at_stake(true, false));
+    assert_eq!(stake(&Hand::synced()), at_stake(false, false), "they serve");
+}

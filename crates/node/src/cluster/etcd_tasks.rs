@@ -1,15 +1,16 @@
 //! The tasks on etcd's own thread: they carry news in and writes out, and decide nothing.
 
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
-use weir_cluster::{Cluster, Key, NodeName, NodeRecord, Range, Revision};
+use weir_cluster::{Cluster, Key, NodeName, NodeRecord, Range, Revision, Session, Store};
 use weir_shard::{ShardEntry, ShardId};
 
+use super::first_look::{LOOK_INTERVAL, SAY_INTERVAL, is_known, look};
 use super::inbox::Inbox;
 use crate::turns::{Thread, Turns};
 
@@ -29,30 +30,50 @@ pub(super) struct EtcdTasks {
     cluster: Cluster,
     inbox: Sender<Inbox>,
     registration: UnboundedSender<Registration>,
+    /// Taken when the node joins.
+    joining: Mutex<Option<(Registering, oneshot::Sender<Session>)>>,
+}
+
+/// What a node registers with.
+#[derive(Debug)]
+pub(super) struct Registering {
+    pub(super) name: NodeName,
+    pub(super) record: NodeRecord,
+    /// Boot ids of processes of this node that have ended.
+    pub(super) ended: Vec<String>,
 }
 
 impl EtcdTasks {
-    /// Registers the node and begins to mirror all keys. `ended`: boot ids of processes of this node that have ended.
-    pub(super) fn start(
-        cluster: Cluster,
-        name: NodeName,
-        record: &NodeRecord,
-        ended: Vec<String>,
-        inbox: Sender<Inbox>,
-    ) -> Self {
-        let mut mirror = cluster.mirror(Range::All, None);
-        let events = inbox.clone();
-        cluster.handle().spawn(async move {
+    /// The node is not registered yet.
+    pub(super) fn start(cluster: Cluster, joining: Registering, inbox: Sender<Inbox>) -> Self {
+        let (session, opened) = oneshot::channel();
+        let (registration, asked) = unbounded_channel();
+        cluster.handle().spawn(register(opened, asked, inbox.clone()));
+        let joining = Mutex::new(Some((joining, session)));
+        Self { cluster, inbox, registration, joining }
+    }
+
+    /// Registers the node and begins to mirror all keys.
+    pub(super) fn join(&self) {
+        let joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((Registering { name, record, ended }, session)) = joining else { return };
+        let mut mirror = self.cluster.mirror(Range::All, None);
+        let events = self.inbox.clone();
+        self.cluster.handle().spawn(async move {
             while let Some(event) = mirror.next_event().await {
                 if events.send(Inbox::Etcd(event)).is_err() {
                     return;
                 }
             }
         });
-        let session = cluster.session_after(name, record, ended);
-        let (registration, asked) = unbounded_channel();
-        cluster.handle().spawn(hold(session, asked, inbox.clone()));
-        Self { cluster, inbox, registration }
+        // A node that ends registers no more.
+        let _ = session.send(self.cluster.session_after(name, &record, ended));
+    }
+
+    /// Looks at etcd until it holds the cluster of this id, and tells the roles thread; see [`Inbox::ClusterFound`].
+    pub(super) fn look_for(&self, cluster_id: String) {
+        let (store, inbox) = (self.cluster.store(), self.inbox.clone());
+        self.cluster.handle().spawn(look_until_found(store, cluster_id, inbox));
     }
 
     /// Counts the turns of the thread that carries all this.
@@ -96,8 +117,62 @@ impl EtcdTasks {
     }
 }
 
+async fn look_until_found(store: Store, cluster_id: String, inbox: Sender<Inbox>) {
+    let mut said: Option<Instant> = None;
+    loop {
+        if let Some(found) = is_known(look(&store).await, &cluster_id) {
+            if let Err(found) = &found
+                && said.is_none_or(|said| said.elapsed() >= SAY_INTERVAL)
+            {
+                said = Some(Instant::now());
+                tracing::error!(
+                    event = "cluster-other",
+                    found,
+                    known = cluster_id,
+                    "etcd holds another cluster than this node knows: restart the node to join it"
+                );
+            }
+            let is_it = found.is_ok();
+            let told = inbox.send(Inbox::ClusterFound(found));
+            if is_it || told.is_err() {
+                return;
+            }
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// The registration before there is one, and then as long as it is held.
+async fn register(
+    mut opened: oneshot::Receiver<Session>,
+    mut asked: UnboundedReceiver<Registration>,
+    inbox: Sender<Inbox>,
+) {
+    let mut newest = None;
+    let session = loop {
+        tokio::select! {
+            session = &mut opened => match session {
+                Ok(session) => break session,
+                Err(_) => return,
+            },
+            order = asked.recv() => match order {
+                Some(Registration::Update(record)) => newest = Some(record),
+                Some(Registration::Close(done)) => {
+                    let _ = done.send(());
+                    return;
+                }
+                None => return,
+            },
+        }
+    };
+    if let Some(record) = newest {
+        session.update(&record);
+    }
+    hold(session, asked, inbox).await;
+}
+
 async fn hold(
-    mut session: weir_cluster::Session,
+    mut session: Session,
     mut asked: UnboundedReceiver<Registration>,
     inbox: Sender<Inbox>,
 ) {

@@ -16,6 +16,10 @@ use super::guard_thread::GuardNews;
 pub(crate) enum Inbox {
     Etcd(MirrorEvent),
     Claim(ClaimEvent),
+    /// To a node that started without etcd: etcd answers, and holds the cluster that the node knows, or the one of this id.
+    ClusterFound(Result<(), String>),
+    /// Something of the map is on disk, or could not be written.
+    Saved,
     /// How the write of a shard's entry ended.
     Written {
         shard: ShardId,

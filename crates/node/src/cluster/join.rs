@@ -4,11 +4,9 @@ use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
 
-use weir_cluster::{Cluster, Key, NodeName, Store};
+use weir_cluster::{Cluster, NodeName};
 use weir_config::{ClusterShard, CommitOnTimeout, Config, Desired, Member, Worker as WorkerConfig};
-use weir_controller::records::Meta;
 use weir_engine::{CommitLimits, Uncommitted};
 use weir_member::Replication;
 use weir_member::replication::CommitOptions;
@@ -19,20 +17,16 @@ use weir_shard::{BootId, LANES, NodeId};
 use weir_steer::{Guard, Heartbeat, SharedWords, WorkerIndex};
 
 use super::connect::{node_name, read_keys, start_cluster};
+use super::first_look::{Found, wait_for_cluster};
 use super::guard_thread::start_guard;
 use super::inbox::Inbox;
-use super::known_epochs::KnownEpochs;
+use super::known_map::KnownMap;
 use super::life_file::LifeFile;
 use super::roles_thread::fingerprint;
 use super::worker_part::{PEERS_MAX, WorkerLink, WorkerPart, worker_part};
 use crate::cores::keep_to;
 use crate::engine_config::{Room, random};
 use crate::failure::Failure;
-
-/// Between two looks for what the cluster is.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// While it waits it says so this often.
-const SAY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Packets of a worker that may wait for copies at once: 40 ms of 100,000 new flows a second.
 const COMMIT_HELD_MAX: usize = 4096;
@@ -51,7 +45,10 @@ pub(crate) struct Joining {
     pub(super) keys: ClusterKeys,
     pub(super) words: Arc<SharedWords>,
     pub(super) guard: Guard,
-    pub(super) epochs: KnownEpochs,
+    pub(super) map: KnownMap,
+    /// The cluster is known from the disk, since etcd does not answer.
+    pub(super) is_without_etcd: bool,
+    pub(super) cluster_id: String,
     pub(super) life: LifeFile,
     /// One for each worker: a life of it.
     pub(super) boot_ids: Vec<BootId>,
@@ -63,15 +60,15 @@ pub(crate) struct Joining {
 
 impl Joining {
     /// Starts the guard and the thread for etcd, and waits until the cluster file has been applied, for as long as it
-    /// takes.
+    /// takes. A node that was part of the cluster before does not wait for an etcd that does not answer.
     ///
     /// # Errors
-    /// What is wrong on this machine; an etcd that does not answer is waited for.
+    /// What is wrong on this machine.
     pub(crate) fn begin(member: &Member, control_cores: &[usize]) -> Result<Self, Failure> {
         let keys = read_keys(&member.cluster.key_file)?;
         let mut life = LifeFile::take(&state_path(member, "life"))?;
         let path = state_path(member, "json");
-        let mut epochs = KnownEpochs::load(&path).map_err(|error| {
+        let mut map = KnownMap::load(&path).map_err(|error| {
             Failure::Cluster(format!(
                 "{}: {error}; it keeps a restored etcd from undoing what is newer",
                 path.display()
@@ -91,8 +88,9 @@ impl Joining {
         let boot_ids = boot_ids.collect::<Result<_, _>>().map_err(Failure::Control)?;
         let boot_ids: Vec<BootId> = boot_ids;
         life.begin(&boot_ids[0].to_string());
-        let (cluster_id, desired) = wait_for_cluster(&cluster);
-        epochs.set_cluster(&cluster_id);
+        let Found { cluster_id, desired, is_without_etcd } =
+            wait_for_cluster(&cluster, &map, &member.cluster.name);
+        map.set_cluster(&cluster_id);
         let port = desired.cluster.replication_port;
         let workers = member.workers.iter().zip(&boot_ids).map(|(worker, &boot_id)| LocalWorker {
             boot_id,
@@ -101,7 +99,7 @@ impl Joining {
         let roles = Roles::new(RolesConfig {
             node: node.clone(),
             workers: workers.collect(),
-            known_epochs: epochs.epochs().collect(),
+            known_epochs: map.epochs().collect(),
             options: RolesOptions::default(),
         });
         let (inbox, messages) = channel();
@@ -113,7 +111,9 @@ impl Joining {
             keys,
             words,
             guard,
-            epochs,
+            map,
+            is_without_etcd,
+            cluster_id,
             life,
             boot_ids,
             roles,
@@ -236,39 +236,4 @@ fn state_path(member: &Member, extension: &str) -> PathBuf {
     let folder = std::env::var_os("STATE_DIRECTORY").filter(|folder| !folder.is_empty());
     let folder = folder.map_or_else(|| PathBuf::from("/var/lib/weir"), PathBuf::from);
     folder.join(format!("{}.{extension}", member.node.name))
-}
-
-/// The id of the cluster and what the operator wants of it, once both are known.
-fn wait_for_cluster(cluster: &Cluster) -> (String, Desired) {
-    let began = Instant::now();
-    let mut said: Option<Instant> = None;
-    loop {
-        let why = match cluster.handle().block_on(look(&cluster.store())) {
-            Ok(found) => return found,
-            Err(why) => why,
-        };
-        if said.is_none_or(|said| said.elapsed() >= SAY_INTERVAL) {
-            said = Some(Instant::now());
-            tracing::warn!(
-                event = "cluster-awaited",
-                waited_sec = began.elapsed().as_secs(),
-                "{why}"
-            );
-        }
-        std::thread::sleep(LOOK_INTERVAL);
-    }
-}
-
-/// As [`wait_for_cluster`], or what there is to wait for.
-async fn look(store: &Store) -> Result<(String, Desired), String> {
-    let get = async |key| store.get(&key).await.map_err(|error| error.to_string());
-    let desired = get(Key::Desired).await?;
-    let desired =
-        desired.ok_or("no cluster file has been applied yet: `weir apply cluster.toml`")?;
-    let desired = serde_json::from_slice(&desired.value)
-        .map_err(|error| format!("what the cluster is cannot be read: {error}"))?;
-    let meta = get(Key::Meta).await?.ok_or("no controller has run yet: `weir controller`")?;
-    let meta: Meta = serde_json::from_slice(&meta.value)
-        .map_err(|error| format!("the cluster's own record cannot be read: {error}"))?;
-    Ok((meta.cluster_id, desired))
 }

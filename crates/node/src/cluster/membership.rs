@@ -13,13 +13,13 @@ use weir_shard::BootId;
 
 use super::bird_thread;
 use super::connect::reload_keys;
-use super::epoch_saver::EpochSaver;
-use super::etcd_tasks::EtcdTasks;
+use super::etcd_tasks::{EtcdTasks, Registering};
 use super::guard_thread::GuardThread;
 use super::inbox::Inbox;
 use super::join::Joining;
 use super::key_state::KeyState;
 use super::life_file::LifeFile;
+use super::map_saver::MapSaver;
 use super::member_board::MemberBoard;
 use super::roles_thread;
 use crate::api::RoleStatus;
@@ -76,7 +76,13 @@ impl Joining {
             is_stopping: false,
         };
         let ended = self.life.ended();
-        let etcd = EtcdTasks::start(self.cluster, self.name.clone(), &record, ended, inbox.clone());
+        let joining = Registering { name: self.name.clone(), record: record.clone(), ended };
+        let etcd = EtcdTasks::start(self.cluster, joining, inbox.clone());
+        if self.is_without_etcd {
+            etcd.look_for(self.cluster_id.clone());
+        } else {
+            etcd.join();
+        }
         etcd.count_turns(Arc::clone(&node.turns));
         let etcd = Arc::new(etcd);
         let guard_inbox = inbox.clone();
@@ -92,6 +98,7 @@ impl Joining {
             bird_thread::start(bird, Arc::clone(&board), inbox.clone())
                 .map_err(Failure::Control)?;
         }
+        let saved = inbox.clone();
         let parts = roles_thread::Parts {
             roles: self.roles,
             inbox: self.messages,
@@ -100,7 +107,11 @@ impl Joining {
             etcd: Arc::clone(&etcd),
             guard,
             words: Arc::clone(&self.words),
-            epochs: EpochSaver::new(self.epochs),
+            map: MapSaver::new(self.map, move || {
+                // A node that ends listens no more.
+                let _ = saved.send(Inbox::Saved);
+            }),
+            is_without_etcd: self.is_without_etcd,
             board: Arc::clone(&board),
             keys: KeyState::new(&self.keys),
             record,

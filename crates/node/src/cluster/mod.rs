@@ -12,16 +12,19 @@
 
 mod bird_thread;
 mod connect;
-mod epoch_saver;
 mod etcd_tasks;
+mod first_look;
 mod guard_thread;
 mod inbox;
 mod join;
 mod key_state;
-mod known_epochs;
+mod known_map;
 mod life_file;
+mod map_saver;
 mod member_board;
 mod membership;
+mod news_queue;
+mod outside;
 mod roles_thread;
 mod show;
 mod worker_part;

@@ -23,12 +23,14 @@ use weir_steer::wanted::{self, Limits};
 use weir_steer::{Fence, Route, SharedWords, WorkerIndex};
 
 use super::bird_thread::BirdSide;
-use super::epoch_saver::EpochSaver;
 use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::{GuardNews, GuardThread};
 use super::inbox::Inbox;
 use super::key_state::KeyState;
+use super::map_saver::MapSaver;
 use super::member_board::MemberBoard;
+use super::news_queue::NewsQueue;
+use super::outside::Outside;
 use super::worker_part::WorkerLink;
 use crate::engine_config::{engine_shard, nat_shard};
 use crate::node::{Node, ShardHandle};
@@ -57,7 +59,9 @@ pub(super) struct Parts {
     pub guard: GuardThread,
     /// What the guard reads of this thread.
     pub words: Arc<SharedWords>,
-    pub epochs: EpochSaver,
+    pub map: MapSaver,
+    /// What the cluster is was known from the disk.
+    pub is_without_etcd: bool,
     pub board: Arc<MemberBoard>,
     pub record: NodeRecord,
     pub desired: Desired,
@@ -72,6 +76,10 @@ pub(super) struct RolesThread {
     began: Instant,
     /// The store's entries, with what they are compared by when they are written.
     entries: BTreeMap<ShardId, (Revision, ShardEntry)>,
+    /// What etcd has told and the roles do not know yet.
+    news: NewsQueue,
+    /// Until the node joins: it was started without etcd.
+    pub(super) outside: Option<Outside>,
     /// By worker.
     pub(super) routes: Vec<Set>,
     /// Slots that each worker had ended when it was looked at last.
@@ -126,9 +134,12 @@ pub(super) struct Set {
 pub(super) fn run(parts: Parts) {
     let workers = parts.links.len();
     let now = Instant::now();
+    let outside = || Outside::new(&parts.node.name, parts.map.map());
     let mut thread = RolesThread {
         began: now,
         entries: BTreeMap::new(),
+        news: NewsQueue::default(),
+        outside: parts.is_without_etcd.then(outside),
         routes: vec![Set::default(); workers],
         slots: vec![0; workers],
         has_been_up: vec![false; workers],
@@ -149,6 +160,7 @@ pub(super) fn run(parts: Parts) {
         parts,
     };
     thread.apply(thread.parts.desired.clone());
+    thread.outside.iter().for_each(Outside::begun);
     let mut slot_ends = now + SLOT;
     loop {
         let wait = slot_ends.saturating_duration_since(Instant::now());
@@ -170,7 +182,7 @@ pub(super) fn run(parts: Parts) {
         thread.parts.node.turns.turned(Thread::Roles);
     }
     thread.parts.node.turns.ended(Thread::Roles);
-    thread.parts.epochs.finish();
+    thread.parts.map.finish();
 }
 
 impl RolesThread {
@@ -181,6 +193,30 @@ impl RolesThread {
     fn tell(&mut self, input: Input) {
         let now_ms = self.now_ms();
         self.parts.roles.on(now_ms, input);
+    }
+
+    /// As [`tell`](Self::tell), in the order in which etcd has told it and once its entries are on disk.
+    fn queue(&mut self, input: Input) {
+        let Parts { roles, map, .. } = &mut self.parts;
+        self.news.push(Instant::now(), input, roles, map);
+    }
+
+    /// Tells the roles what need not wait any more.
+    fn hand_in(&mut self, now: Instant) {
+        while let Some(input) = self.news.next(now, &self.parts.roles, &mut self.parts.map) {
+            self.tell(input);
+            for (shard, epoch) in self.parts.roles.take_epochs() {
+                self.parts.map.set_epoch(now, shard, epoch);
+            }
+        }
+    }
+
+    /// etcd answers, and holds the cluster that this node knows.
+    fn join(&mut self) {
+        if let Some(outside) = self.outside.take() {
+            outside.ended();
+            self.parts.etcd.join();
+        }
     }
 
     fn take_all(&mut self, first: Inbox) {
@@ -195,6 +231,12 @@ impl RolesThread {
         match message {
             Inbox::Etcd(event) => self.take_etcd(event),
             Inbox::Claim(event) => self.take_claim(&event),
+            Inbox::ClusterFound(Ok(())) => self.join(),
+            Inbox::ClusterFound(Err(found)) => {
+                self.outside.iter_mut().for_each(|it| it.other_cluster = Some(found.clone()));
+            }
+            // What waited for it is handed in next.
+            Inbox::Saved => {}
             Inbox::Written { shard, outcome } => self.take_written(shard, outcome),
             Inbox::Guard(news) => self.take_guard(news),
             // No route is withdrawn for it: those that BIRD does not announce no switch has.
@@ -218,22 +260,23 @@ impl RolesThread {
             }
             MirrorEvent::Delete { key: Key::Shard(id) } => {
                 self.entries.remove(&ShardId(id));
-                self.tell(Input::EntryGone(ShardId(id)));
+                self.queue(Input::EntryGone(ShardId(id)));
             }
             MirrorEvent::Delete { key: Key::Node(name) } => {
                 if let Ok(node) = NodeId::new(&name.to_string()) {
-                    self.tell(Input::Node { node, workers: None });
+                    self.queue(Input::Node { node, workers: None });
                 }
             }
             MirrorEvent::Delete { .. } => {}
-            MirrorEvent::SnapshotComplete { .. } => self.tell(Input::Fresh),
+            MirrorEvent::SnapshotComplete { .. } => self.queue(Input::Fresh),
             MirrorEvent::Restored { reason, .. } => {
                 tracing::error!(event = "map-set-back", ?reason, "etcd tells another history");
                 self.entries.clear();
-                self.tell(Input::Restored);
+                self.queue(Input::Restored);
             }
-            MirrorEvent::Stale => self.tell(Input::Stale),
+            MirrorEvent::Stale => self.queue(Input::Stale),
         }
+        self.hand_in(Instant::now());
     }
 
     fn take_key(&mut self, key: Key, value: &[u8], revision: Revision) {
@@ -245,7 +288,7 @@ impl RolesThread {
                 Ok(entry) => {
                     let shard = ShardId(id);
                     self.entries.insert(shard, (revision, entry.clone()));
-                    self.tell(Input::Entry { shard, entry: Box::new(entry) });
+                    self.queue(Input::Entry { shard, entry: Box::new(entry) });
                 }
                 Err(error) => unreadable(&format!("shard {id}"), &error),
             },
@@ -257,12 +300,16 @@ impl RolesThread {
                         let id = WorkerId { node: node.clone(), index: *index };
                         self.names.insert(SocketAddr::V4(*replication), id);
                     }
-                    self.tell(Input::Node { node, workers: Some(workers) });
+                    self.queue(Input::Node { node, workers: Some(workers) });
                 }
                 Err(error) => unreadable(&format!("node {name}"), &error),
             },
             Key::Desired => match serde_json::from_slice::<Desired>(value) {
-                Ok(desired) => self.apply(desired),
+                Ok(desired) => {
+                    let text = String::from_utf8_lossy(value);
+                    self.parts.map.set_desired(Instant::now(), &text);
+                    self.apply(desired);
+                }
                 Err(error) => unreadable("what the cluster is", &error),
             },
             _ => {}
@@ -288,7 +335,7 @@ impl RolesThread {
             Some(DesiredShard { id: ShardId(shard.id), access, setup })
         });
         let (shards, fingerprint) = (shards.collect(), fingerprint(&desired));
-        self.tell(Input::Desired { shards, fingerprint });
+        self.queue(Input::Desired { shards, fingerprint });
         self.parts.desired = desired;
     }
 
@@ -343,7 +390,7 @@ impl RolesThread {
                 tracing::warn!(
                     event = "worker-fenced",
                     worker,
-                    "a worker stood still, so its routes were withdrawn"
+                    "a worker stood still, so its routes are a last resort"
                 );
             }
             GuardNews::Silent => {
@@ -377,6 +424,17 @@ impl RolesThread {
     fn rejoined(&mut self, worker: usize, fence: Fence) {
         let set = &mut self.routes[worker];
         (set.fence, set.retry, set.ordered) = (fence, Some(Instant::now()), None);
+        self.tell(Input::Rejoined { worker });
+        if let Some((left_ms, shards)) = self.parts.roles.held_off(worker) {
+            let hold_off_sec = left_ms / 1000;
+            tracing::warn!(
+                event = "routes-held-off",
+                worker,
+                shards,
+                hold_off_sec,
+                "worker {worker} stands still again and again: its routes are held off for {hold_off_sec} s"
+            );
+        }
     }
 
     fn take_news(&mut self, worker: usize, news: News, place: Option<ShardIndex>) {
@@ -455,6 +513,8 @@ impl RolesThread {
 
     /// Everything that the roles want now.
     fn carry_out(&mut self, now: Instant) {
+        self.parts.map.turn(now);
+        self.hand_in(now);
         self.hand_over();
         for worker in 0..self.parts.links.len() {
             while let Some(order) = self.parts.roles.next_order(worker) {
@@ -473,10 +533,7 @@ impl RolesThread {
             }
         }
         self.set_routes(now);
-        for (shard, epoch) in self.parts.roles.take_epochs() {
-            self.parts.epochs.set(now, shard, epoch);
-        }
-        self.parts.epochs.turn(now);
+        self.parts.map.turn(now);
         if self.shown.is_none_or(|shown| now - shown >= SHOW_INTERVAL) {
             self.shown = Some(now);
             self.show();
@@ -535,6 +592,7 @@ impl RolesThread {
                 worker: *worker as WorkerIndex,
                 metric: Some(route.metric.0),
                 is_last_copy: route.is_last_copy,
+                is_held_off: route.is_held_off,
             })
             .collect();
         let limit = |max: Option<u32>| max.map_or(usize::MAX, |max| max as usize);

@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use weir_controller::records::{ActingAnswer, BirdAnswer, DOUBTS_MAX, DoubtAnswer, NodeAnswer};
-use weir_member::roles::{ShardStatus, Trouble};
+use weir_member::roles::{AtStake, ShardStatus, Trouble};
 use weir_replica::Refusal;
 use weir_shard::role::Role;
 use weir_shard::{MemberState, ShardEntry, ShardId};
-use weir_steer::{Route, WorkerIndex};
+use weir_steer::{Route, Stake, WorkerIndex};
 
 use super::bird_thread::BirdSide;
+use super::outside::Outside;
 use super::roles_thread::{GuardState, RolesThread};
 use crate::api::{
-    BirdSideStatus, MemberStatus, PeerStatus, ReplicationStatus, RoleStatus, RouteStatus,
+    BirdSideStatus, HeldOffStatus, MemberStatus, PeerStatus, ReplicationStatus, RoleStatus,
+    RouteStatus,
 };
-use crate::member_verdict::stake;
 
 /// Time that switches have to follow a change.
 const SETTLE_MS: u64 = 5_000;
@@ -34,13 +35,19 @@ impl RolesThread {
             roles.statuses().map(|status| self.role_status(&status, now_ms)).collect();
         self.log_changes(&shards);
         for worker in 0..self.replication.len() {
-            let stake = stake(shards.iter().filter(|shard| shard.worker == worker));
+            let AtStake { is_serving, is_only_copy } = roles.at_stake(worker);
+            let stake = Stake::new(is_serving, is_only_copy);
             self.parts.words.set_stake(worker as WorkerIndex, stake);
         }
+        let held_off = (0..self.replication.len()).filter_map(|worker| {
+            let (left_ms, shards) = roles.held_off(worker)?;
+            Some(HeldOffStatus { worker, shards, left_ms })
+        });
         let status = MemberStatus {
             cluster: self.parts.desired.cluster.name.clone(),
             replicas: u64::from(self.parts.desired.cluster.replicas),
             is_registered: self.is_registered,
+            without_etcd: self.outside.as_ref().map(Outside::status),
             etcd_error: error.map(|error| error.to_string()),
             etcd_silent_ms: counts.last_contact_age.map_or(now_ms, |age| age.as_millis() as u64),
             etcd_errors_total: counts.failures_total,
@@ -52,9 +59,11 @@ impl RolesThread {
             map_rejected_total: counters.entries_refused_total,
             guard_restarts_total: self.guard_restarts_total,
             guard_trouble: guard_trouble(&self.guard),
-            epochs_unsaved_ms: self.parts.epochs.unsaved(Instant::now()).as_millis() as u64,
-            epochs_error: self.parts.epochs.error().map(str::to_owned),
+            epochs_unsaved_ms: self.parts.map.unsaved(Instant::now()).as_millis() as u64,
+            epochs_error: self.parts.map.error().map(str::to_owned),
             watchdog_trips_total: self.watchdog_trips_total,
+            held_off: held_off.collect(),
+            hold_offs_total: counters.hold_offs_total,
             failovers_total: vec![
                 ("silence".into(), counters.failovers_silence_total),
                 ("fenced".into(), counters.failovers_fenced_total),

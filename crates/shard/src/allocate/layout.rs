@@ -94,21 +94,27 @@ impl<'a> Layouts<'a> {
         }
     }
 
-    /// Members that may stay, in rank order, one on each node: who yields to another worker of its node goes.
+    /// Members that may stay, in rank order, one on each node: of two that do not yield, or of two that do, the one
+    /// with the fuller copy.
     fn stayers(&self, entry: &ShardEntry) -> Vec<Slot> {
-        let members = entry.members().iter().zip(self.standings(entry));
-        let stayers = members.filter_map(|(member, standing)| match standing {
+        let members = entry.members().iter().zip(self.standings(entry)).enumerate();
+        let stayers = members.filter_map(|(rank, (member, standing))| match standing {
             Standing::Running(slot) if self.fleet.slots[slot].may_stay && !member.is_leaving => {
-                Some((slot, member.is_yielding))
+                let lack = match member.state {
+                    MemberState::Synced => 0,
+                    MemberState::Syncing => 1,
+                    MemberState::OutOfSync => 2,
+                };
+                Some((slot, (member.is_yielding, lack, rank)))
             }
             _ => None,
         });
-        let stayers: Vec<(Slot, bool)> = stayers.collect();
+        let stayers: Vec<_> = stayers.collect();
         let node = |slot: Slot| self.fleet.slots[slot].node;
-        let has_heir = |slot: Slot| {
-            stayers.iter().any(|&(other, yields)| !yields && node(other) == node(slot))
+        let is_best = |slot: Slot, worth| {
+            stayers.iter().all(|&(other, better)| node(other) != node(slot) || better >= worth)
         };
-        let kept = stayers.iter().filter(|&&(slot, yields)| !yields || !has_heir(slot));
+        let kept = stayers.iter().filter(|&&(slot, worth)| is_best(slot, worth));
         kept.map(|&(slot, _)| slot).collect()
     }
 

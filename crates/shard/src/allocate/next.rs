@@ -1,9 +1,11 @@
 //! The next transition of one shard: first what has happened, then towards its target.
 
+use std::collections::BTreeSet;
+
 use super::fleet::{Fleet, Slot, Standing};
 use super::input::{Liveness, ShardView};
 use super::room::Rooms;
-use crate::identity::Incarnation;
+use crate::identity::{Incarnation, NodeId};
 use crate::map::{MEMBERS_MAX, Member, MemberState, ShardEntry, Transition};
 
 /// What a failure asks for, whatever else is going on.
@@ -44,7 +46,9 @@ impl Urgent<'_> {
         let ended = ended.clone();
         let slot = self.fleet.slot_of(&ended.worker).filter(|&slot| self.rooms.has_room(slot));
         let again = slot.map(|slot| &self.fleet.slots[slot]).filter(|slot| slot.takes_more);
-        let stays = members.iter().filter(|member| self.may_stay(member)).count();
+        // Two members on a node, in the midst of a move, are one copy.
+        let stays = members.iter().filter(|member| self.may_stay(member));
+        let stays: BTreeSet<&NodeId> = stays.map(|it| &it.incarnation.worker.node).collect();
         let runs = |member: &Member| matches!(self.standing(member), Standing::Running(_));
         if ended == members[0].incarnation
             && (members.len() == 1 || !self.is_halted && !members.iter().any(runs))
@@ -54,7 +58,7 @@ impl Urgent<'_> {
             return Some(Transition::Reseat { ended, to });
         }
         match again {
-            Some(again) if stays < self.wanted => {
+            Some(again) if stays.len() < self.wanted => {
                 Some(Transition::Restart { ended, boot_id: again.incarnation.boot_id })
             }
             _ => Some(Transition::Fence(ended)),
@@ -206,7 +210,13 @@ pub(super) fn towards(
         return None;
     }
     let kept = target.iter().filter_map(|&slot| Some(entry.member(who(slot))?.1));
-    let mut kept = kept.filter(|member| member.is_yielding && !member.is_leaving);
+    // The map takes no two members on a node of which none yields: the other one is removed first.
+    let is_alone = |member: &Member| {
+        let node = &member.incarnation.worker.node;
+        members.iter().filter(|other| other.incarnation.worker.node == *node).count() == 1
+    };
+    let mut kept =
+        kept.filter(|member| member.is_yielding && !member.is_leaving && is_alone(member));
     let keep = || kept.next().map(|member| Transition::Keep(member.incarnation.clone()));
     retire.or_else(keep).map(|next| (next, Price::Free))
 }

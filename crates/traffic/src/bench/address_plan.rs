@@ -26,6 +26,10 @@ impl Load {
                 .with_new_flows(self.new_flows)?
                 .with_access(access)
         };
+        let new = || match self.attacked {
+            Some(_) => new()?.with_new_flows_in_known_homes(),
+            None => new(),
+        };
         new().map_err(|error| BenchError::Scenario { error })
     }
 

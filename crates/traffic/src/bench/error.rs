@@ -31,6 +31,12 @@ pub enum BenchError {
     Unknown { name: String, known: String },
     #[error("the plot {file}: {reason}")]
     Plot { file: String, reason: String },
+    #[error(
+        "weir counted none of the {attack} packets under {reasons}: the attack did not reach what it is for"
+    )]
+    NoEffect { attack: String, reasons: String },
+    #[error("harmless packets of one home cost others a packet at every rate that was tried")]
+    NoHarmlessRate,
     #[error("interrupted")]
     Interrupted,
 }

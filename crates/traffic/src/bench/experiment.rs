@@ -1,8 +1,11 @@
 //! An experiment: points that differ in one thing, each measured in alternating rounds. Pure.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
-use super::load::{Access, Load};
+use super::load::{ATTACKED_FLOWS_MAX, Access, Load};
+use crate::attack::Attack;
 
 /// Weir rounds between two raw ones at most: more would let the machine change its speed in between.
 const SHARED_RAW_MAX: usize = 3;
@@ -14,6 +17,9 @@ const GENERATOR_BYTES_PER_FLOW: u64 = 40;
 /// Packet buffers and programs of both.
 const BASE_BYTES: u64 = 1 << 30;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
+/// What is shorter only keeps the tables filled.
+const SHORTEST_FLOOD: Duration = Duration::from_millis(100);
 
 /// How a point is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -33,18 +39,20 @@ pub(super) enum Probe {
     Flush,
     /// How many flows fit the tables (RFC 9693, connection tracking table capacity).
     Capacity,
+    /// What becomes of homes beside an attacker, in turn with harmless packets at the attacker's rate.
+    Attack(Attack),
 }
 
 impl Probe {
     pub(super) fn needs_raw(self) -> bool {
-        !matches!(self, Probe::Expiry | Probe::Flush | Probe::Capacity)
+        !matches!(self, Probe::Expiry | Probe::Flush | Probe::Capacity | Probe::Attack(_))
     }
 
     /// Rounds of weir, raw and Linux within one round of this probe, the enclosing raw ones apart. For the time left.
     fn floods(self) -> f64 {
         match self {
             Probe::Flood | Probe::Flush => 1.0,
-            Probe::FloodBesideLinux | Probe::Expiry => 2.0,
+            Probe::FloodBesideLinux | Probe::Expiry | Probe::Attack(_) => 2.0,
             Probe::HalfLoad => 3.0,
             Probe::ZeroLoss | Probe::Capacity => 8.0,
         }
@@ -82,6 +90,17 @@ pub(super) struct Experiment {
 }
 
 impl Experiment {
+    /// The same with other rounds, and floods of another length; what is none stays. Floods that only keep a table filled stay, too.
+    pub(super) fn with(mut self, rounds: Option<usize>, measured: Option<Duration>) -> Self {
+        self.rounds = rounds.unwrap_or(self.rounds);
+        for load in self.points.iter_mut().map(|point| &mut point.load) {
+            if let Some(measured) = measured.filter(|_| load.measured >= SHORTEST_FLOOD) {
+                *load = load.lasting(measured);
+            }
+        }
+        self
+    }
+
     /// Neighbouring points that share their raw rounds, as ranges of positions.
     pub(super) fn groups(&self) -> Vec<std::ops::Range<usize>> {
         let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
@@ -151,6 +170,9 @@ impl Load {
 
     /// weir's `flows_max`: more than is used, so that the table is full but not at its limit.
     pub(super) fn flows_max(&self) -> u32 {
+        if self.attacked.is_some() {
+            return self.flows_at_end().max(ATTACKED_FLOWS_MAX);
+        }
         let flows = self.flows_at_end();
         let spare = if flows > 8_000_000 { flows / 200 } else { flows / 4 };
         (flows + spare).max(65_536)
@@ -173,8 +195,6 @@ impl Load {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn point(flows: u32, probe: Probe) -> Point {
@@ -197,6 +217,18 @@ mod tests {
         let points =
             vec![point(10, Probe::Flood), point(10, Probe::Expiry), point(10, Probe::Flush)];
         assert_eq!(experiment(points).groups(), [0..1, 1..2, 2..3]);
+    }
+
+    #[test]
+    fn rounds_and_seconds_are_those_asked_for_and_silence_stays_silent() {
+        let mut silent = point(10, Probe::Expiry);
+        silent.load.measured = Duration::from_millis(1);
+        let asked = experiment(vec![point(10, Probe::Flood), silent])
+            .with(Some(7), Some(Duration::from_secs(9)));
+        let measured: Vec<u128> =
+            asked.points.iter().map(|point| point.load.measured.as_millis()).collect();
+        assert_eq!((asked.rounds, measured), (7, vec![9000, 1]));
+        assert_eq!(experiment(Vec::new()).with(None, None).rounds, 3);
     }
 
     #[test]

@@ -38,6 +38,14 @@ pub enum Figure {
     LongTicksPercent,
     CapacityFlows,
     CapacityConfigured,
+    AttackMpps,
+    VictimsLost,
+    VictimsRefused,
+    HeldBackPercent,
+    HarmlessP99Us,
+    P99Ratio,
+    HarmlessCycles,
+    AttackCycles,
 }
 
 impl Figure {
@@ -74,6 +82,14 @@ impl Figure {
             Figure::LongTicksPercent => ("ticks > 1 ms, %", 4),
             Figure::CapacityFlows => ("flows held", 0),
             Figure::CapacityConfigured => ("flows_max", 0),
+            Figure::AttackMpps => ("attack Mpps", 2),
+            Figure::VictimsLost => ("victims' packets lost", 0),
+            Figure::VictimsRefused => ("victims' flows refused", 0),
+            Figure::HeldBackPercent => ("victims' packets held back %", 2),
+            Figure::HarmlessP99Us => ("harmless p99 µs", 1),
+            Figure::P99Ratio => ("p99, attack / harmless", 2),
+            Figure::HarmlessCycles => ("harmless cycles/packet", 0),
+            Figure::AttackCycles => ("cycles/attack packet", 0),
         }
     }
 

@@ -13,6 +13,7 @@ use super::BenchError;
 use super::load::Load;
 use super::place::Place;
 use super::process::tail;
+use crate::generator::AttackAccount;
 use crate::ledger::Account;
 use crate::table::Device;
 
@@ -49,6 +50,10 @@ pub(super) struct Finished {
     opened_per_second: Option<f64>,
     #[serde(default)]
     latency: Option<Latency>,
+    #[serde(default)]
+    offered_pps: Option<f64>,
+    #[serde(default)]
+    attack: Option<AttackAccount>,
 }
 
 /// Percentiles of the way through the device, µs.
@@ -69,6 +74,10 @@ pub(super) struct Flooded {
     pub(super) opened_per_second: Option<f64>,
     /// The worst of each percentile.
     pub(super) latency: Option<Latency>,
+    /// Packets per second that were sent, where a rate was asked for.
+    pub(super) offered_pps: Option<f64>,
+    /// Of the generator that has an attacker; one at most.
+    pub(super) attack: Option<AttackAccount>,
 }
 
 impl Flooded {
@@ -83,6 +92,8 @@ impl Flooded {
                 wrong: sum.wrong + accounts.iter().map(Account::wrong).sum::<u64>(),
                 opened_per_second: join(sum.opened_per_second, one.opened_per_second, |a, b| a + b),
                 latency: join(sum.latency, one.latency, Latency::worse),
+                offered_pps: join(sum.offered_pps, one.offered_pps, |a, b| a + b),
+                attack: sum.attack.or(one.attack),
             }
         })
     }

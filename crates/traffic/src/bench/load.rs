@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::attack::Attack;
+
 /// Flows of a home unless an experiment varies them: a port block of 256 holds twice that many random ports.
 pub(super) const FLOWS_PER_SUBSCRIBER: u32 = 64;
 /// weir's default size of a shard.
@@ -38,6 +40,23 @@ pub(super) enum Pace {
     Rate(f64),
 }
 
+/// What an attacker sends beside the flows of others.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Attacked {
+    pub(super) attack: Attack,
+    /// Packets per second; none: as many as the ports take.
+    pub(super) pps: Option<f64>,
+}
+
+/// What all homes beside an attacker send and receive in a second, and how many flows they open: modest, a small part of what a
+/// worker passes.
+pub(super) const VICTIMS_PPS: f64 = 1e6;
+const VICTIMS_NEW_PER_SEC: f64 = 1e3;
+/// `flows_max` beside an attacker: at least what `[limits]` are made for, whatever the homes need.
+pub(super) const ATTACKED_FLOWS_MAX: u32 = 1 << 20;
+/// A shard admits so many new homes a second; until all are there.
+const LEARN_PATIENCE_SEC: u32 = 60;
+
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Load {
     pub(super) flows: u32,
@@ -57,6 +76,8 @@ pub(super) struct Load {
     /// Whether the device gives its packet memory to the generator. Not with several workers: DPDK's memif driver closes the file
     /// of that memory once a port has connected, and ports that connect later offer a file that is no longer there.
     pub(super) is_zero_copy: bool,
+    /// Beside an attacker weir has its default `[limits]`.
+    pub(super) attacked: Option<Attacked>,
 }
 
 impl Load {
@@ -75,7 +96,28 @@ impl Load {
             measured,
             workers: 1,
             is_zero_copy: true,
+            attacked: None,
         }
+    }
+
+    /// A paced load of homes beside an attacker.
+    pub(super) fn beside(attack: Attack, flows: u32, measured: Duration) -> Self {
+        let load = Load {
+            attacked: Some(Attacked { attack, pps: None }),
+            new_share: 100.0 * VICTIMS_NEW_PER_SEC / (VICTIMS_PPS / 2.0),
+            ..Load::new(flows, Duration::ZERO)
+        };
+        load.at(VICTIMS_PPS).lasting(measured)
+    }
+
+    /// The same for another time.
+    pub(super) fn lasting(self, measured: Duration) -> Self {
+        let new_flows = match self.attacked {
+            // A pace that is made up for takes a few more.
+            Some(_) => ((self.warm_up + measured).as_secs_f64() * 1.1 * VICTIMS_NEW_PER_SEC) as u32,
+            None => self.new_flows,
+        };
+        Load { measured, new_flows, ..self }
     }
 
     pub(super) fn at(self, pps: f64) -> Self {
@@ -100,7 +142,8 @@ impl Load {
 
     /// Flows opened under load may belong to further homes.
     pub(super) fn shards(&self) -> u32 {
-        let homes = self.flows_at_end().div_ceil(self.flows_per_subscriber);
+        let flows = if self.attacked.is_some() { self.flows } else { self.flows_at_end() };
+        let homes = flows.div_ceil(self.flows_per_subscriber);
         homes.div_ceil(self.subscribers_per_shard)
     }
 
@@ -132,6 +175,14 @@ impl Load {
         }
         if let Pace::Rate(pps) = self.pace {
             add("--rate", format!("{pps:.0}"));
+        }
+        if let Some(Attacked { attack, pps }) = self.attacked {
+            add("--attack", attack.to_string());
+            add("--learn-patience", LEARN_PATIENCE_SEC.to_string());
+            if let Some(pps) = pps {
+                add("--attack-rate", format!("{pps:.0}"));
+            }
+            arguments.push("--new-in-known-homes".into());
         }
         arguments
     }
@@ -180,6 +231,22 @@ mod tests {
             "--flows 10 --flows-per-subscriber 64 --warm-up 0.5 --seconds 1 --access-mode plain --size imix --rate 1000000"
         );
         assert!(!Load::new(10, SECOND).arguments().join(" ").contains("mode"));
+    }
+
+    #[test]
+    fn homes_beside_an_attacker_open_flows_for_as_long_as_it_lasts() {
+        let load = Load::beside(Attack::Syn, 64_000, SECOND);
+        let arguments = load.arguments().join(" ");
+        assert!(
+            arguments.ends_with(
+                "--new-share 0.2 --new-flows 1650 --rate 1000000 --attack syn --learn-patience 60 --new-in-known-homes"
+            ),
+            "{arguments}"
+        );
+        let minute = load.lasting(60 * SECOND);
+        assert_eq!((minute.new_flows, minute.measured), (66_550, 60 * SECOND));
+        assert_eq!((load.shards(), minute.shards()), (4, 4));
+        assert_eq!(Load::new(10, SECOND).lasting(2 * SECOND).new_flows, 0);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What is read of weir's metrics, asked for on its admin socket.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -26,7 +28,12 @@ pub(super) struct Reading {
     /// Turns with work since start, and the housekeeping in them.
     pub(super) turns: Durations,
     pub(super) ticks: Durations,
+    /// Packets dropped, by reason, and under [`CLAIMS_REFUSED`] claims in ARP that moved no gateway.
+    pub(super) drops: BTreeMap<String, f64>,
 }
+
+/// No reason of a drop: a claim that is refused is an ARP message that was heard.
+pub(super) const CLAIMS_REFUSED: &str = "arp-claims-refused";
 
 impl Reading {
     /// From the text of `/metrics`.
@@ -41,12 +48,23 @@ impl Reading {
             longest_turn: values(metrics, "weir_turn_seconds_max").reduce(f64::max),
             turns: Durations::parse(metrics, "weir_turn_seconds"),
             ticks: Durations::parse(metrics, "weir_tick_seconds"),
+            drops: drops(metrics),
         })
     }
 
     /// All memory of the tables by the flows in them; `None` while the tables are far from full.
     pub(super) fn bytes_per_flow(&self) -> Option<f64> {
         (self.flows >= FULL_SHARE * self.flows_max).then(|| self.memory_bytes / self.flows)
+    }
+
+    /// What was dropped since `earlier`, the most frequent reason first.
+    pub(super) fn drops_since(&self, earlier: &Reading) -> Vec<(String, f64)> {
+        let before = |reason: &String| earlier.drops.get(reason).copied().unwrap_or(0.0);
+        let since = |(reason, count): (&String, &f64)| (reason.clone(), count - before(reason));
+        let mut drops: Vec<_> =
+            self.drops.iter().map(since).filter(|&(_, count)| count > 0.0).collect();
+        drops.sort_by(|a, b| b.1.total_cmp(&a.1));
+        drops
     }
 
     /// Busy cycles per packet since `earlier`.
@@ -66,6 +84,20 @@ fn values<'m>(metrics: &'m str, name: &str) -> impl Iterator<Item = f64> + 'm {
         .filter_map(|rest| rest.rsplit(' ').next()?.parse().ok())
 }
 
+fn drops(metrics: &str) -> BTreeMap<String, f64> {
+    let mut drops = BTreeMap::new();
+    for line in metrics.lines().filter_map(|line| line.strip_prefix("weir_drops_total{")) {
+        let reason = line.split_once("reason=\"").and_then(|(_, rest)| rest.split('"').next());
+        let count = line.rsplit(' ').next().and_then(|count| count.parse::<f64>().ok());
+        if let (Some(reason), Some(count)) = (reason, count) {
+            *drops.entry(reason.to_owned()).or_default() += count;
+        }
+    }
+    let claims = values(metrics, "weir_arp_claims_refused_total").sum();
+    drops.insert(CLAIMS_REFUSED.to_owned(), claims);
+    drops
+}
+
 /// The body of a GET over a Unix socket.
 pub(super) fn get(socket: &Path, path: &str) -> io::Result<String> {
     ask(socket, "GET", path)
@@ -76,10 +108,21 @@ pub(super) fn post(socket: &Path, path: &str) -> io::Result<String> {
     ask(socket, "POST", path)
 }
 
-/// HTTP/1.0: the answer ends with the connection.
-fn ask(socket: &Path, method: &str, path: &str) -> io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
+/// The body of a GET over TCP.
+pub(super) fn get_from(address: SocketAddr, path: &str) -> io::Result<String> {
+    let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
+    exchange(stream, "GET", path)
+}
+
+fn ask(socket: &Path, method: &str, path: &str) -> io::Result<String> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    exchange(stream, method, path)
+}
+
+/// HTTP/1.0: the answer ends with the connection.
+fn exchange(mut stream: impl Read + Write, method: &str, path: &str) -> io::Result<String> {
     write!(stream, "{method} {path} HTTP/1.0\r\nHost: weir\r\nContent-Length: 0\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -105,6 +148,10 @@ mod tests {
         weir_flows_max{worker=\"0\"} 1000.0\n\
         weir_memory_bytes{worker=\"0\",table=\"mappings\"} 64.0\n\
         weir_memory_bytes{worker=\"0\",table=\"index\"} 18.0\n\
+        weir_drops_total{worker=\"0\",reason=\"new-flows\"} 5\n\
+        weir_drops_total{worker=\"1\",reason=\"new-flows\"} 2\n\
+        weir_drops_total{worker=\"0\",reason=\"vlan\"} 9\n\
+        weir_arp_claims_refused_total{worker=\"0\",side=\"access\"} 3\n\
         weir_turn_seconds_max{worker=\"0\"} 0.001\n\
         weir_turn_seconds_max{worker=\"1\"} 0.002\n\
         weir_turn_seconds_bucket{le=\"+Inf\",worker=\"0\"} 4\n\
@@ -118,6 +165,18 @@ mod tests {
         assert_eq!(reading.longest_turn, Some(0.002));
         assert_eq!(reading.turns.bound_of(1.0), Some(f64::INFINITY));
         assert_eq!(reading.ticks, Durations::default());
+    }
+
+    #[test]
+    fn drops_are_summed_by_reason_and_told_since_a_reading_the_most_frequent_first() {
+        let mut reading = Reading::parse(METRICS).unwrap();
+        let before = reading.clone();
+        assert_eq!(reading.drops_since(&before), []);
+        reading.drops.insert("new-flows".into(), 10.0);
+        reading.drops.insert("ttl-exceeded".into(), 4.0);
+        let since = reading.drops_since(&before);
+        assert_eq!(since, [("ttl-exceeded".to_owned(), 4.0), ("new-flows".to_owned(), 3.0)]);
+        assert_eq!(before.drops[CLAIMS_REFUSED], 3.0);
     }
 
     #[test]

@@ -46,11 +46,24 @@ struct WeirRun {
 
 /// A weir whose tables are full, still connected to its generators.
 #[derive(Debug)]
-struct Filled {
-    weir: Weir,
+pub(super) struct Filled {
+    pub(super) weir: Weir,
     generators: Vec<Generator>,
     /// Flows per second while filling, all generators together.
     rate: Option<f64>,
+}
+
+impl Filled {
+    /// Waits for the floods of all generators.
+    pub(super) fn finished(&mut self) -> Result<Flooded, BenchError> {
+        let finished: Result<Vec<_>, _> =
+            self.generators.iter_mut().map(Generator::finished).collect();
+        Ok(Flooded::of(&finished.map_err(|error| self.weir.explain(error))?))
+    }
+
+    pub(super) fn close(self) -> Result<(), BenchError> {
+        close(self.generators)
+    }
 }
 
 impl Place<'_> {
@@ -101,6 +114,7 @@ impl Place<'_> {
             Probe::Expiry => self.expiry(load, &mut round.figures)?,
             Probe::Flush => self.flush(load, &mut round.figures)?,
             Probe::Capacity => self.capacity(load, &mut round.figures, notes)?,
+            Probe::Attack(_) => unreachable!("an attack has rounds of its own"),
         }
         Ok(round)
     }
@@ -127,7 +141,7 @@ impl Place<'_> {
         (0..load.workers).map(|worker| Generator::start(self, load, device, worker)).collect()
     }
 
-    fn fill(&self, load: &Load, settings: Settings) -> Result<Filled, BenchError> {
+    pub(super) fn fill(&self, load: &Load, settings: Settings) -> Result<Filled, BenchError> {
         self.until_linked(|| self.fill_once(load, settings))
     }
 
@@ -142,12 +156,12 @@ impl Place<'_> {
 
     /// The busy cycles are those of the flood alone: the counters are read once all flows are established and again at the end.
     fn weir_flood(&self, load: &Load) -> Result<WeirRun, BenchError> {
-        let Filled { mut weir, mut generators, rate } = self.fill(load, Settings::default())?;
-        let before = weir.reading()?;
-        let finished: Result<Vec<_>, _> = generators.iter_mut().map(Generator::finished).collect();
-        let flooded = Flooded::of(&finished.map_err(|error| weir.explain(error))?);
-        let after = weir.reading()?;
-        close(generators)?;
+        let mut filled = self.fill(load, Settings::default())?;
+        let before = filled.weir.reading()?;
+        let flooded = filled.finished()?;
+        let after = filled.weir.reading()?;
+        let rate = filled.rate;
+        filled.close()?;
         let mut figures = Figures::default();
         figures.set(Figure::WeirMpps, flooded.mpps);
         figures.set(Figure::WeirCycles, after.cycles_since(&before));

@@ -14,6 +14,10 @@ enum Source {
     Quotient(&'static str, &'static str, &'static str, Figure),
     /// The same, the first less the second.
     Difference(&'static str, &'static str, &'static str, Figure),
+    /// The greatest median of all points of an experiment.
+    GreatestMedian(&'static str, Figure),
+    /// The greatest value of any round that counts, of all points of an experiment.
+    Greatest(&'static str, Figure),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +50,7 @@ const fn promise(what: &'static str, wanted: Wanted, digits: usize, source: Sour
     Promise { what, wanted, source, digits }
 }
 
-use Source::{Difference, Point, Quotient};
+use Source::{Difference, Greatest, GreatestMedian, Point, Quotient};
 use Wanted::{AtLeast, AtMost};
 
 #[rustfmt::skip]
@@ -77,6 +81,11 @@ const PROMISES: &[Promise] = &[
     promise("Mpps, 1,000 shards / 63 shards", AtLeast(0.95), 3, Quotient("shards", "1 k", "63", Figure::WeirMpps)),
     promise("Mpps, weir / raw, 1518 bytes", AtLeast(0.65), 3, Point("sizes", "1518", Figure::MppsRatio)),
     promise("Mpps, weir / raw, IMIX", AtLeast(0.65), 3, Point("sizes", "IMIX", Figure::MppsRatio)),
+    promise("homes beside floods: packets lost, worst round", AtMost(0.0), 0, Greatest("floods", Figure::VictimsLost)),
+    promise("homes beside floods: new flows refused, worst round", AtMost(0.0), 0, Greatest("floods", Figure::VictimsRefused)),
+    promise("homes beside floods: packets held back, worst flood, %", AtMost(5.0), 2, GreatestMedian("floods", Figure::HeldBackPercent)),
+    promise("homes beside floods: p99, flood / harmless, worst flood", AtMost(1.5), 2, GreatestMedian("floods", Figure::P99Ratio)),
+    promise("busy cycles of a packet of the dearest flood", Wanted::Figure, 0, GreatestMedian("floods", Figure::AttackCycles)),
     promise("M flows/s torn down, flush", Wanted::Figure, 2, Point("tear-down", "flush, 1 M", Figure::TearDownMega)),
     promise("M flows/s torn down, expiry", Wanted::Figure, 2, Point("tear-down", "expiry, 4 M", Figure::TearDownMega)),
 ];
@@ -122,6 +131,12 @@ impl Source {
                 let first = results.median(experiment, first, figure)?;
                 Some(first - results.median(experiment, second, figure)?)
             }
+            GreatestMedian(experiment, figure) => {
+                results.greatest(experiment, figure, |spread| spread.median)
+            }
+            Greatest(experiment, figure) => {
+                results.greatest(experiment, figure, |spread| spread.max)
+            }
         }
     }
 }
@@ -134,7 +149,8 @@ mod tests {
 
     #[test]
     fn every_promise_is_about_a_point_that_is_measured() {
-        let all = catalogue::experiments(false);
+        let mut all = catalogue::experiments(false);
+        all.extend(catalogue::on_request(false));
         let has = |name: &str, label: &str| {
             all.iter()
                 .filter(|experiment| experiment.name == name)
@@ -145,6 +161,9 @@ mod tests {
                 Point(name, label, _) => has(name, label),
                 Quotient(name, first, second, _) | Difference(name, first, second, _) => {
                     has(name, first) && has(name, second)
+                }
+                GreatestMedian(name, _) | Greatest(name, _) => {
+                    all.iter().any(|experiment| experiment.name == name)
                 }
             };
             assert!(found, "{}", promise.what);
@@ -165,6 +184,10 @@ mod tests {
         assert_eq!(said(AtMost(2.9), Quotient("sample", "p", "q", Figure::WeirMpps)), "no");
         assert_eq!(said(AtMost(20.0), Difference("sample", "p", "q", Figure::WeirMpps)), "yes");
         assert_eq!(said(AtMost(19.0), Difference("sample", "p", "q", Figure::WeirMpps)), "no");
+        assert_eq!(said(AtMost(30.0), Greatest("sample", Figure::WeirMpps)), "yes");
+        assert_eq!(said(AtMost(29.0), Greatest("sample", Figure::WeirMpps)), "no");
+        assert_eq!(said(AtMost(29.0), GreatestMedian("sample", Figure::WeirMpps)), "no");
+        assert_eq!(said(AtMost(1.0), GreatestMedian("sample", Figure::P50Us)), "not measured");
         assert_eq!(said(Wanted::Figure, point), "-");
         assert_eq!(said(AtLeast(1.0), Point("sample", "r", Figure::WeirMpps)), "not measured");
         assert_eq!(said(AtLeast(1.0), Point("sample", "p", Figure::P50Us)), "not measured");

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::experiment::{Experiment, Scale};
-use super::figure::Figure;
+use super::figure::{Figure, Spread};
 use super::machine::Machine;
 use super::promises::{self, Line};
 use super::rounds::{Measured, State};
@@ -69,6 +69,25 @@ impl Results {
     pub(super) fn median(&self, experiment: &str, label: &str, figure: Figure) -> Option<f64> {
         let experiment = self.0.iter().find(|result| result.name == experiment)?;
         experiment.points.iter().find(|point| point.point.label == label)?.median(figure)
+    }
+
+    /// The greatest of a figure's values, as `of` reads them, over all points of an experiment; `None` unless every point that this machine
+    /// can measure has it.
+    pub(super) fn greatest(
+        &self,
+        experiment: &str,
+        figure: Figure,
+        of: impl Fn(&Spread) -> f64,
+    ) -> Option<f64> {
+        let experiment = self.0.iter().find(|result| result.name == experiment)?;
+        let is_measured = |point: &&Measured| !matches!(point.state, State::Skipped(_));
+        let values: Option<Vec<f64>> = experiment
+            .points
+            .iter()
+            .filter(is_measured)
+            .map(|point| point.figures.get(&figure).map(&of))
+            .collect();
+        values?.into_iter().reduce(f64::max)
     }
 
     fn points(&self) -> impl Iterator<Item = &Measured> {

@@ -52,6 +52,8 @@ pub(super) struct Round {
     pub(super) wrong: u64,
     /// See [`Baseline::change`]; none where no raw rounds are needed.
     pub(super) baseline_change: Option<f64>,
+    /// Why it does not count, where the machine spoilt it.
+    pub(super) spoilt: Option<&'static str>,
 }
 
 impl Round {
@@ -66,11 +68,15 @@ impl Round {
         for (figure, value) in &self.figures.0 {
             let _ = write!(text, ", {} {value:.*}", figure.title(), figure.digits());
         }
+        if let Some(why) = self.spoilt {
+            let _ = write!(text, "; does not count: {why}");
+        }
         text
     }
 
     pub(super) fn is_kept(&self) -> bool {
-        self.baseline_change.is_none_or(|change| change <= BASELINE_CHANGE_MAX)
+        self.spoilt.is_none()
+            && self.baseline_change.is_none_or(|change| change <= BASELINE_CHANGE_MAX)
     }
 }
 
@@ -179,7 +185,9 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_needs_no_baseline_counts() {
+    fn a_round_that_needs_no_baseline_counts_unless_it_was_spoilt() {
         assert!(Round::default().is_kept());
+        let spoilt = Round { spoilt: Some("the machine paused"), ..Round::default() };
+        assert!(!spoilt.is_kept() && spoilt.sentence().contains("the machine paused"));
     }
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ pub(super) struct Settings {
 pub(super) struct Weir {
     process: Process,
     admin_socket: PathBuf,
+    metrics: SocketAddr,
 }
 
 impl Weir {
@@ -41,7 +43,9 @@ impl Weir {
     ) -> Result<Self, BenchError> {
         let admin_socket = place.folder.join("admin.sock");
         let config = place.folder.join("weir.toml");
-        fs::write(&config, place.weir_config(load, settings)?)
+        let metrics =
+            free_address().map_err(|source| BenchError::io("a port for weir's metrics", source))?;
+        fs::write(&config, place.weir_config(load, settings, metrics)?)
             .map_err(|source| BenchError::io(config.display().to_string(), source))?;
         let mut command = Command::new(&place.plan.weir);
         command.arg("run").arg("--config").arg(&config);
@@ -50,7 +54,16 @@ impl Weir {
         process.wait_until(place.plan, patience, |_| {
             metrics::get(&admin_socket, "/metrics").is_ok()
         })?;
-        Ok(Weir { process, admin_socket })
+        Ok(Weir { process, admin_socket, metrics })
+    }
+
+    pub(super) fn admin_socket(&self) -> &Path {
+        &self.admin_socket
+    }
+
+    /// Where it serves its metrics over TCP.
+    pub(super) fn metrics_address(&self) -> SocketAddr {
+        self.metrics
     }
 
     pub(super) fn reading(&self) -> Result<Reading, BenchError> {
@@ -75,10 +88,16 @@ impl Weir {
 
 impl Place<'_> {
     /// The configuration that serves the homes of the load.
-    fn weir_config(&self, load: &Load, settings: Settings) -> Result<String, BenchError> {
+    fn weir_config(
+        &self,
+        load: &Load,
+        settings: Settings,
+        metrics: SocketAddr,
+    ) -> Result<String, BenchError> {
         let folder = self.folder.display();
         let mut text = format!(
             "[node]\nname = \"bench\"\npoll = \"busy\"\ncontrol_cores = [{}]\nadmin_socket = \"{folder}/admin.sock\"\n\
+             metrics = \"{metrics}\"\n\
              eal = [\"{EAL_OF_DEVICE}\"]\n",
             self.plan.generator_core,
         );
@@ -100,29 +119,36 @@ impl Place<'_> {
         }
         let _ = writeln!(
             text,
-            "\n[access]\nmode = \"{}\"\nsubscribers = [\"{}\"]\n\n[nat]\nports_per_subscriber = {}\nflows_max = {}",
+            "\n[access]\nmode = \"{}\"\nsubscribers = [\"{}\"]\n\n[nat]\nflows_max = {}",
             match load.access {
                 Access::Gre => "gre",
                 Access::Plain => "plain",
             },
             address_plan::HOMES,
-            load.scenario(0)?.ports_per_subscriber(),
             settings.flows_max.unwrap_or(load.flows_max()),
         );
         if settings.idle_timeout_sec.is_some() {
             let _ = writeln!(text, "quarantine_sec = 0");
         }
-        // What is measured is the worker, not how homes are paced.
-        let _ = writeln!(
-            text,
-            "\n[limits]\nflows = {}\nnew_flows_per_sec = 10_000_000\nnew_flows_burst = 65_535\nnew_homes_per_sec = 65_535",
-            (4 * load.flows_per_subscriber).max(1024),
-        );
+        if load.attacked.is_none() {
+            let ports = load.scenario(0)?.ports_per_subscriber();
+            // What is measured is the worker, not how homes are paced.
+            let _ = writeln!(
+                text,
+                "ports_per_subscriber = {ports}\n\n[limits]\nflows = {}\nnew_flows_per_sec = 10_000_000\nnew_flows_burst = 65_535\nnew_homes_per_sec = 65_535",
+                (4 * load.flows_per_subscriber).max(1024),
+            );
+        }
         if let Some(seconds) = settings.idle_timeout_sec {
             let _ = writeln!(text, "\n[timeouts]\nudp_sec = {seconds}\nudp_stream_sec = {seconds}");
         }
         Ok(text + &address_plan::shards(load, |worker| self.plan.device_core_of(worker))?)
     }
+}
+
+/// Free at this moment: weir takes it soon after.
+fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
 /// A tunnel's 24 bytes come on top of a full packet.

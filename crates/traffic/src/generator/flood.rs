@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_dpdk::{tsc, tsc_hz};
+use weir_wire::ethernet::Mac;
 
+use super::attack::{AttackAccount, AttackLoad, UnderAttack};
 use super::{Deadline, Generator, Progress, STAMP_SHIFT, stamp};
 use crate::latency::{Histogram, Latency};
 use crate::ledger::{Account, Verdict};
@@ -36,11 +38,13 @@ pub struct Load {
     pub up_share: f64,
     /// Share of the upstream packets that open a flow never seen before, 0 to 1, while there are such flows.
     pub new_share: f64,
+    /// What an attacker sends beside them.
+    pub attack: Option<AttackLoad>,
 }
 
 impl Default for Load {
     fn default() -> Self {
-        Load { rate: None, up_share: 0.5, new_share: 0.0 }
+        Load { rate: None, up_share: 0.5, new_share: 0.0, attack: None }
     }
 }
 
@@ -68,6 +72,9 @@ pub struct Flood {
     /// From the sending to the receiving burst, within the window, where a rate was asked for: a flood only measures the queues.
     #[serde(default)]
     pub latency: Option<Latency>,
+    /// Beside an attack: what became of the flows that the others opened, and how much the attacker sent.
+    #[serde(default)]
+    pub attack: Option<AttackAccount>,
 }
 
 impl Flood {
@@ -116,7 +123,7 @@ impl Cursor {
 
 /// A flood under way.
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     up: Cursor,
     down: Cursor,
     up_share: Share,
@@ -125,7 +132,8 @@ struct State {
     next_new: usize,
     pace: Option<Pace>,
     latency: Option<Histogram>,
-    flood: Flood,
+    pub(super) flood: Flood,
+    pub(super) attack: Option<Box<UnderAttack>>,
 }
 
 impl Generator {
@@ -148,6 +156,7 @@ impl Generator {
             pace: load.rate.map(|rate| Pace::new(rate, tsc_hz(), tsc())),
             latency: load.rate.map(|_| Histogram::default()),
             flood: Flood::default(),
+            attack: load.attack.and_then(|attack| self.attack(attack)).map(Box::new),
         };
         let whole = plan.warm_up + plan.measured;
         let mut reports = Reports::new(whole);
@@ -155,6 +164,9 @@ impl Generator {
         self.run(Deadline::after(plan.warm_up), &mut state, &mut reports, &mut progress);
         if let Some(latency) = &mut state.latency {
             latency.clear();
+        }
+        if let Some(attack) = &mut state.attack {
+            attack.begin_window();
         }
         let (start, before) = (tsc(), state.flood);
         self.run(Deadline::after(plan.measured), &mut state, &mut reports, &mut progress);
@@ -164,11 +176,19 @@ impl Generator {
         flood.right_upstream = flood.upstream.right - before.upstream.right;
         flood.right_downstream = flood.downstream.right - before.downstream.right;
         flood.offered_pps = load.rate.map(|_| (flood.sent() - before.sent()) as f64 / seconds);
+        if let Some(attack) = &mut state.attack {
+            attack.end_window(seconds);
+        }
         let (opened, units) = (flood.opened - before.opened, tsc_hz() >> STAMP_SHIFT);
         flood.latency = state.latency.take().and_then(|latency| latency.summary(units as f64));
+        if state.attack.is_some() {
+            self.flush();
+        }
         self.drain(&mut state);
+        let attack = state.attack.take().map(|attack| attack.account(state.flood.opened));
         let mut flood = state.flood;
         (flood.opened, flood.opened_per_second) = (opened, opened as f64 / seconds);
+        flood.attack = attack;
         flood.foreign = self.foreign_total() - foreign_before;
         self.next_lap = state.up.lap.max(state.down.lap) + 1;
         flood
@@ -219,12 +239,18 @@ impl Generator {
     /// Receives a burst on each side, and sends one on each if the last ones have left: so the shares are kept, also where the
     /// device takes one direction faster than the other.
     fn turn<const GRE: bool, const TCP: bool>(&mut self, state: &mut State) {
+        if let Some(attack) = &mut state.attack {
+            attack.turn(tsc());
+        }
         self.take::<GRE, TCP>(state);
         if self.access.is_clear() && self.internet.is_clear() {
             self.write::<GRE, TCP>(state);
         }
-        state.flood.upstream.sent += self.access.send();
-        state.flood.downstream.sent += self.internet.send();
+        let (up, down) = (self.access.send(), self.internet.send());
+        if state.attack.is_none() {
+            state.flood.upstream.sent += up;
+            state.flood.downstream.sent += down;
+        }
     }
 
     #[inline(always)]
@@ -237,27 +263,34 @@ impl Generator {
         let up = state.up_share.of(count);
         let new = if state.new_share.is_zero() { 0 } else { self.new_among(up, state) };
         let (table, stamp) = (&self.table, stamp(now));
+        let mut written = [0; 3];
         for _ in 0..new {
             let flow = table.creation_order()[state.next_new];
             state.next_new += 1;
             let (mark, template) = (Mark { flow, lap: 1, stamp }, self.upstream.of(flow));
-            self.access.append(&mut self.spare, template.len(), |bytes| {
+            let is_written = self.access.append(&mut self.spare, template.len(), |bytes| {
                 table.write_upstream::<GRE, TCP>(template, mark, bytes)
             });
+            written[0] += u64::from(is_written);
         }
         for _ in new..up {
             let mark = state.up.step(stamp);
             let template = self.upstream.of(mark.flow);
-            self.access.append(&mut self.spare, template.len(), |bytes| {
+            let is_written = self.access.append(&mut self.spare, template.len(), |bytes| {
                 table.write_upstream::<GRE, TCP>(template, mark, bytes)
             });
+            written[1] += u64::from(is_written);
         }
         for _ in up..count {
             let mark = state.down.step(stamp);
             let template = self.downstream.of(mark.flow);
-            self.internet.append(&mut self.spare, template.len(), |bytes| {
+            let is_written = self.internet.append(&mut self.spare, template.len(), |bytes| {
                 table.write_downstream::<TCP>(template, mark, bytes)
             });
+            written[2] += u64::from(is_written);
+        }
+        if state.attack.is_some() {
+            self.write_attack(now, written, state);
         }
     }
 
@@ -288,10 +321,12 @@ impl Generator {
     fn take_upstream<const TUNNEL: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
         let (table, flood) = (&mut self.table, &mut state.flood);
         let (now, established) = (stamp(tsc()), table.established());
+        let gateway = state.attack.is_some().then_some(self.internet.gateway.mac);
         self.internet.receive(&mut self.spare, |frame| {
             match table.judge_upstream::<TUNNEL, TCP>(frame) {
                 None => false,
                 Some((verdict, seen)) => {
+                    let verdict = at_gateway(gateway, frame, verdict);
                     flood.upstream.enter(verdict);
                     if verdict == Verdict::Right {
                         flood.opened += u64::from(seen.mark.flow >= established);
@@ -309,10 +344,12 @@ impl Generator {
     fn take_downstream<const TUNNEL: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
         let (table, flood) = (&mut self.table, &mut state.flood);
         let now = stamp(tsc());
+        let gateway = state.attack.is_some().then_some(self.access.gateway.mac);
         self.access.receive(&mut self.spare, |frame| {
             match table.judge_downstream::<TUNNEL, TCP>(frame) {
                 None => false,
                 Some((verdict, seen)) => {
+                    let verdict = at_gateway(gateway, frame, verdict);
                     flood.downstream.enter(verdict);
                     if let (Verdict::Right, Some(latency)) = (verdict, &mut state.latency) {
                         latency.record(now.wrapping_sub(seen.mark.stamp));
@@ -321,6 +358,15 @@ impl Generator {
                 }
             }
         })
+    }
+}
+
+/// Beside an attack: a right packet that was sent to another station than the gateway is no right one.
+#[inline(always)]
+fn at_gateway(gateway: Option<Mac>, frame: &[u8], verdict: Verdict) -> Verdict {
+    match gateway {
+        Some(mac) if !frame.starts_with(&mac.0) => Verdict::WrongAddress,
+        _ => verdict,
     }
 }
 
@@ -367,6 +413,16 @@ mod tests {
         let steps: Vec<_> =
             (0..7).map(|_| cursor.step(0)).map(|mark| (mark.flow, mark.lap)).collect();
         assert_eq!(steps, [(1, 4), (2, 4), (0, 5), (1, 5), (2, 5), (0, 6), (1, 6)]);
+    }
+
+    #[test]
+    fn a_right_packet_at_another_station_is_wrong_beside_an_attack() {
+        let (ours, other) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+        let mut frame = [0; 60];
+        frame[..6].copy_from_slice(&other.0);
+        assert_eq!(at_gateway(Some(ours), &frame, Verdict::Right), Verdict::WrongAddress);
+        assert_eq!(at_gateway(Some(other), &frame, Verdict::Right), Verdict::Right);
+        assert_eq!(at_gateway(None, &frame, Verdict::Right), Verdict::Right);
     }
 
     #[test]

@@ -77,16 +77,24 @@ struct Lessons {
 
 impl Generator {
     /// Opens every flow that is to be established before the flood, as fast as the device answers. Packets lost on the way are sent
-    /// again.
-    pub fn learn(&mut self, mut progress: impl FnMut(Progress)) -> Result<Learned, GeneratorError> {
+    /// again, those that the device refuses for as long as `patience`: it may admit so many homes a second only.
+    pub fn learn(
+        &mut self,
+        patience: Duration,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<Learned, GeneratorError> {
         let start = tsc();
         let flows = self.table.established();
         let mut lessons = Lessons::new(0..flows as usize, None);
-        for attempt in 0..ATTEMPTS {
+        let give_up = Deadline::after(patience);
+        let mut attempts = 0;
+        loop {
             let before = lessons.learned.flows;
             lessons.next = lessons.places.start;
-            self.pass(&mut lessons, attempt > 0, &mut progress);
-            if lessons.learned.flows == flows || lessons.learned.flows == before {
+            self.pass(&mut lessons, attempts > 0, &mut progress);
+            attempts += 1;
+            let is_stuck = lessons.learned.flows == before || attempts >= ATTEMPTS;
+            if lessons.learned.flows == flows || (is_stuck && give_up.is_over()) {
                 break;
             }
         }
@@ -98,7 +106,7 @@ impl Generator {
             return Err(GeneratorError::NotLearned {
                 missing: learned.missing,
                 flows,
-                attempts: ATTEMPTS,
+                attempts,
                 wrong: learned.wrong,
             });
         }

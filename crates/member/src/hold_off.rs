@@ -1,0 +1,100 @@
+//! For how long the routes of a worker are held off that stands still again and again.
+//!
+//! ```text
+//!   fences   1   2   3         4         5              ... none for a minute: forgotten
+//!   held off         1 s       2 s       4 s ... 30 s
+//! ```
+//!
+//! Under stolen CPU the members of a shard are fenced in turn. Each fence moves a shard, and a worker that had its routes set
+//! again at once would have it moved back by the next one. Held off, its routes are a last resort: switches take them while
+//! nobody else announces the shard, so that two members that are both held off do not take turns at all.
+
+/// Fences within `WINDOW_MS` by which the routes are held off.
+pub const FENCES: usize = 3;
+pub const WINDOW_MS: u64 = 10_000;
+/// The first time; each further fence doubles it.
+pub const FIRST_MS: u64 = 1_000;
+pub const MAX_MS: u64 = 30_000;
+/// Without a fence for so long all is forgotten.
+pub const FORGOTTEN_MS: u64 = 60_000;
+/// A shard is held off no longer when no other member with a full copy was heard for so long: longer than a core is taken
+/// away from one that goes on.
+pub const OTHERS_SILENT_MS: u64 = 300;
+
+/// The fences of one worker. Time is an argument, and never goes back.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HoldOff {
+    /// Oldest first.
+    fenced_ms: [Option<u64>; FENCES],
+    /// How long the routes were held off last; 0: they were not.
+    length_ms: u64,
+    until_ms: u64,
+}
+
+impl HoldOff {
+    /// The worker goes on after a fence. Whether its routes are held off from now on.
+    pub fn rejoined(&mut self, now_ms: u64) -> bool {
+        let last_ms = self.fenced_ms[FENCES - 1];
+        if last_ms.is_some_and(|last_ms| now_ms >= last_ms + FORGOTTEN_MS) {
+            *self = Self::default();
+        }
+        self.fenced_ms.rotate_left(1);
+        self.fenced_ms[FENCES - 1] = Some(now_ms);
+        let is_often = self.fenced_ms[0].is_some_and(|first_ms| now_ms <= first_ms + WINDOW_MS);
+        if self.length_ms > 0 || is_often {
+            self.length_ms = (2 * self.length_ms).clamp(FIRST_MS, MAX_MS);
+            self.until_ms = now_ms + self.length_ms;
+        }
+        self.left_ms(now_ms) > 0
+    }
+
+    /// For how long the routes are still held off.
+    pub fn left_ms(&self, now_ms: u64) -> u64 {
+        self.until_ms.saturating_sub(now_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_third_fence_within_ten_seconds_holds_the_routes_off_for_a_second() {
+        let mut it = HoldOff::default();
+        assert!(!it.rejoined(5_000));
+        assert!(!it.rejoined(10_000));
+        assert!(it.rejoined(15_000), "at the edge of the window");
+        assert_eq!([15_000, 15_999, 16_000].map(|now| it.left_ms(now)), [1_000, 1, 0]);
+    }
+
+    #[test]
+    fn fences_that_are_further_apart_hold_nothing_off() {
+        let mut it = HoldOff::default();
+        assert!((0..50).all(|fence| !it.rejoined(5_001 * fence)));
+    }
+
+    #[test]
+    fn each_further_fence_doubles_the_time_up_to_half_a_minute() {
+        let mut it = HoldOff::default();
+        let seconds: Vec<u64> = (0..10)
+            .map(|fence| {
+                it.rejoined(400 * fence);
+                it.left_ms(400 * fence) / 1_000
+            })
+            .collect();
+        assert_eq!(seconds, [0, 0, 1, 2, 4, 8, 16, 30, 30, 30]);
+        // Also long after the window, while it is not forgotten.
+        assert!(it.rejoined(60_000));
+        assert_eq!(it.left_ms(60_000), MAX_MS);
+    }
+
+    #[test]
+    fn a_minute_without_a_fence_forgets_them_all() {
+        let mut it = HoldOff::default();
+        (0..6).for_each(|fence| assert_eq!(it.rejoined(100 * fence), fence > 1));
+        let later = 500 + FORGOTTEN_MS;
+        let again: Vec<bool> = (0..3).map(|fence| it.rejoined(later + 100 * fence)).collect();
+        assert_eq!(again, [false, false, true]);
+        assert_eq!(it.left_ms(later + 200), FIRST_MS);
+    }
+}

@@ -1,0 +1,91 @@
+//! Looks at an etcd that answers or not, by a node that knows its cluster or not.
+
+use std::path::Path;
+
+use super::*;
+
+const CLUSTER: &str = r#"[cluster]
+name = "edge"
+replicas = 1
+
+[access]
+subscribers = ["10.200.0.0/16"]
+
+[[shard]]
+id = 1
+endpoint = "10.101.0.1"
+public = ["198.51.100.0/28"]
+"#;
+
+fn desired() -> Desired {
+    weir_config::parse_cluster(CLUSTER, "t.toml").unwrap().0
+}
+
+fn map(desired: Option<&str>) -> KnownMap {
+    let mut map = KnownMap::load(Path::new("/nonexistent/n1.json")).unwrap();
+    map.set_cluster("c1");
+    if let Some(desired) = desired {
+        map.set_desired(desired);
+    }
+    map
+}
+
+fn silent() -> Result<(String, Desired), NotFound> {
+    Err(NotFound::Silent("connection refused".into()))
+}
+
+fn missing() -> Result<(String, Desired), NotFound> {
+    Err(NotFound::Missing("no cluster file has been applied yet".into()))
+}
+
+#[test]
+fn a_node_that_knows_its_cluster_starts_without_an_etcd_that_is_silent_for_five_seconds() {
+    let map = map(Some(&desired().to_json()));
+    let began = Instant::now();
+    let mut wait = Wait::new(began);
+    let just_before = began + ETCD_PATIENCE - Duration::from_millis(1);
+    assert!(wait.take(just_before, silent(), &map, "edge").is_none());
+    let found = wait.take(began + ETCD_PATIENCE, silent(), &map, "edge").unwrap();
+    assert!(found.is_without_etcd);
+    assert_eq!((found.cluster_id.as_str(), found.desired), ("c1", desired()));
+}
+
+#[test]
+fn an_etcd_that_answers_is_believed_and_not_the_disk() {
+    let map = map(Some(&desired().to_json()));
+    let began = Instant::now();
+    let mut wait = Wait::new(began);
+    // It has lost everything: an operator has to look.
+    for second in 0..100 {
+        let now = began + Duration::from_secs(second);
+        assert!(wait.take(now, missing(), &map, "edge").is_none());
+    }
+    let later = began + Duration::from_secs(100);
+    assert!(wait.take(later, silent(), &map, "edge").is_none(), "it was heard just now");
+    let found = wait.take(later, Ok(("c2".into(), desired())), &map, "edge").unwrap();
+    assert!(!found.is_without_etcd && found.cluster_id == "c2");
+}
+
+#[test]
+fn an_etcd_that_holds_another_cluster_than_the_node_knows_is_not_joined() {
+    let holds = |id: &str| is_known(Ok((id.into(), desired())), "c1");
+    assert_eq!(holds("c1"), Some(Ok(())));
+    assert_eq!(holds("c2"), Some(Err("c2".into())));
+    assert_eq!(is_known(silent(), "c1"), None);
+    assert_eq!(is_known(missing(), "c1"), None);
+}
+
+#[test]
+fn a_node_that_does_not_know_its_cluster_waits_for_etcd() {
+    let of_other = desired().to_json().replace("\"edge\"", "\"north\"");
+    assert_ne!(of_other, desired().to_json());
+    for map in [map(None), map(Some(&of_other)), map(Some("{"))] {
+        let began = Instant::now();
+        let mut wait = Wait::new(began);
+        for second in 0..100 {
+            let now = began + Duration::from_secs(second);
+            assert!(wait.take(now, silent(), &map, "edge").is_none());
+        }
+        assert!(on_disk(&map, "edge").is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! Workers that stand still again and again, one after the other: no shard is without a route, what waits is late and not
+//! lost, and routes move a few times at most.
+
+use std::collections::BTreeMap;
+
+use weir_engine::Side;
+
+use super::{Event, World};
+use crate::site::{self, Place};
+use crate::traffic::Stage;
+
+/// Changes of the next hop of a shard at a switch, at most: each of two workers is fenced twice before its routes are held
+/// off, a change may come in two steps, and in the end they come back.
+const MOVES_MAX: u32 = 10;
+/// What was late arrives within this after the last standstill.
+const ARRIVES_US: u64 = 2_000_000;
+
+/// What is seen of them. It is given up when something else fails.
+#[derive(Debug)]
+pub(super) struct StallWatch {
+    until_us: u64,
+    /// Next hops by side and shard, and how often they have changed.
+    hops: BTreeMap<(usize, u32), (Option<Place>, u32)>,
+    /// Flows of protected sockets, by number, with what they had lost before.
+    flows: Vec<(usize, (u64, u64))>,
+}
+
+impl World {
+    /// `places` stand still in turn. `is_only`: the cluster was whole, and nothing else fails.
+    pub(super) fn begin_stalls(
+        &mut self,
+        places: [Place; 2],
+        plan: &[(u64, usize, u64)],
+        until_us: u64,
+        is_only: bool,
+    ) {
+        for &(after_ms, turn, ms) in plan {
+            let at_us = self.now_us + 1_000 * after_ms;
+            let until_us = at_us + 1_000 * ms;
+            self.queue.push(at_us, Event::StandStill { place: places[turn], until_us });
+        }
+        // Packets that wait for copies are dropped when their worker has stood still.
+        let is_lossless = self.options.loss_ppm == 0 && self.options.commit.is_none();
+        let flows = self.traffic.flows.iter().enumerate();
+        let flows = flows.filter(|(_, flow)| {
+            let is_protected = self.traffic.sockets[flow.socket].protected.is_some();
+            is_lossless && flow.stage == Stage::Established && is_protected
+        });
+        let flows = flows.map(|(number, flow)| (number, flow.missing())).collect();
+        let until_us = until_us + ARRIVES_US;
+        let watch = StallWatch { until_us, hops: BTreeMap::new(), flows };
+        self.checks.stalls = is_only.then_some(watch);
+        self.look_at_hops();
+    }
+
+    /// The worker stands still, whatever it does.
+    pub(super) fn stand_still(&mut self, Place { node, worker }: Place, until_us: u64) {
+        if let Some(process) = &mut self.nodes[node].process {
+            self.timeline.say(self.now_us, || format!("n{node}/{worker} stands still"));
+            let worker = &mut process.workers[worker];
+            worker.stalled_until_us = worker.stalled_until_us.max(until_us);
+        }
+    }
+
+    /// A switch has learned something.
+    pub(super) fn look_at_hops(&mut self) {
+        let Some(mut watch) = self.checks.stalls.take() else { return };
+        for shard in self.shards() {
+            let endpoints = [site::endpoint(shard.0), site::public(shard.0).addr()];
+            for (side, to) in Side::ALL.into_iter().zip(endpoints) {
+                let hop = self.switches[side as usize].next_hop(to);
+                let seen = watch.hops.entry((side as usize, shard.0)).or_insert((hop, 0));
+                if seen.0 != hop {
+                    *seen = (hop, seen.1 + 1);
+                }
+                let side = side.name();
+                if hop.is_none() {
+                    self.fail(format!(
+                        "the {side} switch has no route of shard {shard}: its workers stood still in turn"
+                    ));
+                } else if seen.1 > MOVES_MAX {
+                    self.fail(format!(
+                        "the {side} switch has changed the route of shard {shard} {} times while its workers stood still in turn",
+                        seen.1
+                    ));
+                }
+            }
+        }
+        self.checks.stalls = Some(watch);
+    }
+
+    /// Every look: whether what was late has come.
+    pub(super) fn look_at_late_packets(&mut self, is_over: bool) {
+        let Some(mut watch) = self.checks.stalls.take_if(|_| is_over) else { return };
+        let flows = &self.traffic.flows;
+        watch.flows.retain(|&(flow, before)| {
+            let missing = flows[flow].missing();
+            missing.0 > before.0 || missing.1 > before.1
+        });
+        if self.now_us < watch.until_us {
+            self.checks.stalls = Some(watch);
+        } else if let Some(&(number, before)) = watch.flows.first() {
+            let flow = &flows[number];
+            let socket = &self.traffic.sockets[flow.socket];
+            let lost = format!(
+                "{socket} has lost packets up and down while workers stood still for less than late packets may wait: {:?}, {before:?} before",
+                flow.missing()
+            );
+            self.fail(lost);
+        }
+    }
+}

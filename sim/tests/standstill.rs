@@ -1,0 +1,26 @@
+//! Workers of two nodes stand still in turn, a few times a second, for 43 to 150 ms, and nothing else fails: nothing that waited is
+//! lost, no shard is without a route, and routes move a few times only.
+
+use weir_sim::fault::{Fault, Timed};
+use weir_sim::options::Options;
+use weir_sim::play_with;
+
+const SEEDS: u64 = 12;
+
+#[test]
+fn workers_that_stand_still_in_turn_lose_nothing_and_move_routes_a_few_times() {
+    for seed in 0..SEEDS {
+        let options = Options {
+            is_one_by_one: true,
+            faults: 1,
+            commit: None,
+            loss_ppm: 0,
+            ..Options::of_seed(seed)
+        };
+        let fault = Fault::StallInTurn { nodes: [0, 1], worker: 0, seed, ms: 10_000 };
+        let faults = [Timed { after_us: 1_000, fault }];
+        let outcome = play_with(seed, &options, &faults, false);
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        assert!(outcome.counts.protected > 0, "seed {seed}: no flow had to survive");
+    }
+}
