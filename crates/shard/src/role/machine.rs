@@ -117,13 +117,13 @@ impl RoleMachine {
         &self.duties
     }
 
-    /// Takes an event at time `now_ms`, which never goes back, and says what is to be done. After a
-    /// pause the worker must hand in a `Tick` before it handles a packet.
+    /// Takes an event at time `now_ms`, which never goes back, and says what is to be done. Only a heartbeat may come
+    /// later than others of its time. After a pause the worker must hand in a `Tick` before it handles a packet.
     pub fn on(&mut self, now_ms: u64, event: Event) -> Vec<Action> {
         self.now_ms = now_ms.max(self.now_ms);
         match event {
             Event::Entry(entry) => self.on_entry(*entry),
-            Event::Heartbeat { from } => self.on_heartbeat(&from),
+            Event::Heartbeat { from } => self.on_heartbeat(&from, now_ms),
             Event::Announced { term } => self.on_announced(term),
             Event::Slot { packets } => self.on_slot(packets),
             Event::CopyDone => self.has_copy = true,
@@ -185,9 +185,9 @@ impl RoleMachine {
         };
     }
 
-    fn on_heartbeat(&mut self, from: &Incarnation) {
+    fn on_heartbeat(&mut self, from: &Incarnation, at_ms: u64) {
         if self.entry.as_ref().is_some_and(|entry| entry.primary().incarnation == *from) {
-            self.heard_ms = self.now_ms;
+            self.heard_ms = self.heard_ms.max(at_ms);
             self.has_heard_primary = true;
         }
     }

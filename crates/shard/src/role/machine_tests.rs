@@ -199,6 +199,16 @@ fn a_replica_without_a_full_copy_never_acts() {
 }
 
 #[test]
+fn a_sign_of_life_that_comes_late_counts_from_its_own_time() {
+    let mut machine = replica();
+    machine.on(40, Event::Heartbeat { from: a() });
+    machine.on(200, Event::Tick);
+    machine.on(42, Event::Heartbeat { from: a() });
+    machine.on(242, Event::PrimaryLost);
+    assert_eq!(machine.duties().role, Role::Acting);
+}
+
+#[test]
 fn there_is_no_automatic_fail_back() {
     let mut machine = acting();
     machine.on(40, Event::Heartbeat { from: a() });
