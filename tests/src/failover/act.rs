@@ -14,6 +14,8 @@ use crate::steering::Network;
 /// How long a node goes without etcd, and everybody without etcd.
 const WITHOUT_STORE: Duration = Duration::from_secs(60);
 const STORE_DOWN: Duration = Duration::from_secs(20);
+/// How long a process stands still with its guard at most: no longer than the lease of its node in etcd lasts.
+const FROZEN_MAX: Duration = Duration::from_secs(9);
 /// How long a thread stands still, unless its guard ends it.
 const STUCK: Duration = Duration::from_secs(10);
 /// Times that processes of two nodes stop in turn, how long each and the time after it, in ms: two or three a second.
@@ -88,6 +90,25 @@ pub(super) fn heard(lab: &mut ClusterLab, victim: u8) -> Result<()> {
 /// Its guard finds it silent and ends it; the supervisor starts it again.
 pub(super) fn stop(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     lab.node(victim)?.weir.signal(Signal::SIGSTOP)
+}
+
+/// Its routes stay: its guard stands still as well, and its kernel and BIRD go on. Until the cluster has said so.
+pub(super) fn freeze(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    let weir = &lab.node(victim)?.weir;
+    let expected = match lab.nodes.len() {
+        2 => format!("node{victim} is not heard by "),
+        _ => format!(
+            "node{victim} is cut-off: worker 0 is cut off: no node that replicates with it hears it"
+        ),
+    };
+    let mut last = String::new();
+    weir.signal_family(Signal::SIGSTOP)?;
+    let is_said = wait_for(&expected, FROZEN_MAX, || {
+        last = lab.control().ok()?.weir(&["cluster", "status"]).ok()?.stdout;
+        last.contains(&expected).then_some(())
+    });
+    weir.signal_family(Signal::SIGCONT)?;
+    is_said.with_context(|| last)
 }
 
 /// Their guards go on, and fence them each time that they stop for 50 ms or longer. Returns when no routes are held off.
