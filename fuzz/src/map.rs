@@ -255,6 +255,7 @@ enum Told {
     Granted(u8, Number),
     Ports(u8),
     Time(u16),
+    PrimaryLost,
 }
 
 /// Whatever entries come and in whatever order: a worker never goes back, writes only lanes that its entry gives it,
@@ -287,6 +288,7 @@ fn role() {
                     now_ms += u64::from(*ms);
                     Event::Tick
                 }
+                Told::PrimaryLost => Event::PrimaryLost,
             };
             machine.on(now_ms, event);
             let duties = machine.duties();

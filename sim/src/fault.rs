@@ -33,6 +33,8 @@ pub enum Fault {
     Stop { node: usize, ms: u64 },
     /// The whole machine stands still, guard and all.
     Freeze { node: usize, ms: u64 },
+    /// The process stands still together with its guard; the machine, its kernel and its BIRD go on, so its routes stay.
+    Suspend { node: usize, ms: u64 },
     /// One worker thread stands still.
     Stall { node: usize, worker: usize, ms: u64 },
     /// One worker of each of two nodes stands still again and again, in turn: a few times a second, for 43 to 150 ms.
@@ -77,7 +79,7 @@ impl Fault {
         use Fault::*;
         match *self {
             Crash { ms, .. } | Kill { ms, .. } | Stop { ms, .. } | Freeze { ms, .. } => ms,
-            StallInTurn { ms, .. } => ms,
+            Suspend { ms, .. } | StallInTurn { ms, .. } => ms,
             Stall { ms, .. } | Slow { ms, .. } | Unplug { ms, .. } | Deafen { ms, .. } => ms,
             Isolate { ms, .. } | CutOff { ms, .. } | Noise { ms, .. } | SlowSwitch { ms, .. } => ms,
             Restart { ms, .. } | CutStore { ms, .. } | StallWatch { ms, .. } => ms,
@@ -120,6 +122,9 @@ impl fmt::Display for Fault {
             Kill { node, .. } => write!(f, "n{node} is killed, and started after {ms} ms"),
             Stop { node, .. } => write!(f, "the process of n{node} is stopped for {ms} ms"),
             Freeze { node, .. } => write!(f, "n{node} stands still for {ms} ms"),
+            Suspend { node, .. } => {
+                write!(f, "the process of n{node} and its guard stand still for {ms} ms")
+            }
             Stall { node, worker, .. } => write!(f, "n{node}/{worker} stands still for {ms} ms"),
             StallInTurn { nodes: [one, other], worker, .. } => {
                 write!(f, "n{one}/{worker} and n{other}/{worker} stand still in turn for {ms} ms")

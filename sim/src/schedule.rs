@@ -19,6 +19,7 @@ pub fn draw(seed: u64, options: &Options) -> Vec<Timed> {
     let mut faults: Vec<Timed> = (0..options.faults)
         .map(|_| Timed { after_us: dice.below(longest_us), fault: one(dice, options) })
         .collect();
+    suspend_some(&mut faults, &mut Dice::stream(seed, 11));
     if let (Some(last), true) = (faults.last_mut(), options.commit.is_some()) {
         let only = Weights { power_loss: 1_000_000, ..options.weights };
         last.fault = one(dice, &Options { weights: only, ..options.clone() });
@@ -28,6 +29,17 @@ pub fn draw(seed: u64, options: &Options) -> Vec<Timed> {
         faults.sort_by_key(|timed| timed.after_us);
     }
     faults
+}
+
+/// Of machines and processes that stand still half do so in another way: the process with its guard, and nothing else.
+fn suspend_some(faults: &mut [Timed], dice: &mut Dice) {
+    for Timed { fault, .. } in faults {
+        if let Fault::Freeze { node, ms } | Fault::Stop { node, ms } = *fault
+            && dice.one_in(2)
+        {
+            *fault = Fault::Suspend { node, ms };
+        }
+    }
 }
 
 /// At the end of every second history whose faults come one by one: workers of two nodes stand still in turn. Drawn apart,

@@ -17,6 +17,7 @@ mod control;
 mod faults;
 mod frames;
 mod processes;
+mod promises;
 mod routes;
 mod stalls;
 
@@ -41,6 +42,7 @@ use crate::traffic::Traffic;
 use checks::Checks;
 use commit::Commits;
 use control::Control;
+use promises::Promises;
 
 /// Something that is due.
 #[derive(Debug)]
@@ -112,6 +114,11 @@ pub(crate) enum Event {
         down_ms: u64,
     },
     Check,
+    /// Where the switches lead by now, after a process stood still with its guard.
+    Taken {
+        node: usize,
+        number: u64,
+    },
 }
 
 impl Event {
@@ -151,6 +158,7 @@ pub(crate) struct World {
     /// Faults that last, by their position in the list.
     active: BTreeMap<usize, Fault>,
     checks: Checks,
+    promises: Promises,
     commits: Commits,
     pub(crate) timeline: Timeline,
     /// Why the history has failed.
@@ -198,6 +206,7 @@ impl World {
             faults: faults.to_vec(),
             active: BTreeMap::new(),
             checks: Checks::default(),
+            promises: Promises::default(),
             commits: Commits::default(),
             timeline: Timeline::new(is_told),
             violation: None,
@@ -270,6 +279,7 @@ impl World {
             Event::StandStill { place, until_us } => self.stand_still(place, until_us),
             Event::Leave { node, began_us, down_ms } => self.leave(node, began_us, down_ms),
             Event::Check => self.check(),
+            Event::Taken { node, number } => self.check_taken(node, number),
         }
     }
 

@@ -28,6 +28,7 @@ pub use connections::{Connections, Mixture};
 pub use ledger::{ConnectionReport, Ledger, Pattern};
 pub use new_flows::{NewFlowPlan, NewFlowReport, NewFlows};
 pub use pause_watch::PauseWatch;
+pub(crate) use pause_watch::family;
 pub use pauses::{EXPLAINS_LOSS_MIN, Pause, paused_within};
 pub use probes::{Change, FlowReport, ProbePlan, Probes};
 pub use stream_log::{Bin, StreamLog, StreamReport};

@@ -11,13 +11,14 @@ use weir_lab::wait_for;
 const SETTLED: Duration = Duration::from_secs(10);
 /// Longer than as shipped: a machine that runs tests has something else to do for a tenth of a second now and then.
 const BFD: Duration = Duration::from_millis(300);
-const EVENTS: [&str; 17] = [
+const EVENTS: [&str; 18] = [
     "nothing",
     "drain",
     "kill",
     "silence",
     "stop",
     "stuck",
+    "freeze",
     "cut",
     "one-way",
     "one-way-internet",

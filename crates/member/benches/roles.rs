@@ -12,7 +12,7 @@ use weir_member::roles::{
     peer_at,
 };
 use weir_member::{News, Order};
-use weir_replica::{Fingerprint, PeerIndex};
+use weir_replica::{Fingerprint, PeerIndex, PeerSigns};
 use weir_shard::role::Role;
 use weir_shard::{BootId, Incarnation, LaneSet, NodeId, ShardEntry, ShardId, Transition, WorkerId};
 
@@ -137,7 +137,8 @@ fn slot(roles: &mut Roles, now_ms: &mut u64, heard: u16, lost: u16) -> Duration 
     let began = Instant::now();
     for node in 1..=heard {
         let place = PeerIndex(node);
-        roles.on(*now_ms, Input::Heard { worker: 0, place, silent_ms: 3 });
+        let signs = PeerSigns { silent_ms: 3, seen_ms: Some(4), is_witness: true };
+        roles.on(*now_ms, Input::Heard { worker: 0, place, signs });
     }
     roles.on(*now_ms, Input::Traffic { worker: 0, shards });
     roles.on(*now_ms, Input::Tick);

@@ -16,6 +16,11 @@ pub enum Order {
         peer: PeerId,
         address: SocketAddrV4,
     },
+    /// The node that a peer belongs to, by its number in heartbeats.
+    SetPeerNode {
+        peer: PeerId,
+        node: u64,
+    },
     RemovePeer(PeerId),
     /// Make room for a shard: no lane, nothing served, until its duties come.
     AddShard(Box<ShardSetup>),

@@ -35,7 +35,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 use weir_nat::{BODY_MAX, Nat, ShardIndex};
 use weir_replica::{
     BootId, ClusterKeys, Endpoint, Fingerprint, Identity, OptionError, Options, PeerError,
-    PeerIndex, Received, RedirectForm, Refusal, Transmit,
+    PeerIndex, PeerSigns, Received, RedirectForm, Refusal, Transmit,
 };
 use weir_shard::ShardId;
 
@@ -134,6 +134,11 @@ impl Replication {
         }
         match order {
             Order::AddPeer { peer, address } => self.add_peer(peer, address, path, now_us),
+            Order::SetPeerNode { peer, node } => {
+                if let Some(peer) = self.peers.find_mut(peer) {
+                    self.endpoint.set_node(peer.place, node);
+                }
+            }
             Order::RemovePeer(peer) => self.remove_peer(peer, path, now_us),
             Order::AddShard(setup) => self.add_shard(&setup, path, now_us),
             Order::RemoveShard(shard) => self.remove_shard(shard, path, now_us),
@@ -373,9 +378,9 @@ impl Replication {
         self.state.index(shard)
     }
 
-    /// Milliseconds since something authentic came from a peer, or since it was added. None if there is none.
-    pub fn silent_ms(&self, place: PeerIndex, now_us: u64) -> Option<u64> {
-        self.endpoint.silent_ms(place, now_us)
+    /// Signs of life of a peer. None if there is none.
+    pub fn signs(&self, place: PeerIndex, now_us: u64) -> Option<PeerSigns> {
+        self.endpoint.signs(place, now_us)
     }
 }
 

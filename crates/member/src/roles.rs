@@ -25,6 +25,7 @@
 mod directory;
 mod duties;
 mod input;
+mod lost;
 mod offer;
 mod output;
 mod part;
@@ -69,6 +70,7 @@ pub struct Roles {
     /// Histories of the store cannot be told from epochs alone any more.
     was_restored: bool,
     is_fresh: bool,
+    lost: lost::Lost,
 }
 
 impl Roles {
@@ -106,6 +108,7 @@ impl Roles {
             entry_gone: BTreeSet::new(),
             was_restored: false,
             is_fresh: false,
+            lost: lost::Lost::default(),
         }
     }
 
@@ -135,8 +138,8 @@ impl Roles {
             Input::Traffic { worker, shards } => {
                 self.one_worker(worker, |it, _| it.traffic(&shards))
             }
-            Input::Heard { worker, place, silent_ms } => {
-                self.one_worker(worker, |it, shared| it.heard(shared, place, silent_ms));
+            Input::Heard { worker, place, signs } => {
+                self.one_worker(worker, |it, shared| it.heard(shared, place, signs));
             }
             Input::Sides { worker, sides } => {
                 self.one_worker(worker, |it, shared| it.sides(shared, sides));
@@ -291,6 +294,7 @@ impl Roles {
 
     fn tick(&mut self) {
         self.each_worker(|worker, shared| worker.tick(shared));
+        self.look_for_lost();
     }
 
     /// The next order of a worker; they are to be handed on in this order.

@@ -47,6 +47,8 @@ bugs! {
     CopyHoldsNoPort: "the port of a copied mapping counts as free",
     LeavesUnacknowledged: "packets that wait for copies leave before any has acknowledged",
     CountsUnsynced: "a replica whose copy is not complete counts for packets that wait for copies",
+    ActsOnPacketsOnly: "a replica acts for a primary that nobody hears only when packets come to it",
+    IgnoresWitnesses: "a replica acts for a silent primary that other nodes still hear",
     RejoinsAtOnce: "a worker that is fenced again and again has its routes set again at once",
     RestsNot: "a port is given again without having rested",
 }

@@ -4,20 +4,33 @@
 //!  position         1   lane u8 | epoch u32 | last sequence that was sent u64
 //!  acknowledgement  2   lane u8 | flags u8 (bit 0: the sums of `check` differ) | window u16 | epoch u32
 //!                       | all up to here u64 | map u64 (bit i: here + 2 + i too) | check u32
+//!  sightings        3   of each of up to 16 nodes: node u64 | milliseconds since the sender heard it u16
 //! ```
+//!
+//! Every heartbeat has one field of sightings, which may be empty: it tells its receiver that the sender is a witness, so
+//! that a node that it does not name is one that it does not hear. A sender of an earlier build has none.
 
 use crate::bytes::{Reader, Writer};
+use crate::datagram::BODY_MAX;
 use crate::identity::LANES;
 
 const POSITION: u8 = 1;
 const ACKNOWLEDGEMENT: u8 = 2;
+const SIGHTINGS: u8 = 3;
 
 const POSITION_LEN: usize = 13;
 const ACKNOWLEDGEMENT_LEN: usize = 28;
+const SIGHTING_LEN: usize = 10;
 const DIFFERS: u8 = 1;
 
+/// Sightings that one heartbeat tells. Of more nodes the next ones tell the others.
+pub(crate) const SIGHTINGS_MAX: usize = 16;
+
 /// Bytes of the longest control body of ours.
-pub(crate) const CONTROL_LEN_MAX: usize = LANES * (4 + POSITION_LEN + ACKNOWLEDGEMENT_LEN);
+pub(crate) const CONTROL_LEN_MAX: usize =
+    LANES * (4 + POSITION_LEN + ACKNOWLEDGEMENT_LEN) + 2 + SIGHTINGS_MAX * SIGHTING_LEN;
+
+const _: () = assert!(CONTROL_LEN_MAX <= BODY_MAX && SIGHTINGS_MAX * SIGHTING_LEN < 256);
 
 /// How far the sender's stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,13 +56,40 @@ pub(crate) struct Acknowledgement {
     pub(crate) differs: bool,
 }
 
+/// When the sender heard a node last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Field {
-    Position(Position),
-    Acknowledgement(Acknowledgement),
+pub(crate) struct Sighting {
+    pub(crate) node: u64,
+    pub(crate) silent_ms: u16,
 }
 
-impl Field {
+/// Writes the field of sightings; no more than [`SIGHTINGS_MAX`].
+pub(crate) fn emit_sightings(sightings: &[Sighting], writer: &mut Writer<'_>) {
+    writer.u8(SIGHTINGS).u8((sightings.len() * SIGHTING_LEN) as u8);
+    for sighting in sightings {
+        writer.u64(sighting.node).u16(sighting.silent_ms);
+    }
+}
+
+/// Sightings as they came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sightings<'a>(&'a [u8]);
+
+impl Sightings<'_> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Sighting> {
+        let mut reader = Reader(self.0);
+        std::iter::from_fn(move || Some(Sighting { node: reader.u64()?, silent_ms: reader.u16()? }))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Field<'a> {
+    Position(Position),
+    Acknowledgement(Acknowledgement),
+    Sightings(Sightings<'a>),
+}
+
+impl Field<'_> {
     pub(crate) fn emit(&self, writer: &mut Writer<'_>) {
         match self {
             Field::Position(position) => {
@@ -61,17 +101,20 @@ impl Field {
                 writer.u8(ack.lane).u8(if ack.differs { DIFFERS } else { 0 }).u16(ack.window);
                 writer.u32(ack.epoch).u64(ack.cumulative).u64(ack.map).u32(ack.check);
             }
+            Field::Sightings(sightings) => {
+                writer.u8(SIGHTINGS).u8(sightings.0.len() as u8).put(sightings.0);
+            }
         }
     }
 }
 
 /// The fields of a control body; unknown ones and those too short are passed over.
-pub(crate) fn fields(body: &[u8]) -> impl Iterator<Item = Field> {
+pub(crate) fn fields(body: &[u8]) -> impl Iterator<Item = Field<'_>> {
     let mut reader = Reader(body);
     std::iter::from_fn(move || reader.field()).filter_map(|(kind, value)| read(kind, value))
 }
 
-fn read(kind: u8, mut value: Reader<'_>) -> Option<Field> {
+fn read(kind: u8, mut value: Reader<'_>) -> Option<Field<'_>> {
     match kind {
         POSITION => Some(Field::Position(Position {
             lane: value.u8()?,
@@ -90,6 +133,7 @@ fn read(kind: u8, mut value: Reader<'_>) -> Option<Field> {
                 check: value.u32()?,
             }))
         }
+        SIGHTINGS => Some(Field::Sightings(Sightings(value.0))),
         _ => None,
     }
 }
@@ -120,5 +164,23 @@ mod tests {
         let length = writer.len();
         assert_eq!(fields(&buffer[..length]).collect::<Vec<_>>(), all);
         assert_eq!(fields(&buffer[..length - 1]).collect::<Vec<_>>(), all[..1]);
+    }
+
+    #[test]
+    fn sightings_are_read_as_they_were_written_and_half_a_sighting_is_passed_over() {
+        let told = [Sighting { node: 1 << 60, silent_ms: 3 }, Sighting { node: 7, silent_ms: 199 }];
+        let mut buffer = [0; CONTROL_LEN_MAX];
+        for count in 0..=2 {
+            let mut writer = Writer::new(&mut buffer);
+            emit_sightings(&told[..count], &mut writer);
+            let length = writer.len();
+            let Some(Field::Sightings(read)) = fields(&buffer[..length]).next() else {
+                panic!("an empty field says that the sender is a witness, too");
+            };
+            assert_eq!(read.iter().collect::<Vec<_>>(), told[..count]);
+        }
+        buffer[1] -= 1;
+        let Some(Field::Sightings(read)) = fields(&buffer).next() else { panic!("a field") };
+        assert_eq!(read.iter().collect::<Vec<_>>(), told[..1]);
     }
 }

@@ -65,6 +65,7 @@ fn describe_control(body: &[u8]) -> String {
             Field::Acknowledgement(ack) => {
                 format!(", lane {} has {}:{}", ack.lane, ack.epoch, ack.cumulative)
             }
+            Field::Sightings(nodes) => format!(", hears {} nodes", nodes.iter().count()),
         };
         text += &part;
     }

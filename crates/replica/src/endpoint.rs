@@ -22,6 +22,7 @@ use crate::refusal::Refusals;
 use crate::scrub::Scrub;
 use crate::send_stream::SendStream;
 use crate::session::Identity;
+use crate::witness::Witness;
 
 /// Replicas of a shard at most.
 pub const REPLICAS_MAX: usize = 4;
@@ -50,6 +51,7 @@ pub struct Endpoint {
     /// Some copy may have something to do.
     pub(crate) is_copying: bool,
     pub(crate) refused: Refusals,
+    pub(crate) witness: Witness,
     /// Datagrams that may have acknowledged something.
     pub(crate) acknowledgements: u64,
     incarnations: u64,
@@ -74,6 +76,12 @@ pub(crate) struct Peer {
     pub(crate) hastened_us: u64,
     /// Windows were small when they were last told.
     pub(crate) told_little_room: bool,
+    /// The node that it belongs to, by a number that all nodes know it by. None: not told.
+    pub(crate) node: Option<u64>,
+    /// The sighting that its next heartbeat begins with.
+    pub(crate) sighting: usize,
+    /// Its heartbeats in this session say which nodes it hears.
+    pub(crate) is_witness: bool,
 }
 
 /// A stream that this worker sends, and the copies that go with it.
@@ -154,6 +162,7 @@ impl Endpoint {
             send_turn: 0,
             is_copying: false,
             refused: Refusals::default(),
+            witness: Witness::new(peers_max),
             acknowledgements: 0,
             incarnations: 0,
             setting: Setting { options, identity, fingerprint, keys },
@@ -197,6 +206,9 @@ impl Endpoint {
             hasten_due_us: u64::MAX,
             hastened_us: 0,
             told_little_room: false,
+            node: None,
+            sighting: 0,
+            is_witness: false,
         });
         self.by_worker.insert(place, (worker, peer));
         self.mark(peer);
@@ -243,6 +255,7 @@ impl Endpoint {
         }
         gone.streams.iter_mut().for_each(|stream| stream.reset(0, &mut self.buffers));
         self.by_worker.retain(|&(_, index)| index != peer);
+        self.keep_nodes();
     }
 
     /// Takes new cluster keys. Sessions made with a key that is gone end at once, the others are replaced without

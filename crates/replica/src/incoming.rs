@@ -111,6 +111,7 @@ impl Endpoint {
         let Some(peer) = self.peers[index.index()].as_mut() else { return };
         let boot = peer.link.session.as_ref().map(|session| session.peer_boot);
         peer.heartbeat_due_us = 0;
+        peer.is_witness = false;
         let incarnation = peer.link.peer_incarnation;
         if (peer.boot, peer.incarnation) == (boot, incarnation) {
             return;
@@ -144,6 +145,10 @@ impl Endpoint {
             let outcome = match field {
                 Field::Position(position) => self.take_position(index, &position, sink),
                 Field::Acknowledgement(ack) => self.take_acknowledgement(index, &ack, now_us),
+                Field::Sightings(sightings) => {
+                    self.take_sightings(index, sightings, now_us);
+                    Ok(())
+                }
             };
             result = result.and(outcome);
         }

@@ -252,6 +252,19 @@ fn the_version_before_is_understood() {
     assert_eq!(meeting.notes.applied, [(1, b"x".to_vec())]);
 }
 
+/// A peer of an earlier build tells nothing of other nodes: it must not pass for one that hears none.
+#[test]
+fn a_heartbeat_without_sightings_is_of_no_witness() {
+    let mut meeting = Meeting::new();
+    meeting.shake_hands([1, 2], 0, &[]).unwrap();
+    let signs = |meeting: &Meeting| meeting.endpoint.signs(meeting.peer, meeting.now_us).unwrap();
+    let position = item(1, &[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5]);
+    meeting.speak(2, DatagramKind::Control, &position).unwrap();
+    assert!(!signs(&meeting).is_witness);
+    meeting.speak(2, DatagramKind::Control, &[position, item(3, &[])].concat()).unwrap();
+    assert!(signs(&meeting).is_witness, "it hears nobody else");
+}
+
 /// A rolling upgrade: whoever speaks version 1 gets redirected packets in IPIP, and sealed ones mean nothing to it.
 #[test]
 fn a_session_of_version_1_redirects_in_the_clear_and_one_of_version_2_seals() {

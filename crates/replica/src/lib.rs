@@ -56,6 +56,7 @@ mod session;
 mod status;
 mod sum;
 mod traits;
+mod witness;
 
 pub use cluster_keys::{ClusterKeys, KeyFileError};
 pub use copy::{CopyId, CopyRoom, CopyState, CopyStatus};
@@ -76,3 +77,4 @@ pub use session::Identity;
 pub use status::PeerStatus;
 pub use sum::Sum;
 pub use traits::{Sink, Source, Transmit};
+pub use witness::PeerSigns;

@@ -12,6 +12,7 @@ use crate::identity::{LANES, Lane, Origin, PeerIndex};
 use crate::incoming::window;
 use crate::link::{Exit, Link, Setting};
 use crate::traits::{Sink, Source, Transmit};
+use crate::witness::Witness;
 
 /// Time between two looks at the timers.
 const TIMERS_US: u64 = 1_000;
@@ -53,6 +54,7 @@ impl Endpoint {
 
     fn look_at_timers<S: Sink>(&mut self, now_us: u64, sink: &mut S) {
         self.is_copying = false;
+        self.witness.look(&self.peers);
         for (place, peer) in self.peers.iter_mut().enumerate() {
             let Some(peer) = peer else { continue };
             let index = PeerIndex(place as u16);
@@ -75,7 +77,7 @@ impl Endpoint {
         if self.due.iter().all(|&word| word == 0) {
             return;
         }
-        let Endpoint { setting, peers, buffers, scratch, due, send_turn, .. } = self;
+        let Endpoint { setting, peers, buffers, scratch, due, send_turn, witness, .. } = self;
         let mut exit = Exit { scratch, transmit, now_us, budget: setting.options.burst };
         let turn = *send_turn;
         for place in (turn..peers.len()).chain(0..turn) {
@@ -89,7 +91,7 @@ impl Endpoint {
             }
             let is_done = peers[place]
                 .as_mut()
-                .is_none_or(|peer| peer.send_due(setting, window, buffers, &mut exit));
+                .is_none_or(|peer| peer.send_due(setting, window, witness, buffers, &mut exit));
             if is_done {
                 *word &= !bit;
             }
@@ -121,6 +123,7 @@ impl Peer {
         &mut self,
         setting: &Setting,
         window: u16,
+        witness: &Witness,
         buffers: &mut Buffers,
         exit: &mut Exit<'_, T>,
     ) -> bool {
@@ -131,7 +134,7 @@ impl Peer {
             // What is left has to wait for a session.
             return self.link.hello_due_us == u64::MAX;
         }
-        self.send_control(setting, window, exit);
+        self.send_control(setting, window, witness, exit);
         self.hasten_due(exit.now_us);
         let Self { link, lanes, .. } = self;
         let mut is_done = link.hello_due_us == u64::MAX;
@@ -155,6 +158,7 @@ impl Peer {
         &mut self,
         setting: &Setting,
         window: u16,
+        witness: &Witness,
         exit: &mut Exit<'_, T>,
     ) {
         let is_heartbeat = exit.now_us >= self.heartbeat_due_us;
@@ -179,6 +183,9 @@ impl Peer {
                 Field::Acknowledgement(stream.acknowledgement(window)).emit(&mut writer);
                 stream.needs_acknowledgement = false;
             }
+        }
+        if is_heartbeat {
+            self.sighting = witness.emit(self.node, self.sighting, exit.now_us, &mut writer);
         }
         let length = writer.len();
         self.told_little_room = window < LITTLE_ROOM;

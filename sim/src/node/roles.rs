@@ -53,9 +53,9 @@ impl Process {
             let has_looked = it.slots != std::mem::replace(&mut self.slots[worker], it.slots);
             if has_looked {
                 for place in 0..worker::PEERS_MAX {
-                    if let Some(silent_ms) = self.workers[worker].silent_ms[usize::from(place)] {
+                    if let Some(signs) = self.workers[worker].signs[usize::from(place)] {
                         let place = PeerIndex(place);
-                        self.roles.on(clock_ms, Input::Heard { worker, place, silent_ms });
+                        self.roles.on(clock_ms, Input::Heard { worker, place, signs });
                     }
                 }
             }

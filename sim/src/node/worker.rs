@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use weir_engine::{BURST_MAX, Engine, Now, Output, Post, Side};
 use weir_member::{LATE_MAX_US, News, Order, Replication, Standstill};
-use weir_replica::{PeerIndex, Received, Transmit};
+use weir_replica::{PeerIndex, PeerSigns, Received, Transmit};
 use weir_shard::ShardId;
 use weir_wire::frame::{Frame, VecFrame, VecPool};
 
@@ -42,8 +42,8 @@ pub(crate) struct Worker {
     pub(crate) busy: BTreeSet<ShardId>,
     /// Slots that have ended.
     pub(crate) slots: u64,
-    /// Milliseconds for which each peer was silent at the end of the last slot.
-    pub(crate) silent_ms: [Option<u64>; PEERS_MAX as usize],
+    /// Signs of life of each peer at the end of the last slot.
+    pub(crate) signs: [Option<PeerSigns>; PEERS_MAX as usize],
     pub(crate) ring_losses: u64,
 }
 
@@ -94,7 +94,7 @@ impl Worker {
             fence: 0,
             busy: BTreeSet::new(),
             slots: 0,
-            silent_ms: [None; PEERS_MAX as usize],
+            signs: [None; PEERS_MAX as usize],
             ring_losses: 0,
         }
     }
@@ -257,8 +257,8 @@ impl Worker {
                 busy.insert(ShardId(shard));
             }
         });
-        for (place, silent_ms) in (0..).map(PeerIndex).zip(&mut self.silent_ms) {
-            *silent_ms = self.replication.silent_ms(place, clock_us);
+        for (place, signs) in (0..).map(PeerIndex).zip(&mut self.signs) {
+            *signs = self.replication.signs(place, clock_us);
         }
         self.slots += 1;
     }

@@ -113,6 +113,7 @@ impl World {
         self.checks.looks += 1;
         self.look_at_map();
         self.check_writers();
+        self.check_deaf();
         self.look_at_late_packets(!self.is_under_fault());
         if self.checks.is_suspicious || self.checks.looks.is_multiple_of(TABLES_EVERY) {
             self.checks.is_suspicious = false;

@@ -6,10 +6,18 @@ use crate::node::Stopping;
 use crate::site::Place;
 
 impl World {
-    /// Until when a machine stands still. None: it goes on.
+    /// Whether the whole machine stands still.
+    pub(super) fn is_frozen(&self, node: usize) -> bool {
+        let is_it = |fault: &Fault| matches!(*fault, Fault::Freeze { node: of, .. } if of == node);
+        self.active.values().any(is_it)
+    }
+
+    /// Until when all of a node's processes stand still, its guard included. None: they go on.
     pub(super) fn frozen_until(&self, node: usize) -> Option<u64> {
         let ends = self.active.iter().filter_map(|(&number, fault)| match *fault {
-            Fault::Freeze { node: of, .. } if of == node => Some(self.end_of(number)),
+            Fault::Freeze { node: of, .. } | Fault::Suspend { node: of, .. } if of == node => {
+                Some(self.end_of(number))
+            }
             _ => None,
         });
         ends.max()
@@ -25,6 +33,7 @@ impl World {
         self.timeline.say(self.now_us, || format!("--- {fault}"));
         self.note(2_000 + number as u64);
         let is_only = self.checks.strike(&fault, &mut self.traffic);
+        self.promise(&fault, is_only);
         if is_only && fault.is_death() {
             self.protect_left();
         }

@@ -27,7 +27,7 @@ const FAREWELL_MAX_US: u64 = 10_000_000;
 impl World {
     /// A machine that has power and goes on.
     pub(super) fn is_running_machine(&self, node: usize) -> bool {
-        self.nodes[node].is_up && self.frozen_until(node).is_none()
+        self.nodes[node].is_up && !self.is_frozen(node)
     }
 
     /// The process of a node in this life of it.

@@ -10,8 +10,9 @@ use crate::site::{self, Place};
 use crate::traffic::Stage;
 
 /// Changes of the next hop of a shard at a switch, at most: each of two workers is fenced twice before its routes are held
-/// off, a change may come in two steps, and in the end they come back.
-const MOVES_MAX: u32 = 10;
+/// off, a change may come in two steps, in the end they come back, and the controller may still hand the shard back after the
+/// fault before.
+const MOVES_MAX: u32 = 12;
 /// What was late arrives within this after the last standstill.
 const ARRIVES_US: u64 = 2_000_000;
 

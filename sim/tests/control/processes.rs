@@ -7,6 +7,7 @@ use weir_cluster::{NodeRecord, WorkerRecord};
 use weir_controller::state::NodeReport;
 use weir_member::roles::{Input, LocalWorker, Roles, RolesConfig, RolesOptions, SidesUp, peer_at};
 use weir_member::{News, PeerId};
+use weir_replica::PeerSigns;
 use weir_shard::{BootId, Epoch, Incarnation, NodeId, ShardId, WorkerId};
 use weir_sim::control::{NodeFacts, desired_input, report_of};
 use weir_sim::dice::Dice;
@@ -150,7 +151,8 @@ impl Process {
                 self.roles.on(now_ms, Input::News { worker: index, news });
             }
             for (place, silent_ms) in worker.silences(now_ms) {
-                self.roles.on(now_ms, Input::Heard { worker: index, place, silent_ms });
+                let signs = PeerSigns { silent_ms, seen_ms: None, is_witness: false };
+                self.roles.on(now_ms, Input::Heard { worker: index, place, signs });
             }
             // The switches send everybody something.
             let shards = shards.to_vec();

@@ -6,10 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::condition::wait_for;
 use crate::lab::{Lab, Starter};
+use crate::load::family;
 use crate::process::Process;
 
 /// Time between the end of a process and its next start.
@@ -97,6 +99,16 @@ impl Supervised {
     /// Sends a signal to the process. It is started again if that ends it.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.process()?.signal(signal)
+    }
+
+    /// Sends a signal to the process and to all that it has started, those first: a guard sees nothing of it.
+    pub fn signal_family(&self, signal: Signal) -> Result<()> {
+        let mut family = family(self.process()?.id());
+        family.reverse();
+        for id in family {
+            kill(Pid::from_raw(id), signal).with_context(|| format!("{signal} to {id}"))?;
+        }
+        Ok(())
     }
 
     /// Sends a signal, and does not start it again. Waits for its end.

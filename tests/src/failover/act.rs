@@ -14,6 +14,8 @@ use crate::steering::Network;
 /// How long a node goes without etcd, and everybody without etcd.
 const WITHOUT_STORE: Duration = Duration::from_secs(60);
 const STORE_DOWN: Duration = Duration::from_secs(20);
+/// How long a process stands still with its guard at most: no longer than the lease of its node in etcd lasts.
+const FROZEN_MAX: Duration = Duration::from_secs(7);
 /// How long a thread stands still, unless its guard ends it.
 const STUCK: Duration = Duration::from_secs(10);
 /// Times that processes of two nodes stop in turn, how long each and the time after it, in ms: two or three a second.
@@ -88,6 +90,26 @@ pub(super) fn heard(lab: &mut ClusterLab, victim: u8) -> Result<()> {
 /// Its guard finds it silent and ends it; the supervisor starts it again.
 pub(super) fn stop(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     lab.node(victim)?.weir.signal(Signal::SIGSTOP)
+}
+
+/// Its routes stay: its guard stands still as well, and its kernel and BIRD go on. Until the cluster has said so.
+pub(super) fn freeze(lab: &mut ClusterLab, victim: u8) -> Result<()> {
+    let weir = &lab.node(victim)?.weir;
+    // Whether others can tell who of them is cut off is a matter of who replicates with whom.
+    let expected = [
+        format!(
+            "node{victim} is cut-off: worker 0 is cut off: no node that replicates with it hears it"
+        ),
+        format!("node{victim} is not heard by node"),
+    ];
+    let mut last = String::new();
+    weir.signal_family(Signal::SIGSTOP)?;
+    let is_said = wait_for("what stands still in the status", FROZEN_MAX, || {
+        last = lab.control().ok()?.weir(&["cluster", "status"]).ok()?.stdout;
+        expected.iter().any(|it| last.contains(it)).then_some(())
+    });
+    weir.signal_family(Signal::SIGCONT)?;
+    is_said.with_context(|| last)
 }
 
 /// Their guards go on, and fence them each time that they stop for 50 ms or longer. Returns when no routes are held off.

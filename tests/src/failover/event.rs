@@ -162,6 +162,11 @@ pub const EVENTS: &[Event] = &[
         &[moment("worker of {} stands still", NothingBroken, LEASE, act::stuck)
             .silent(Silence::Millis(250))],
     ),
+    shown(
+        "freeze",
+        &[moment("SIGSTOP {} and its guard", NothingBroken, LEASE, act::freeze)
+            .silent(Silence::Millis(400))],
+    ),
     asked(
         "stalls",
         &[moment("{} and the next node stop in turn", NothingBroken, SHORT, act::stalls)

@@ -184,7 +184,7 @@ fn search(threads: &mut BTreeMap<(i32, i32), Watched>) {
 }
 
 /// A process and its descendants.
-fn family(root: i32) -> Vec<i32> {
+pub(crate) fn family(root: i32) -> Vec<i32> {
     let parents: Vec<(i32, i32)> = numbers_in("/proc")
         .into_iter()
         .filter_map(|process| Some((process, parent_of(process)?)))

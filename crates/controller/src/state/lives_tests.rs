@@ -181,6 +181,26 @@ fn a_worker_that_was_cut_off_and_is_back_was_lost_once() {
     assert!(!lives.is_on_trial(&node("n1"), at(62_000)));
 }
 
+/// With two nodes there is nobody to ask: neither counts as cut off, but the operator is told.
+#[test]
+fn one_of_two_nodes_that_the_other_does_not_hear_is_named() {
+    let mut lives = Lives::default();
+    for name in ["n1", "n2"] {
+        lives.registered(&node(name), Some(&record("a")), &options(), at(0));
+    }
+    let mut silences_at = |ms: u64, is_heard| {
+        lives.hear(&report("n2", "n1", is_heard), at(ms));
+        assert_eq!(lives.cut_off_changes(&options(), at(ms)), []);
+        lives.silences(&options(), at(ms)).collect::<Vec<_>>()
+    };
+    for ms in (20_000..23_000).step_by(1_000) {
+        assert_eq!(silences_at(ms, false), [""; 0], "at {ms}");
+    }
+    let named = ["n1 is not heard by n2: one of them stands still or is cut off"];
+    assert_eq!(silences_at(23_000, false), named);
+    assert_eq!(silences_at(24_000, true), [""; 0]);
+}
+
 /// A node that nobody ever hears is of no use, however new it is.
 #[test]
 fn a_node_that_is_not_heard_for_long_after_it_came_is_cut_off() {

@@ -43,6 +43,7 @@ impl Controller {
             nodes: self.node_reports(sight),
             notes: undead
                 .chain(unreadable)
+                .chain(self.lives.silences(&self.options, now))
                 .chain(self.troubles.notes())
                 .chain(notes)
                 .take(NOTES_MAX)

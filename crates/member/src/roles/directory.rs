@@ -36,6 +36,12 @@ pub(super) fn address_of(peer: PeerId) -> SocketAddrV4 {
     SocketAddrV4::new(((peer.0 >> 16) as u32).into(), peer.0 as u16)
 }
 
+/// The number of a node in the heartbeats of all builds: FNV-1a of its name, 64 bits.
+pub(super) fn number_of(node: &NodeId) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    node.as_str().bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
 impl Directory {
     /// Takes a node's record and tells whether it says anything new.
     pub(super) fn register(&mut self, node: &NodeId, workers: Option<&[NodeWorker]>) -> bool {
@@ -67,6 +73,10 @@ impl Directory {
     pub(super) fn registered(&self) -> BTreeSet<NodeId> {
         let lives = self.workers.iter().filter(|(_, life)| life.is_registered);
         lives.map(|(id, _)| id.node.clone()).collect()
+    }
+
+    pub(super) fn is_node_registered(&self, node: &NodeId) -> bool {
+        self.workers.iter().any(|(id, life)| id.node == *node && life.is_registered)
     }
 
     /// Another life was met where this one was: it is over, whatever its node's record still says.
@@ -108,6 +118,13 @@ mod tests {
     fn life(index: u16, boot_id: u128) -> Incarnation {
         let node = NodeId::new("n1").expect("a name");
         Incarnation { worker: WorkerId { node, index }, boot_id: BootId(boot_id) }
+    }
+
+    /// Builds that disagree would not understand each other's heartbeats.
+    #[test]
+    fn the_number_of_a_node_is_the_same_in_all_builds() {
+        let node = NodeId::new("n1").expect("a name");
+        assert_eq!(number_of(&node), 0x08b3_7b07_b558_d4c0);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use weir_replica::{Fingerprint, PeerIndex};
+use weir_replica::{Fingerprint, PeerIndex, PeerSigns};
 use weir_shard::role::RoleOptions;
 use weir_shard::{BootId, Epoch, NodeId, ShardEntry, ShardId};
 
@@ -37,6 +37,10 @@ pub struct RolesOptions {
     /// A worker that is registered and was not heard for so long cannot be reached: others pass its lanes on until it is
     /// heard. Not before a failover is over: whose source changes gets a full copy.
     pub cut_off_ms: u64,
+    /// Another node that was not heard for so long is no witness of who else is silent.
+    pub witness_ms: u64,
+    /// Replicas of a primary that nobody hears act one after the other, if the one in front does not.
+    pub rank_step_ms: u64,
     /// A stream that is lost for less than this was no loss: its source has ended, and another one follows.
     pub lost_stream_ms: u64,
     /// A peer that no shard needs is kept for so long.
@@ -54,6 +58,8 @@ impl Default for RolesOptions {
             role: RoleOptions::default(),
             gone_ms: 1_000,
             cut_off_ms: 3_000,
+            witness_ms: 100,
+            rank_step_ms: 300,
             lost_stream_ms: 50,
             idle_peer_ms: 5_000,
             room_retry_ms: 5_000,
@@ -145,11 +151,11 @@ pub enum Input {
         worker: usize,
         shards: Vec<ShardId>,
     },
-    /// How long a peer, by its place, has been silent.
+    /// Signs of life of a peer, by its place, as the worker has them now.
     Heard {
         worker: usize,
         place: PeerIndex,
-        silent_ms: u64,
+        signs: PeerSigns,
     },
     Sides {
         worker: usize,

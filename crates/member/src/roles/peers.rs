@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_replica::PeerIndex;
+use weir_replica::{PeerIndex, PeerSigns};
 use weir_shard::{BootId, Incarnation};
 
 use super::directory::{Directory, address_of};
@@ -17,6 +17,14 @@ struct Peer {
     idle_since_ms: u64,
     session: Option<(PeerIndex, BootId)>,
     heard_ms: Option<u64>,
+    /// The number of its node, as it was ordered.
+    node: Option<u64>,
+    /// When another node heard its node last, as far as was told.
+    seen_ms: Option<u64>,
+    /// Since when it has been heard without a long gap.
+    steady_since_ms: u64,
+    /// It says which nodes it hears.
+    is_witness: bool,
     /// Heard within the time of a silent primary, when it was looked at last.
     is_heard: bool,
     /// Heard within the longer time after which it is gone.
@@ -43,19 +51,42 @@ pub(super) struct Met {
 /// Limits of silence, milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Silence {
+    pub(super) witness_ms: u64,
     pub(super) heard_ms: u64,
     pub(super) near_ms: u64,
     pub(super) cut_off_ms: u64,
 }
 
+/// What the signs of life of a peer say of its node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Signs {
+    pub(super) heard_ms: u64,
+    /// 0: by nobody.
+    pub(super) seen_ms: u64,
+    /// It is heard now, since then without a long gap.
+    pub(super) steady_since_ms: Option<u64>,
+    /// It is heard now, and does not say whom it hears.
+    pub(super) is_mute: bool,
+}
+
 impl Peers {
-    /// A shard needs the peer.
-    pub(super) fn hold(&mut self, peer: PeerId, now_ms: u64, orders: &mut impl Extend<Order>) {
+    /// A shard needs the peer. `node`: the number of its node, if it is known.
+    pub(super) fn hold(
+        &mut self,
+        peer: PeerId,
+        node: Option<u64>,
+        now_ms: u64,
+        orders: &mut impl Extend<Order>,
+    ) {
         let known = self.peers.entry(peer).or_insert_with(|| {
             orders.extend([Order::AddPeer { peer, address: address_of(peer) }]);
             Peer { known_ms: now_ms, ..Peer::default() }
         });
         known.shards += 1;
+        if let Some(number) = node.filter(|_| known.node != node) {
+            known.node = node;
+            orders.extend([Order::SetPeerNode { peer, node: number }]);
+        }
     }
 
     /// A shard needs it no more.
@@ -105,21 +136,28 @@ impl Peers {
         }
         self.places.insert(place.0, peer);
         known.heard_ms = Some(now_ms);
+        (known.steady_since_ms, known.is_witness) = (now_ms, false);
         (known.is_heard, known.is_near, known.is_cut_off) = (true, true, false);
         let ended = former.map(|(_, former)| former).filter(|former| *former != boot_id);
         Some(Met { ended })
     }
 
-    /// Takes how long a peer has been silent; the peer, if it was taken for silent until now.
+    /// Takes signs of life of a peer; the peer, if it was taken for silent until now.
     pub(super) fn heard(
         &mut self,
         place: PeerIndex,
-        at_ms: u64,
+        signs: PeerSigns,
         now_ms: u64,
         limits: Silence,
     ) -> Option<PeerId> {
         let &id = self.places.get(&place.0)?;
         let peer = self.peers.get_mut(&id)?;
+        let at_ms = now_ms.saturating_sub(signs.silent_ms);
+        if peer.heard_ms.is_none_or(|heard_ms| at_ms >= heard_ms + limits.witness_ms) {
+            peer.steady_since_ms = at_ms;
+        }
+        peer.seen_ms = peer.seen_ms.max(signs.seen_ms.map(|ms| now_ms.saturating_sub(ms)));
+        peer.is_witness = signs.is_witness;
         peer.heard_ms = peer.heard_ms.max(Some(at_ms));
         let was = (peer.is_heard, peer.is_near, peer.is_cut_off);
         peer.is_heard |= now_ms < at_ms + limits.heard_ms;
@@ -144,6 +182,39 @@ impl Peers {
             }
         }
         silent
+    }
+
+    /// Some peer that was heard is silent.
+    pub(super) fn is_any_silent(&self) -> bool {
+        self.peers.values().any(|peer| !peer.is_heard && peer.heard_ms.is_some())
+    }
+
+    /// Signs of life of all peers that were ever heard.
+    pub(super) fn signs(
+        &self,
+        now_ms: u64,
+        witness_ms: u64,
+    ) -> impl Iterator<Item = (PeerId, Signs)> {
+        self.peers.iter().filter_map(move |(&id, peer)| {
+            let heard_ms = peer.heard_ms?;
+            let is_there = now_ms < heard_ms + witness_ms;
+            // One that no shard needs any more may have let go of this worker: its silence says nothing.
+            if peer.shards == 0 && !is_there {
+                return None;
+            }
+            let signs = Signs {
+                heard_ms,
+                seen_ms: peer.seen_ms.unwrap_or(0),
+                steady_since_ms: is_there.then_some(peer.steady_since_ms),
+                is_mute: is_there && !peer.is_witness,
+            };
+            Some((id, signs))
+        })
+    }
+
+    /// Whether this life of a worker is heard now.
+    pub(super) fn is_heard(&self, directory: &Directory, who: &Incarnation) -> bool {
+        self.in_this_life(directory, who).is_some_and(|peer| peer.is_heard)
     }
 
     fn in_this_life(&self, directory: &Directory, who: &Incarnation) -> Option<&Peer> {

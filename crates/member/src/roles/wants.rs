@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use weir_shard::role::Role;
 use weir_shard::{ShardId, Transition};
 
+use super::directory::number_of;
 use super::duties::{self, Others};
 use super::output::{Change, SetBack, WantedRoute};
 use super::part::{Part, RouteState, Tables};
@@ -21,7 +22,8 @@ impl Worker {
         let others = Others { directory: &shared.directory, peers: &self.peers };
         let needed = duties::peers_needed(&part.machine, others);
         for &peer in needed.iter().filter(|peer| !part.peers.contains(peer)) {
-            self.peers.hold(peer, shared.now_ms, &mut self.orders);
+            let node = shared.directory.worker_at(peer).map(|id| number_of(&id.node));
+            self.peers.hold(peer, node, shared.now_ms, &mut self.orders);
         }
         for &peer in part.peers.iter().filter(|peer| !needed.contains(peer)) {
             self.peers.release(peer, shared.now_ms);

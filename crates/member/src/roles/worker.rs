@@ -12,13 +12,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use weir_planted::{self as planted, Bug};
-use weir_replica::PeerIndex;
+use weir_replica::{PeerIndex, PeerSigns};
 use weir_shard::role::{Event, Ports, Role, RoleMachine};
 use weir_shard::{Epoch, Incarnation, NodeId, ShardEntry, ShardId};
 
 use super::directory::Directory;
 use super::duties::Others;
 use super::input::{DesiredShard, RolesOptions, SidesUp};
+use super::lost::Look;
 use super::output::Counters;
 use super::part::{Part, Tables};
 use super::peers::{Peers, Silence};
@@ -46,6 +47,7 @@ pub(super) struct Worker {
     pub(super) peers: Peers,
     pub(super) orders: VecDeque<Order>,
     ports: Ports,
+    pub(super) look: Look,
     /// Counts the changes of the wanted routes.
     pub(super) routes_number: u64,
     /// Up to which they are in the kernel.
@@ -72,6 +74,7 @@ impl Worker {
             peers: Peers::default(),
             orders: VecDeque::new(),
             ports: Ports::NotReady,
+            look: Look::default(),
             routes_number: 0,
             routes_out: 0,
             restless: BTreeSet::new(),
@@ -215,7 +218,7 @@ impl Worker {
     }
 
     /// Hands an event to the role of a shard whose tables are there, and does what follows.
-    fn tell(&mut self, shared: &mut Shared, shard: ShardId, event: Event) {
+    pub(super) fn tell(&mut self, shared: &mut Shared, shard: ShardId, event: Event) {
         let Some(part) = self.parts.get_mut(&shard) else { return };
         if part.tables != Tables::There {
             return;
@@ -270,9 +273,9 @@ impl Worker {
         }
     }
 
-    pub(super) fn heard(&mut self, shared: &mut Shared, place: PeerIndex, silent_ms: u64) {
-        let at_ms = shared.now_ms.saturating_sub(silent_ms);
-        let changed = self.peers.heard(place, at_ms, shared.now_ms, silence(&shared.options));
+    pub(super) fn heard(&mut self, shared: &mut Shared, place: PeerIndex, signs: PeerSigns) {
+        self.look.at(shared.now_ms);
+        let changed = self.peers.heard(place, signs, shared.now_ms, silence(&shared.options));
         if let Some(peer) = changed {
             self.peer_changed(shared, peer);
         }
@@ -384,6 +387,7 @@ fn new_machine(me: &Incarnation, shared: &Shared) -> RoleMachine {
 
 fn silence(options: &RolesOptions) -> Silence {
     Silence {
+        witness_ms: options.witness_ms,
         heard_ms: options.role.silence_ms,
         near_ms: options.gone_ms,
         cut_off_ms: options.cut_off_ms,

@@ -203,7 +203,7 @@ fn who_is_cut_from_the_store_but_heard_is_there() {
     let mut hand = Hand::synced();
     hand.on(Input::Node { node: them().worker.node, workers: None });
     for _ in 0..300 {
-        hand.on(Input::Heard { worker: 0, place: PeerIndex(1), silent_ms: 5 });
+        hand.on(Input::Heard { worker: 0, place: PeerIndex(1), signs: signs(5) });
         hand.ticks(10);
     }
     assert_eq!(hand.duties().sources[0], Some(peer(1)));
@@ -308,7 +308,7 @@ fn a_copy_that_was_complete_before_is_not_complete_again() {
 fn pass(hand: &mut Hand, ms: u64, is_heard: bool) {
     for _ in 0..ms / 10 {
         if is_heard {
-            hand.on(Input::Heard { worker: 0, place: PeerIndex(1), silent_ms: 0 });
+            hand.on(Input::Heard { worker: 0, place: PeerIndex(1), signs: signs(0) });
         }
         hand.ticks(10);
     }

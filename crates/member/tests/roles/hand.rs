@@ -5,7 +5,7 @@ pub(crate) use std::collections::BTreeMap;
 pub(crate) use weir_member::order::{MissOrder, Order, ShardDuties};
 pub(crate) use weir_member::roles::*;
 pub(crate) use weir_member::{News, PeerId, Roles};
-pub(crate) use weir_replica::{Fingerprint, PeerIndex};
+pub(crate) use weir_replica::{Fingerprint, PeerIndex, PeerSigns};
 pub(crate) use weir_shard::role::{Metric, Role};
 pub(crate) use weir_shard::*;
 
@@ -55,6 +55,11 @@ pub(crate) fn settled(entry: &ShardEntry, who: &Incarnation) -> ShardEntry {
 /// They are primary, we have a full copy and lane 1.
 pub(crate) fn pair() -> ShardEntry {
     settled(&after(&copying(), Transition::Synced(us())), &us())
+}
+
+/// Of a peer that says whom it hears, and of whose node nobody says anything.
+pub(crate) fn signs(silent_ms: u64) -> PeerSigns {
+    PeerSigns { silent_ms, seen_ms: None, is_witness: true }
 }
 
 pub(crate) struct Hand {

@@ -4,6 +4,7 @@ mod by_hand;
 mod dice;
 mod hand;
 mod histories;
+mod lost;
 mod scenarios;
 mod set_back;
 mod store;

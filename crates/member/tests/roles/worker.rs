@@ -200,6 +200,9 @@ impl Worker {
                 assert_ne!(shard.duties.as_ref(), Some(&*duties), "ordered already");
                 shard.obey(*duties, now_ms);
             }
+            Order::SetPeerNode { peer, .. } => {
+                assert!(self.contacts.contains_key(&peer), "{peer:?} is not known");
+            }
             Order::SetFingerprint(_) | Order::SetKeys(_) | Order::SetMapStale(_) => {}
         }
     }

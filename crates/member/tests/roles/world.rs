@@ -11,7 +11,7 @@ use std::net::SocketAddrV4;
 
 use weir_member::roles::*;
 use weir_member::{PeerId, Roles};
-use weir_replica::Fingerprint;
+use weir_replica::{Fingerprint, PeerSigns};
 use weir_shard::allocate::{
     Acting, AllocateOptions, Change as Planned, Liveness, NodeView, ShardView, WorkerView, allocate,
 };

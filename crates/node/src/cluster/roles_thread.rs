@@ -17,7 +17,7 @@ use weir_member::order::ShardSetup;
 use weir_member::replication::ReplicationStatus;
 use weir_member::roles::{DesiredShard, Input, NodeWorker, Roles, SidesUp};
 use weir_nat::ShardIndex;
-use weir_replica::{Fingerprint, FingerprintPart, PeerIndex};
+use weir_replica::{Fingerprint, FingerprintPart};
 use weir_shard::{BootId, NodeId, ShardEntry, ShardId, WorkerId};
 use weir_steer::wanted::{self, Limits};
 use weir_steer::{Fence, Route, SharedWords, WorkerIndex};
@@ -31,7 +31,7 @@ use super::map_saver::MapSaver;
 use super::member_board::MemberBoard;
 use super::news_queue::NewsQueue;
 use super::outside::Outside;
-use super::worker_part::{PEERS_MAX, WorkerLink};
+use super::worker_part::WorkerLink;
 use crate::engine_config::{engine_shard, nat_shard};
 use crate::node::{Node, ShardHandle};
 use crate::turns::Thread;
@@ -483,12 +483,8 @@ impl RolesThread {
             // A worker that has not looked knows nothing of its peers' silence.
             let has_looked = slots != std::mem::replace(&mut self.slots[worker], slots);
             if has_looked {
-                for place in 0..PEERS_MAX as u16 {
-                    let silent_ms = signs.silent_ms[usize::from(place)].get();
-                    if silent_ms < u64::MAX {
-                        let place = PeerIndex(place);
-                        self.tell(Input::Heard { worker, place, silent_ms });
-                    }
+                for (place, signs) in signs.peers() {
+                    self.tell(Input::Heard { worker, place, signs });
                 }
             }
             for &shard in &shards {

@@ -13,7 +13,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use weir_dpdk::{Mbuf, MbufPool};
 use weir_engine::{Engine, Output, Post};
 use weir_member::{News, Order, Replication, Standstill};
-use weir_replica::{PeerIndex, Received, Transmit};
+use weir_replica::{PeerIndex, PeerSigns, Received, Transmit};
 use weir_steer::Heartbeat;
 use weir_wire::frame::Frame;
 
@@ -35,10 +35,60 @@ const NEWS_PER_TURN: usize = 64;
 /// What a worker shows of its peers, written by it alone.
 #[derive(Debug)]
 pub(crate) struct Signs {
-    /// Milliseconds for which a peer was silent when the worker looked last, by the peer's place.
-    pub silent_ms: [Gauge; PEERS_MAX],
+    /// Of each peer, by its place, as the worker has seen it last.
+    peers: [PeerGauges; PEERS_MAX],
     /// Slots that have ended.
     pub slots: Gauge,
+}
+
+/// [`PeerSigns`] of one peer. u64::MAX: none. They are stored one by one: a reader may find one of them older than another
+/// by a slot.
+#[derive(Debug)]
+struct PeerGauges {
+    silent_ms: Gauge,
+    seen_ms: Gauge,
+    is_witness: Gauge,
+}
+
+impl PeerGauges {
+    /// Of the place of no peer.
+    fn none() -> Self {
+        let it = Self {
+            silent_ms: Gauge::default(),
+            seen_ms: Gauge::default(),
+            is_witness: Gauge::default(),
+        };
+        it.set(None);
+        it
+    }
+
+    fn set(&self, signs: Option<PeerSigns>) {
+        self.silent_ms.set(signs.map_or(u64::MAX, |it| it.silent_ms));
+        self.seen_ms.set(signs.and_then(|it| it.seen_ms).unwrap_or(u64::MAX));
+        self.is_witness.set(signs.map_or(0, |it| it.is_witness.into()));
+    }
+
+    fn get(&self) -> Option<PeerSigns> {
+        let some = |gauge: &Gauge| Some(gauge.get()).filter(|&value| value < u64::MAX);
+        Some(PeerSigns {
+            silent_ms: some(&self.silent_ms)?,
+            seen_ms: some(&self.seen_ms),
+            is_witness: self.is_witness.get() != 0,
+        })
+    }
+}
+
+impl Signs {
+    fn none() -> Self {
+        let peers = std::array::from_fn(|_| PeerGauges::none());
+        Self { peers, slots: Gauge::default() }
+    }
+
+    /// Signs of life of the peers, each with its place.
+    pub(super) fn peers(&self) -> impl Iterator<Item = (PeerIndex, PeerSigns)> {
+        let places = (0..).map(PeerIndex).zip(&self.peers);
+        places.filter_map(|(place, gauges)| Some((place, gauges.get()?)))
+    }
 }
 
 /// In the worker's thread.
@@ -69,13 +119,6 @@ pub(super) struct WorkerLink {
     pub(super) busy: Consumer<u32>,
 }
 
-/// The place of no peer.
-fn unheard() -> Gauge {
-    let gauge = Gauge::default();
-    gauge.set(u64::MAX);
-    gauge
-}
-
 /// Both sides of a worker's part. `shards_max`: shards that it has room for.
 pub(super) fn worker_part(
     worker: usize,
@@ -86,8 +129,7 @@ pub(super) fn worker_part(
 ) -> (WorkerPart, WorkerLink) {
     let (orders_in, orders) = channel();
     let is_ordered = Arc::new(AtomicBool::new(false));
-    let signs =
-        Arc::new(Signs { silent_ms: std::array::from_fn(|_| unheard()), slots: Gauge::default() });
+    let signs = Arc::new(Signs::none());
     // A few slots' worth: the other side takes them out once a slot.
     let (busy, busy_out) = RingBuffer::new(4 * shards_max + 64);
     let part = WorkerPart {
@@ -118,8 +160,7 @@ impl WorkerLink {
     #[cfg(test)]
     pub(super) fn for_test() -> (Self, Receiver<Order>) {
         let (orders, taken) = channel();
-        let signs = std::array::from_fn(|_| unheard());
-        let signs = Arc::new(Signs { silent_ms: signs, slots: Gauge::default() });
+        let signs = Arc::new(Signs::none());
         let busy = RingBuffer::new(1).1;
         (Self { orders, is_ordered: Arc::default(), signs, busy }, taken)
     }
@@ -289,8 +330,8 @@ impl WorkerPart {
                 let _ = busy.push(shard);
             }
         });
-        for (place, gauge) in (0..).map(PeerIndex).zip(&self.signs.silent_ms) {
-            gauge.set(self.replication.silent_ms(place, now_us).unwrap_or(u64::MAX));
+        for (place, gauges) in (0..).map(PeerIndex).zip(&self.signs.peers) {
+            gauges.set(self.replication.signs(place, now_us));
         }
         self.signs.slots.set(self.signs.slots.get() + 1);
     }

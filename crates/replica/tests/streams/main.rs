@@ -5,4 +5,5 @@ mod copies;
 mod hostile;
 mod network;
 mod sessions;
+mod witness;
 mod world;

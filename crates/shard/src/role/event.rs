@@ -22,6 +22,8 @@ pub enum Event {
     Granted { lane: usize, since: Epoch },
     /// The worker's ports and gateways.
     Ports(Ports),
+    /// The primary's node is heard neither here nor by any witness, and this worker did not stand still meanwhile.
+    PrimaryLost,
     /// Time has passed.
     Tick,
 }

@@ -18,6 +18,8 @@ const SLOT_MS: u64 = 10;
 pub struct RoleOptions {
     /// A primary that is not heard for so long is silent.
     pub silence_ms: u64,
+    /// A replica without packets acts after so long a silence, if nobody else hears the primary's node either.
+    pub lone_silence_ms: u64,
     /// So many slots running must have packets before a replica acts: one stray packet must not
     /// outbid a healthy primary.
     pub busy_slots: u32,
@@ -33,6 +35,7 @@ impl Default for RoleOptions {
     fn default() -> Self {
         Self {
             silence_ms: 30,
+            lone_silence_ms: 200,
             busy_slots: 3,
             handover_ms: 1_000,
             quiet_ms: 1_000,
@@ -64,6 +67,10 @@ pub struct RoleMachine {
     granted: [Option<Epoch>; LANES],
     /// When the primary was heard last.
     heard_ms: u64,
+    /// The last term whose primary said that its routes are out.
+    announced: Option<Term>,
+    /// It was heard in this term: a primary that never was may not have begun.
+    has_heard_primary: bool,
     busy_slots: u32,
     quiet_slots: u64,
     kept_route: Option<KeptRoute>,
@@ -87,6 +94,8 @@ impl RoleMachine {
             is_acting: false,
             granted: [None; LANES],
             heard_ms: 0,
+            announced: None,
+            has_heard_primary: false,
             busy_slots: 0,
             quiet_slots: 0,
             kept_route: None,
@@ -108,13 +117,13 @@ impl RoleMachine {
         &self.duties
     }
 
-    /// Takes an event at time `now_ms`, which never goes back, and says what is to be done. After a
-    /// pause the worker must hand in a `Tick` before it handles a packet.
+    /// Takes an event at time `now_ms`, which never goes back, and says what is to be done. Only a heartbeat may come
+    /// later than others of its time. After a pause the worker must hand in a `Tick` before it handles a packet.
     pub fn on(&mut self, now_ms: u64, event: Event) -> Vec<Action> {
         self.now_ms = now_ms.max(self.now_ms);
         match event {
             Event::Entry(entry) => self.on_entry(*entry),
-            Event::Heartbeat { from } => self.on_heartbeat(&from),
+            Event::Heartbeat { from } => self.on_heartbeat(&from, now_ms),
             Event::Announced { term } => self.on_announced(term),
             Event::Slot { packets } => self.on_slot(packets),
             Event::CopyDone => self.has_copy = true,
@@ -125,6 +134,7 @@ impl RoleMachine {
                 }
             }
             Event::Ports(ports) => self.ports = ports,
+            Event::PrimaryLost => self.on_primary_lost(),
             Event::Tick => {}
         }
         self.pass_time();
@@ -144,6 +154,7 @@ impl RoleMachine {
         let is_new_term = self.entry.as_ref().is_none_or(|held| entry.term() > held.term());
         if is_new_term {
             self.heard_ms = self.now_ms;
+            self.has_heard_primary = false;
         }
         let is_member = entry.member(&self.me).is_some();
         self.entry = Some(entry);
@@ -174,17 +185,37 @@ impl RoleMachine {
         };
     }
 
-    fn on_heartbeat(&mut self, from: &Incarnation) {
+    fn on_heartbeat(&mut self, from: &Incarnation, at_ms: u64) {
         if self.entry.as_ref().is_some_and(|entry| entry.primary().incarnation == *from) {
-            self.heard_ms = self.now_ms;
+            self.heard_ms = self.heard_ms.max(at_ms);
+            self.has_heard_primary = true;
         }
     }
 
     fn on_announced(&mut self, term: Term) {
         if self.entry.as_ref().is_some_and(|entry| term >= entry.term()) {
-            self.heard_ms = self.now_ms;
+            // The worker tells it again whenever its duties change: only the first time is a sign of life.
+            if self.announced < Some(term) {
+                self.announced = Some(term);
+                self.heard_ms = self.now_ms;
+                self.has_heard_primary = true;
+            }
             self.kept_route = None;
         }
+    }
+
+    /// Nobody hears the primary's node: its routes may be in the switches all the same, so that no packet comes here.
+    fn on_primary_lost(&mut self) {
+        let is_silent = self.now_ms - self.heard_ms >= self.options.lone_silence_ms;
+        let can_serve = self.role() == Role::Synced && self.ports == Ports::Ready;
+        if can_serve && is_silent && self.has_heard_primary {
+            self.act();
+        }
+    }
+
+    fn act(&mut self) {
+        self.is_acting = true;
+        self.kept_route = None;
     }
 
     fn on_slot(&mut self, packets: u32) {
@@ -203,8 +234,7 @@ impl RoleMachine {
             && !self.hears_primary()
             && self.busy_slots >= self.options.busy_slots
         {
-            self.is_acting = true;
-            self.kept_route = None;
+            self.act();
         }
         if self.kept_route.is_some_and(|kept| self.now_ms >= kept.until_ms) {
             self.kept_route = None;

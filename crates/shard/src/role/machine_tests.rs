@@ -135,6 +135,80 @@ fn silence_begins_after_30_ms() {
 }
 
 #[test]
+fn a_replica_acts_without_packets_when_nobody_hears_the_primary_for_200_ms() {
+    let mut machine = replica();
+    machine.on(100, Event::Heartbeat { from: a() });
+    machine.on(299, Event::PrimaryLost);
+    assert_eq!(machine.duties().role, Role::Synced, "199 ms");
+    machine.on(300, Event::Tick);
+    assert_eq!(machine.duties().role, Role::Synced, "time alone says nothing of others");
+    let actions = machine.on(300, Event::PrimaryLost);
+    let route = Action::Announce(Metric::acting(Term(1), Rank(1)));
+    assert!(actions.contains(&Action::Role(Role::Acting)) && actions.contains(&route));
+    assert_eq!(machine.duties().misses, Misses::Create);
+    assert_eq!(machine.duties().lanes, LaneSet(0b10), "its own lanes alone");
+}
+
+#[test]
+fn a_primary_that_was_never_heard_in_its_term_is_not_replaced_without_packets() {
+    let mut machine = replica();
+    machine.on(5_000, Event::PrimaryLost);
+    assert_eq!(machine.duties().role, Role::Synced);
+    machine.on(5_010, Event::Heartbeat { from: a() });
+    let promoted = after(&pair(), Transition::Promote(b()));
+    machine.on(5_020, Event::Entry(Box::new(promoted.clone())));
+    machine.on(5_030, Event::Entry(Box::new(after(&promoted, Transition::Promote(a())))));
+    assert_eq!(machine.duties().role, Role::Synced);
+    machine.on(9_000, Event::PrimaryLost);
+    assert_eq!(machine.duties().role, Role::Synced, "what was heard was of a former term");
+    machine.on(9_001, Event::Announced { term: Term(3) });
+    machine.on(9_201, Event::PrimaryLost);
+    assert_eq!(machine.duties().role, Role::Acting);
+}
+
+#[test]
+fn an_announcement_that_is_told_again_is_no_sign_of_life() {
+    let mut machine = replica();
+    machine.on(100, Event::Announced { term: Term(1) });
+    for at_ms in (110..300).step_by(10) {
+        machine.on(at_ms, Event::Announced { term: Term(1) });
+    }
+    machine.on(300, Event::PrimaryLost);
+    assert_eq!(machine.duties().role, Role::Acting);
+}
+
+#[test]
+fn a_replica_with_a_broken_side_does_not_act_without_packets() {
+    let mut machine = replica();
+    machine.on(0, Event::Heartbeat { from: a() });
+    machine.on(10, Event::Ports(Ports::Broken));
+    machine.on(500, Event::PrimaryLost);
+    assert_eq!(machine.duties().role, Role::Synced);
+    machine.on(510, Event::Ports(Ports::Ready));
+    machine.on(510, Event::PrimaryLost);
+    assert_eq!(machine.duties().role, Role::Acting);
+}
+
+#[test]
+fn a_replica_without_a_full_copy_never_acts() {
+    let mut machine = machine(b());
+    machine.on(0, Event::Entry(Box::new(copying())));
+    machine.on(0, Event::Heartbeat { from: a() });
+    machine.on(500, Event::PrimaryLost);
+    assert_eq!(machine.duties().role, Role::Syncing);
+}
+
+#[test]
+fn a_sign_of_life_that_comes_late_counts_from_its_own_time() {
+    let mut machine = replica();
+    machine.on(40, Event::Heartbeat { from: a() });
+    machine.on(200, Event::Tick);
+    machine.on(42, Event::Heartbeat { from: a() });
+    machine.on(242, Event::PrimaryLost);
+    assert_eq!(machine.duties().role, Role::Acting);
+}
+
+#[test]
 fn there_is_no_automatic_fail_back() {
     let mut machine = acting();
     machine.on(40, Event::Heartbeat { from: a() });

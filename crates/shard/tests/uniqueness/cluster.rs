@@ -165,7 +165,10 @@ impl Cluster {
             }),
             16 => self.hear(node),
             17 if step.any & 7 == 0 => self.round(),
-            17 => self.now_ms += u64::from(step.any) * 2,
+            17 => {
+                self.now_ms += u64::from(step.any) * 2;
+                self.tell(node, Event::PrimaryLost);
+            }
             20 => self.nodes[node].is_registered = false,
             21 => self.nodes[node].is_registered = true,
             22 if step.any & 3 == 0 => self.end(node),

@@ -32,6 +32,8 @@ pub(super) struct CutOff {
     bird_counted: Vec<BirdDown>,
     reported_ms: u64,
     unheard_since_ms: Option<u64>,
+    /// Since when all who say anything of it do not hear it, though they may be cut off themselves; and who they are.
+    silent: Option<(u64, Vec<NodeId>)>,
     /// Why which of its workers count as cut off.
     pub(super) why: BTreeMap<u16, String>,
 }
@@ -42,6 +44,15 @@ pub(in super::super) struct CutOffChange {
     pub(in super::super) node: NodeId,
     pub(in super::super) what: String,
     pub(in super::super) why: String,
+}
+
+/// That a node is heard by none of those who say anything of it.
+#[derive(Default)]
+struct Unheard {
+    /// Who say so; empty: it is heard, or nobody says anything.
+    by: Vec<NodeId>,
+    /// One of them hears another node: it is not they who are cut off.
+    is_certain: bool,
 }
 
 impl CutOff {
@@ -96,21 +107,21 @@ impl Lives {
         options: &Options,
         now: Now,
     ) -> Vec<CutOffChange> {
-        let nodes: Vec<(NodeId, bool)> = self
-            .all
-            .keys()
-            .map(|node| (node.clone(), self.is_unheard(node, options, now)))
-            .collect();
+        let nodes = self.all.keys().map(|node| (node.clone(), self.unheard(node, options, now)));
+        let nodes: Vec<(NodeId, Unheard)> = nodes.collect();
         let mut changes = Vec::new();
         let is_settled = |since_ms: u64| now.since(since_ms) >= options.bird_settle_ms;
         let is_bird_settled = self.bird_changed_ms.is_none_or(is_settled);
-        for (node, is_unheard) in nodes {
+        for (node, unheard) in nodes {
             let life = self.all.get_mut(&node).expect("listed above");
             if is_bird_settled {
                 life.cut_off.bird_counted.clone_from(&life.cut_off.bird_down);
             }
             let is_new = now.since(life.cut_off.came_ms) < options.unheard_at_first_ms;
-            let is_unheard = is_unheard && !is_new;
+            let silent_since_ms = life.cut_off.silent.as_ref().map_or(now.monotonic_ms, |it| it.0);
+            let is_silent = !unheard.by.is_empty() && !is_new;
+            life.cut_off.silent = is_silent.then_some((silent_since_ms, unheard.by));
+            let is_unheard = unheard.is_certain && !is_new;
             let since_ms = life.cut_off.unheard_since_ms.unwrap_or(now.monotonic_ms);
             life.cut_off.unheard_since_ms = is_unheard.then_some(since_ms);
             changes.extend(life.cut_off_changes(&node, options, now));
@@ -118,8 +129,7 @@ impl Lives {
         changes
     }
 
-    /// All who say anything of it say that they do not hear it, and one of them hears another.
-    fn is_unheard(&self, node: &NodeId, options: &Options, now: Now) -> bool {
+    fn unheard(&self, node: &NodeId, options: &Options, now: Now) -> Unheard {
         let said = |life: &Life, by: &NodeId| {
             let (is_heard, at_ms) = *life.hears.get(by)?;
             (now.since(at_ms) <= options.report_max_ms).then_some(is_heard)
@@ -128,7 +138,28 @@ impl Lives {
             |who: &NodeId| self.all.values().any(|life| said(life, who) == Some(true));
         let life = &self.all[node];
         let witnesses = || life.hears.keys().filter_map(|by| Some((by, said(life, by)?)));
-        witnesses().all(|(_, is_heard)| !is_heard) && witnesses().any(|(by, _)| hears_somebody(by))
+        if witnesses().any(|(_, is_heard)| is_heard) {
+            return Unheard::default();
+        }
+        let by: Vec<NodeId> = witnesses().map(|(by, _)| by.clone()).collect();
+        Unheard { is_certain: by.iter().any(hears_somebody), by }
+    }
+
+    /// For the operator: nodes that are not heard by others who hear nobody else, so that it is not known who is cut off.
+    pub(in super::super) fn silences(
+        &self,
+        options: &Options,
+        now: Now,
+    ) -> impl Iterator<Item = String> {
+        self.all.iter().filter_map(move |(node, life)| {
+            let (since_ms, by) = life.cut_off.silent.as_ref()?;
+            let is_told =
+                now.since(*since_ms) >= options.cut_off_after_ms && life.cut_off.why.is_empty();
+            let by = by.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ");
+            is_told.then(|| {
+                format!("{node} is not heard by {by}: one of them stands still or is cut off")
+            })
+        })
     }
 
     /// For the operator; empty: none of its workers is cut off.

@@ -75,7 +75,8 @@ impl World {
                 process.roles.on(now_ms, Input::News { worker: index, news });
             }
             for (place, silent_ms) in worker.silences(now_ms) {
-                process.roles.on(now_ms, Input::Heard { worker: index, place, silent_ms });
+                let signs = PeerSigns { silent_ms, seen_ms: None, is_witness: false };
+                process.roles.on(now_ms, Input::Heard { worker: index, place, signs });
             }
         }
         process.roles.on(now_ms, Input::Tick);

@@ -1,0 +1,104 @@
+//! What a single failure must lead to in time, and what it must not lead to.
+//!
+//! - A process that stands still together with its guard withdraws nothing, and its links stay good. Its replicas must act on
+//!   its silence, and the switches lead to them.
+//! - A worker that does not hear a primary must not act for it while a third node hears both of them.
+
+use weir_engine::Side;
+use weir_shard::ShardId;
+use weir_shard::role::Role;
+
+use super::{Event, World};
+use crate::fault::Fault;
+use crate::site;
+
+/// From the stop to routes of others in the kernel.
+const TAKEN_MAX_US: u64 = 350_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Promises {
+    /// Counts failures: what was promised for one ends with the next.
+    failures: u64,
+    /// Nodes of which one does not hear the other, with shards of the first of which a third node has a copy as well.
+    deaf: Option<(usize, Vec<ShardId>)>,
+}
+
+impl World {
+    /// A fault strikes; `is_only`: of a whole cluster, and nothing else has failed.
+    pub(super) fn promise(&mut self, fault: &Fault, is_only: bool) {
+        if !fault.is_weather() {
+            self.promises.failures += 1;
+        }
+        self.promises.deaf = None;
+        let is_calm = self.active.values().all(|other| !other.is_weather()) && !fault.is_weather();
+        if !is_only || !is_calm {
+            return;
+        }
+        match *fault {
+            Fault::Suspend { node, ms } => {
+                let after_us = TAKEN_MAX_US + self.options.switch_max_us;
+                if 1_000 * ms > after_us {
+                    let number = self.promises.failures;
+                    self.queue.push(self.now_us + after_us, Event::Taken { node, number });
+                }
+            }
+            Fault::Deafen { from, to, .. } => {
+                let shards = self.shards().filter(|shard| self.is_witnessed(*shard, from, to));
+                self.promises.deaf = Some((to, shards.collect()));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the primary of a shard is on one node, a replica on the other, and another on a third node.
+    fn is_witnessed(&self, shard: ShardId, primary: usize, replica: usize) -> bool {
+        let Some(entry) = self.control.entries().get(&shard) else { return false };
+        let name = |node: usize| &self.nodes[node].name;
+        let nodes: Vec<_> = entry.members().iter().map(|it| &it.incarnation.worker.node).collect();
+        nodes.len() > 2 && nodes[0] == name(primary) && nodes.contains(&name(replica))
+    }
+
+    /// By now no switch leads to a node whose process stands still with its guard.
+    pub(super) fn check_taken(&mut self, node: usize, number: u64) {
+        if self.promises.failures != number || self.has_weather() {
+            return;
+        }
+        for shard in self.shards() {
+            let hops = [
+                self.switches[0].next_hop(site::endpoint(shard.0)),
+                self.switches[1].next_hop(site::public(shard.0).addr()),
+            ];
+            for (side, hop) in Side::ALL.iter().zip(hops) {
+                if hop.is_some_and(|place| place.node == node) {
+                    return self.fail(format!(
+                        "the {} switch still leads shard {shard} to n{node}, which stands still with its guard",
+                        side.name()
+                    ));
+                }
+            }
+        }
+    }
+
+    fn has_weather(&self) -> bool {
+        self.active.values().any(Fault::is_weather)
+    }
+
+    /// Nobody acts for a primary that a third node hears.
+    pub(super) fn check_deaf(&mut self) {
+        let Some((node, shards)) = &self.promises.deaf else { return };
+        let is_over = !self.active.values().any(|fault| matches!(fault, Fault::Deafen { .. }));
+        if is_over || self.has_weather() {
+            self.promises.deaf = None;
+            return;
+        }
+        let Some(process) = &self.nodes[*node].process else { return };
+        let acting = process
+            .roles
+            .statuses()
+            .find(|status| status.role == Role::Acting && shards.contains(&status.shard));
+        if let Some(shard) = acting.map(|status| status.shard) {
+            let node = *node;
+            self.fail(format!("n{node} acts for shard {shard}, whose primary others hear"));
+        }
+    }
+}
