@@ -324,7 +324,7 @@ impl Replication {
             if let (true, Some(boot)) = (peer.met != boot, boot) {
                 peer.met = Some(boot);
                 let (place, peer) = (peer.place, peer.id);
-                self.state.answers.push_back(News::PeerMet { peer, place, boot });
+                self.state.tell_met(peer, place, boot);
             }
             self.tells_redirects |=
                 peer.redirects != Some(redirects_of(&self.endpoint, peer.place));
