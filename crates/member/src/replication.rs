@@ -140,6 +140,7 @@ impl Replication {
             Order::Duties(duties) => self.take_duties(*duties, path, now_us),
             Order::SetFingerprint(fingerprint) => self.endpoint.set_fingerprint(fingerprint),
             Order::SetKeys(keys) => self.endpoint.set_keys(keys, now_us),
+            Order::SetAllPublic(public) => path.set_all_public(public),
             Order::SetMapStale(is_stale) => self.is_map_stale = is_stale,
         }
     }

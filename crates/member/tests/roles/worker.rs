@@ -200,7 +200,10 @@ impl Worker {
                 assert_ne!(shard.duties.as_ref(), Some(&*duties), "ordered already");
                 shard.obey(*duties, now_ms);
             }
-            Order::SetFingerprint(_) | Order::SetKeys(_) | Order::SetMapStale(_) => {}
+            Order::SetFingerprint(_)
+            | Order::SetKeys(_)
+            | Order::SetAllPublic(_)
+            | Order::SetMapStale(_) => {}
         }
     }
 

@@ -84,6 +84,7 @@ pub(super) fn worker_part(
     inbox: WorkerSender,
     shards_max: usize,
 ) -> (WorkerPart, WorkerLink) {
+    // Orders are differences, so none may be left out; there are as many as the map changes.
     let (orders_in, orders) = channel();
     let is_ordered = Arc::new(AtomicBool::new(false));
     let signs =
