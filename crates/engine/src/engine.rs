@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_nat::{BlockEvent, Nat, Tick};
+use weir_nat::{AddressRanges, BlockEvent, Nat, Tick};
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 
@@ -103,6 +103,8 @@ pub struct Engine<F: Frame> {
     swept_ms: u64,
     /// Slots that the sweep is behind.
     sweep_due: u64,
+    /// Public addresses of all shards, whichever worker serves them.
+    all_public: Arc<AddressRanges>,
 }
 
 impl<F: Frame> Engine<F> {
@@ -153,7 +155,19 @@ impl<F: Frame> Engine<F> {
             held: Held::none(),
             swept_ms: 0,
             sweep_due: 0,
+            all_public: Arc::new(AddressRanges::new([])),
         })
+    }
+
+    /// The public addresses of all shards of the cluster, or of the node, whichever worker serves them: between homes that
+    /// have them ICMP queries pass in both directions (RFC 5508 REQ-7). Not called: those of this worker alone.
+    pub fn set_all_public(&mut self, public: Arc<AddressRanges>) {
+        self.all_public = public;
+    }
+
+    /// Whether a home has this public address, be it another worker's.
+    pub(crate) fn is_public_of_any(&self, address: u32) -> bool {
+        self.nat.is_public(address) || self.all_public.contains(address)
     }
 
     /// The MAC address of a port that was attached after the tables were built.

@@ -42,7 +42,7 @@ pub(crate) struct FlowKey {
 pub(crate) enum Toward {
     Internet,
     Home,
-    /// From a home of ours, or from the worker itself, to another.
+    /// From a home of ours, whichever worker serves it, or from the worker itself, to another.
     Neighbor,
 }
 

@@ -1,6 +1,7 @@
 //! Hot. From the internet side: is it for a public address, and which mapping does it ask for?
 
 use weir_wire::frame::{Frame, Pool};
+use weir_wire::ipv4;
 
 use crate::downstream::{Downstream, Step};
 use crate::engine::{Context, Engine, PREFETCH_AHEAD};
@@ -129,7 +130,11 @@ impl<F: Frame> Engine<F> {
         if !self.nat.is_public(destination) {
             return Err(DropReason::NotLocal);
         }
-        self.public_input(&whole, Toward::Home, packet)?;
+        // A query of a home of another worker comes from here. No other request does.
+        let is_query = whole.ip.protocol == ipv4::PROTOCOL_ICMP;
+        let is_neighbor = is_query && self.is_public_of_any(whole.ip.source.get());
+        let toward = if is_neighbor { Toward::Neighbor } else { Toward::Home };
+        self.public_input(&whole, toward, packet)?;
         Ok(Step::Translate)
     }
 

@@ -286,7 +286,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let Upstream { home, key, header_len, .. } = packet;
-        if !self.nat.is_public(key.destination.address) {
+        if !self.is_public_of_any(key.destination.address) {
             return Err(DropReason::IcmpUnsolicited);
         }
         let known = self.nat.peek_outbound(home, key.source, key.destination, key.protocol);

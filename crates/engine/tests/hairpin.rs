@@ -3,10 +3,12 @@
 
 mod world;
 
-use weir_engine::{DropReason, EngineConfig, Side};
-use weir_nat::{Filtering, ShardIndex, Tick};
+use std::sync::Arc;
+
+use weir_engine::{DropReason, EngineConfig, Misses, Side};
+use weir_nat::{AddressRanges, Filtering, ShardIndex, Tick};
 use weir_wire::build;
-use world::pair::{Pair, SHARD};
+use world::pair::{B, Pair, SHARD};
 use world::*;
 
 const OTHER: ShardIndex = ShardIndex(1);
@@ -19,7 +21,10 @@ fn open_filter() -> EngineConfig {
 
 /// A worker with one of the two shards; a node on its own.
 fn with_shard(index: usize) -> World {
-    let mut config = open_filter();
+    with_shard_of(open_filter(), index)
+}
+
+fn with_shard_of(mut config: EngineConfig, index: usize) -> World {
     config.shards = vec![config.shards.remove(index)];
     config.nat.shards = vec![config.nat.shards.remove(index)];
     config.nat.seed[0] += index as u64;
@@ -208,4 +213,118 @@ fn i7a_replies_to_nothing_are_dropped() {
     assert!(world.down(request).is_nothing());
     assert_eq!(world.dropped(DropReason::IcmpUnsolicited), 1);
     assert_eq!(flows, world.engine.nat().gauges().flows);
+}
+
+/// One block an address, in each of the two shards.
+fn one_block_each() -> EngineConfig {
+    let mut config = one_block();
+    config.nat.shards[1].public = vec!["203.0.113.8/31".parse().unwrap()];
+    config
+}
+
+fn ranges(nets: &[&str]) -> Arc<AddressRanges> {
+    let nets = nets.iter().map(|net| (net.parse().unwrap(), SHARD));
+    Arc::new(AddressRanges::new(nets))
+}
+
+/// A home of the first shard at one worker and a home of the second at another ask each other; the internet side of each
+/// leads to the other.
+fn queries_meet_between(first: &mut World, second: &mut World) {
+    let public = |out: Out| {
+        let sent = ends(&out.into_internet());
+        (sent.0, sent.1)
+    };
+    let to_server = |own| ping(SERVER.to_bits(), own);
+    let of_a: Vec<_> =
+        (1..500).map(|own| (own, public(first.up(HOME_A, to_server(own))))).collect();
+    let of_b: Vec<_> =
+        (1..500).map(|own| (own, public(up_second(second, HOME_B, to_server(own))))).collect();
+    let pair = of_a.iter().find_map(|a| Some((*a, *of_b.iter().find(|b| b.1.1 == a.1.1)?)));
+    let ((own_a, a), (own_b, b)) = pair.expect("two of 500 in 8,192 meet");
+    // B has asked nobody of A's address yet: its filter stands before it.
+    let request = first.up(HOME_A, ping(b.0, own_a)).into_internet();
+    assert_eq!(ends(&request), (a.0, a.1, b.0, a.1));
+    assert!(second.down(&request).is_nothing());
+    assert_eq!((second.dropped(DropReason::Filtered), second.drops()), (1, 1));
+    let at_a = (HOME_A.to_bits(), (b.0, own_a, PC.to_bits(), own_a));
+    let at_b = (HOME_B.to_bits(), (a.0, own_b, PC.to_bits(), own_b));
+    for _ in 0..2 {
+        let request = up_second(second, HOME_B, ping(a.0, own_b)).into_internet();
+        let (to, _, request) = first.down(&request).into_home();
+        assert_eq!((to, ends(&request)), at_a);
+        let reply = build::ipv4(PC, b.0).icmp_echo_reply(own_a, 1, b"ping");
+        let reply = first.up(HOME_A, reply).into_internet();
+        let (to, _, reply) = second.down(&reply).into_home();
+        assert_eq!((to, ends(&reply)), at_b);
+        let request = first.up(HOME_A, ping(b.0, own_a)).into_internet();
+        let (to, _, request) = second.down(&request).into_home();
+        assert_eq!((to, ends(&request)), at_b);
+        let reply = build::ipv4(PC, a.0).icmp_echo_reply(own_b, 1, b"ping");
+        let reply = up_second(second, HOME_B, reply).into_internet();
+        let (to, _, reply) = first.down(&reply).into_home();
+        assert_eq!((to, ends(&reply)), at_a);
+    }
+    assert_eq!((first.drops(), second.drops()), (0, 1));
+}
+
+#[test]
+fn i7a_b13_queries_between_homes_of_two_workers_are_answered() {
+    let config = one_block_each();
+    let mut workers = [0, 1].map(|index| with_shard_of(config.clone(), index));
+    for world in &mut workers {
+        world.engine.nat_mut().set_owned_lanes(SHARD, 1, Tick(1));
+        world.engine.set_all_public(ranges(&["203.0.113.0/31", "203.0.113.8/31"]));
+    }
+    let [first, second] = &mut workers;
+    queries_meet_between(first, second);
+}
+
+/// Each of the two nodes has a copy of the other one's shard.
+#[test]
+fn i7a_b13_queries_between_homes_of_two_nodes_with_copies_are_answered() {
+    let mut pair = Pair::new(one_block_each());
+    pair.a.engine.set_serving(OTHER, false);
+    pair.b.engine.set_serving(SHARD, false);
+    pair.a.engine.nat_mut().set_owned_lanes(SHARD, 1, Tick(1));
+    pair.b.engine.nat_mut().set_owned_lanes(OTHER, 1, Tick(1));
+    queries_meet_between(&mut pair.a, &mut pair.b);
+}
+
+/// A request or a reply that comes to a worker without the mapping goes to the one that has it, as any other packet.
+#[test]
+fn i7a_b13_a_query_from_another_worker_is_redirected_to_the_owner_of_the_mapping() {
+    let (neighbor, id) = ("203.0.113.40", 7);
+    let mut pair = Pair::new(open_filter());
+    let (public, mapped) = query(&mut pair.b, HOME_A, SERVER.to_bits(), id);
+    pair.a.engine.set_misses(SHARD, Misses::Redirect(B));
+    let request = |from: &str| build::ipv4(from, public).icmp_echo_request(mapped, 1, b"ping");
+    // Nobody knows yet that the source is a home's.
+    assert!(pair.a.down(request(neighbor)).is_nothing());
+    assert_eq!((pair.a.dropped(DropReason::IcmpUnsolicited), pair.drops()), (1, 1));
+    for world in [&mut pair.a, &mut pair.b] {
+        world.engine.set_all_public(ranges(&["203.0.113.0/28", "203.0.113.32/27"]));
+    }
+    let redirected = pair.a.down(request(neighbor));
+    let (to, _, request_in) = pair.deliver(&redirected).into_home();
+    assert_eq!(to, HOME_A.to_bits());
+    assert_eq!(ends(&request_in), (neighbor.to_bits(), id, PC.to_bits(), id));
+    let reply = build::ipv4(PC, neighbor.to_bits()).icmp_echo_reply(id, 1, b"ping");
+    let redirected = pair.a.up(HOME_A, reply);
+    let reply = pair.deliver(&redirected).into_internet();
+    assert_eq!(ends(&reply), (public, mapped, neighbor.to_bits(), mapped));
+    assert_eq!(pair.drops(), 1);
+    // A stranger's request is not let in, nor redirected.
+    assert!(pair.a.down(request(SERVER)).is_nothing());
+    assert_eq!((pair.a.dropped(DropReason::IcmpUnsolicited), pair.drops()), (2, 2));
+}
+
+/// With a node of its own, whose packets never leave it to come back.
+#[test]
+fn i7a_b13_a_query_from_the_internet_with_a_source_of_this_worker_alone_is_dropped() {
+    let mut world = World::new(open_filter());
+    world.engine.set_all_public(ranges(&["203.0.113.0/28"]));
+    let (public, mapped) = query(&mut world, HOME_A, SERVER.to_bits(), 7);
+    let request = build::ipv4("203.0.113.6", public).icmp_echo_request(mapped, 1, b"x");
+    assert!(world.down(request).is_nothing());
+    assert_eq!((world.dropped(DropReason::OwnSource), world.drops()), (1, 1));
 }

@@ -1,8 +1,10 @@
 //! What a worker is told to do for the cluster.
 
 use std::net::SocketAddrV4;
+use std::sync::Arc;
 
 use weir_engine::ShardConfig;
+use weir_nat::AddressRanges;
 use weir_replica::{BootId, ClusterKeys, Fingerprint};
 use weir_shard::{Epoch, LANES, LaneSet, ShardId, Term};
 
@@ -31,6 +33,8 @@ pub enum Order {
     /// What new sessions with peers compare.
     SetFingerprint(Fingerprint),
     SetKeys(ClusterKeys),
+    /// The public addresses of all shards, whichever worker serves them.
+    SetAllPublic(Arc<AddressRanges>),
     /// The map may have changed unheard: others may have copies that nobody has ordered here, or not.
     SetMapStale(bool),
 }

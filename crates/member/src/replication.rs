@@ -145,6 +145,7 @@ impl Replication {
             Order::Duties(duties) => self.take_duties(*duties, path, now_us),
             Order::SetFingerprint(fingerprint) => self.endpoint.set_fingerprint(fingerprint),
             Order::SetKeys(keys) => self.endpoint.set_keys(keys, now_us),
+            Order::SetAllPublic(public) => path.set_all_public(public),
             Order::SetMapStale(is_stale) => self.is_map_stale = is_stale,
         }
     }
@@ -329,7 +330,7 @@ impl Replication {
             if let (true, Some(boot)) = (peer.met != boot, boot) {
                 peer.met = Some(boot);
                 let (place, peer) = (peer.place, peer.id);
-                self.state.answers.push_back(News::PeerMet { peer, place, boot });
+                self.state.tell_met(peer, place, boot);
             }
             self.tells_redirects |=
                 peer.redirects != Some(redirects_of(&self.endpoint, peer.place));

@@ -37,6 +37,8 @@ mod worker;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ipnet::Ipv4Net;
+use weir_nat::{AddressRanges, ShardIndex};
 use weir_planted::{self as planted, Bug};
 use weir_replica::Fingerprint;
 use weir_shard::role::Role;
@@ -58,6 +60,8 @@ pub struct Roles {
     shared: Shared,
     workers: Vec<Worker>,
     fingerprint: Option<Fingerprint>,
+    /// As the workers know them; sorted.
+    all_public: Vec<Ipv4Net>,
     known_epochs: BTreeMap<ShardId, Epoch>,
     /// Those that were not kept yet. None: to be forgotten.
     unsaved_epochs: BTreeMap<ShardId, Option<Epoch>>,
@@ -100,6 +104,7 @@ impl Roles {
             node,
             shared,
             fingerprint: None,
+            all_public: Vec::new(),
             known_epochs,
             unsaved_epochs: BTreeMap::new(),
             set_back: BTreeMap::new(),
@@ -175,10 +180,27 @@ impl Roles {
                 worker.orders.push_back(Order::SetFingerprint(fingerprint))
             });
         }
+        self.tell_all_public();
         for shard in self.entry_gone.clone() {
             self.retire(shard);
         }
         self.each_worker(|worker, shared| worker.ask_for_tables(shared));
+    }
+
+    /// Workers know the public addresses of shards that they do not serve, too.
+    fn tell_all_public(&mut self) {
+        let desired = self.shared.desired.values();
+        let mut public: Vec<Ipv4Net> =
+            desired.flat_map(|shard| shard.setup.nat.public.iter().copied()).collect();
+        public.sort_unstable();
+        if public != self.all_public {
+            let ranges = AddressRanges::new(public.iter().map(|&net| (net, ShardIndex(0))));
+            let ranges = Arc::new(ranges);
+            self.all_public = public;
+            self.each_worker(|worker, _| {
+                worker.orders.push_back(Order::SetAllPublic(Arc::clone(&ranges)));
+            });
+        }
     }
 
     /// Whether an entry that is handed in now would be obeyed, and is not yet. To be asked before it is kept for the next

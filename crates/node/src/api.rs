@@ -299,6 +299,9 @@ pub struct MemberStatus {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub epochs_error: Option<String>,
     pub watchdog_trips_total: u64,
+    /// Events that the roles thread never read, since it stood still or was far behind.
+    #[serde(default)]
+    pub events_lost_total: u64,
     /// Workers whose routes are held off.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub held_off: Vec<HeldOffStatus>,

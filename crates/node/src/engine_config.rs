@@ -8,7 +8,9 @@ use weir_engine::{
     AccessMode, CommitLimits, EngineConfig, FragmentLimits, Limits, MssClamp, ShardConfig,
     SideConfig,
 };
-use weir_nat::{Filtering, NatConfig, Pooling, ShardId, ShardRoom, Timeouts};
+use weir_nat::{
+    AddressRanges, Filtering, NatConfig, Pooling, ShardId, ShardIndex, ShardRoom, Timeouts,
+};
 use weir_wire::ethernet::Mac;
 
 /// What a worker of a cluster has room for, beyond what its file says.
@@ -68,6 +70,12 @@ pub(crate) fn engine_config(
         },
         forward_source_routes: config.nat.forward_source_routes,
     })
+}
+
+/// The public addresses of all shards, whichever worker has them.
+pub(crate) fn all_public(config: &Config) -> AddressRanges {
+    let public = config.shards.iter().flat_map(|shard| &shard.public);
+    AddressRanges::new(public.map(|&net| (net, ShardIndex(0))))
 }
 
 /// The shards of a worker, in file order.

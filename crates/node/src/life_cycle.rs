@@ -18,13 +18,14 @@ use weir_config::{
 };
 use weir_dpdk::{Eal, EalConfig, Error as DpdkError, MbufPool, socket_of_core};
 use weir_engine::Side;
+use weir_nat::AddressRanges;
 use weir_records::{BlockLog, BlockLogSender};
 
 use crate::admin::{AdminSocket, ClaimError, MetricsServer};
 use crate::clock::Clock;
 use crate::cluster::{HAND_OVER_MAX, Joining, Membership, WorkerPart};
 use crate::control::{Signals, control};
-use crate::engine_config::{Room, engine_config, shards_of};
+use crate::engine_config::{Room, all_public, engine_config, shards_of};
 use crate::failure::{FORCED_END, Failure};
 use crate::forced_end::{ForcedEnd, Why};
 use crate::log::{self, Log};
@@ -160,6 +161,7 @@ fn start_and_control(file: &File<'_>, log: Log, forced_end: &ForcedEnd) -> Resul
     let start = Start {
         config: &config,
         rooms,
+        all_public: Arc::new(all_public(&config)),
         eal: &eal,
         clock: Clock::start(),
         is_stopping: Arc::new(AtomicBool::new(false)),
@@ -306,6 +308,7 @@ struct Start<'a> {
     config: &'a Config,
     /// Of each worker, in a cluster.
     rooms: Vec<Room>,
+    all_public: Arc<AddressRanges>,
     eal: &'a Eal,
     clock: Clock,
     is_stopping: Arc<AtomicBool>,
@@ -333,6 +336,7 @@ impl Start<'_> {
             core: config.core,
             shards_max: engine.nat.shards_max(),
             engine,
+            all_public: Arc::clone(&self.all_public),
             pool: pool.clone(),
             block_log,
             clock: self.clock,

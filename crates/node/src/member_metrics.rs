@@ -208,7 +208,9 @@ fn routes(
     let help = "Packets that a worker that stood still for a second or longer threw away.";
     family.counter("weir_late_discarded", help, late(|board| board.late_discarded.get()))?;
     let restarts = [(none(), status.guard_restarts_total)];
-    family.counter("weir_guard_restarts", "Guards that were started anew.", restarts)
+    family.counter("weir_guard_restarts", "Guards that were started anew.", restarts)?;
+    let help = "Events of the guard and the workers that the thread of the roles was too late for.";
+    family.counter("weir_roles_events_lost", help, [(none(), status.events_lost_total)])
 }
 
 /// Nothing of a side that is not watched, or not known yet.

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use weir_config::Poll;
 use weir_dpdk::{Mbuf, MbufPool, pin_current_thread, register_worker_thread, tsc_hz};
 use weir_engine::{CommitLimits, Engine, EngineConfig, EngineError, Side};
-use weir_nat::NatError;
+use weir_nat::{AddressRanges, NatError};
 use weir_records::BlockLogSender;
 use weir_wire::ethernet::Mac;
 
@@ -37,6 +37,8 @@ pub(crate) struct Parts {
     pub worker: usize,
     pub core: usize,
     pub engine: EngineConfig,
+    /// Public addresses of all workers of the node; those of a cluster come as orders.
+    pub all_public: Arc<AddressRanges>,
     pub pool: MbufPool,
     pub block_log: Option<BlockLogSender>,
     pub clock: Clock,
@@ -166,6 +168,7 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
             return;
         }
     };
+    engine.set_all_public(parts.all_public);
     if parts.part.is_some() {
         engine.watch_gateways();
     }

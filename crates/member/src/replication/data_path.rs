@@ -1,9 +1,10 @@
 //! What orders do to the rest of the worker.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use weir_engine::{Engine, Misses, Now};
-use weir_nat::{Nat, ShardIndex};
+use weir_nat::{AddressRanges, Nat, ShardIndex};
 use weir_wire::frame::Frame;
 
 use crate::order::ShardSetup;
@@ -30,6 +31,9 @@ pub trait DataPath {
 
     /// What becomes of its packets without a mapping.
     fn set_misses(&mut self, shard: ShardIndex, misses: Misses);
+
+    /// Knows the public addresses of all shards, whichever worker serves them.
+    fn set_all_public(&mut self, public: Arc<AddressRanges>);
 }
 
 impl<F: Frame> DataPath for Engine<F> {
@@ -61,5 +65,9 @@ impl<F: Frame> DataPath for Engine<F> {
 
     fn set_misses(&mut self, shard: ShardIndex, misses: Misses) {
         Engine::set_misses(self, shard, misses);
+    }
+
+    fn set_all_public(&mut self, public: Arc<AddressRanges>) {
+        Engine::set_all_public(self, public);
     }
 }

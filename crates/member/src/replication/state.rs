@@ -6,13 +6,13 @@
 use std::collections::VecDeque;
 
 use weir_nat::{Nat, ShardIndex};
-use weir_replica::{Origin, PeerIndex};
+use weir_replica::{BootId, Origin, PeerIndex};
 use weir_shard::{Epoch, ShardId, Term};
 
 use super::numbers::Numbers;
 use super::outgoing::Confirmation;
 use super::part::Part;
-use crate::News;
+use crate::{News, PeerId};
 
 /// Peers' questions for copies that one turn takes; more are asked again.
 const WANTS_MAX: usize = 256;
@@ -224,6 +224,13 @@ impl State {
         }
     }
 
+    /// A session with this life of a peer is set up. One that was not told yet is over: of each peer at most one waits.
+    pub(super) fn tell_met(&mut self, peer: PeerId, place: PeerIndex, boot: BootId) {
+        self.answers
+            .retain(|news| !matches!(news, News::PeerMet { peer: met, .. } if *met == peer));
+        self.answers.push_back(News::PeerMet { peer, place, boot });
+    }
+
     pub(super) fn next_news(&mut self) -> Option<News> {
         if let Some(news) = self.answers.pop_front() {
             return Some(news);
@@ -291,4 +298,24 @@ fn next_of(part: &mut Part) -> Option<News> {
     }
     let mut granted = untold.granted.iter_mut().enumerate();
     granted.find_map(|(lane, since)| Some(News::Granted { shard, lane, since: since.take()? }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lives_of_a_peer_that_nobody_asks_for_leave_the_newest_one_alone() {
+        let mut state = State::new(1);
+        let peers = [7, 8].map(PeerId);
+        state.answers.push_back(News::ShardAdded(ShardId(1)));
+        for boot in 0..10_000 {
+            for (place, peer) in (0..).map(PeerIndex).zip(peers) {
+                state.tell_met(peer, place, BootId(boot));
+            }
+        }
+        let news: Vec<News> = std::iter::from_fn(|| state.next_news()).collect();
+        let met = |peer, place| News::PeerMet { peer, place: PeerIndex(place), boot: BootId(9999) };
+        assert_eq!(news, [News::ShardAdded(ShardId(1)), met(peers[0], 0), met(peers[1], 1)]);
+    }
 }

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use weir_engine::Misses;
 use weir_member::order::ShardSetup;
 use weir_member::replication::DataPath;
 use weir_nat::{
-    Endpoint, Home, Nat, NatConfig, Outbound, PageCursor, Protocol, SessionFilter, ShardIndex,
-    ShardRoom, Tick,
+    AddressRanges, Endpoint, Home, Nat, NatConfig, Outbound, PageCursor, Protocol, SessionFilter,
+    ShardIndex, ShardRoom, Tick,
 };
 
 /// A flow that a home has: which home, from which port, and the public endpoint that it got.
@@ -165,4 +166,6 @@ impl DataPath for Site {
     fn set_misses(&mut self, shard: ShardIndex, misses: Misses) {
         self.misses.insert(shard, misses);
     }
+
+    fn set_all_public(&mut self, _public: Arc<AddressRanges>) {}
 }

@@ -1,6 +1,9 @@
 //! One node, told by hand: parts, copies and routes.
 
+use std::sync::Arc;
+
 use crate::hand::*;
+use crate::world::desired;
 
 #[test]
 fn a_copy_is_awaited_from_whom_nobody_knows_yet() {
@@ -107,6 +110,30 @@ fn what_we_are_to_pass_on_and_have_not_heard_is_awaited() {
     hand.entry(&entry);
     let sources = hand.duties().sources;
     assert_eq!((sources[0], sources[1]), (Some(NOBODY), Some(peer(3))));
+}
+
+#[test]
+fn workers_know_the_public_addresses_of_all_shards_whenever_these_change() {
+    let mut hand = Hand::new();
+    let told = |hand: &Hand| {
+        let all = hand.orders.iter().filter_map(|order| match order {
+            Order::SetAllPublic(public) => Some(Arc::clone(public)),
+            _ => None,
+        });
+        all.collect::<Vec<_>>()
+    };
+    let public =
+        |shards: u32, at: usize| desired(shards)[at].setup.nat.public[0].network().to_bits();
+    assert_eq!(told(&hand).len(), 1);
+    assert!(told(&hand)[0].contains(public(1, 0)) && !told(&hand)[0].contains(public(2, 1)));
+    hand.desired(1);
+    assert_eq!(told(&hand).len(), 1, "nothing has changed");
+    hand.desired(2);
+    let all = told(&hand);
+    // The worker has a role for one of them at most.
+    assert!(all.len() == 2 && [0, 1].iter().all(|&at| all[1].contains(public(2, at))));
+    hand.desired(1);
+    assert!(told(&hand).len() == 3 && !told(&hand)[2].contains(public(2, 1)));
 }
 
 #[test]

@@ -203,7 +203,10 @@ impl Worker {
             Order::SetPeerNode { peer, .. } => {
                 assert!(self.contacts.contains_key(&peer), "{peer:?} is not known");
             }
-            Order::SetFingerprint(_) | Order::SetKeys(_) | Order::SetMapStale(_) => {}
+            Order::SetFingerprint(_)
+            | Order::SetKeys(_)
+            | Order::SetAllPublic(_)
+            | Order::SetMapStale(_) => {}
         }
     }
 

@@ -11,7 +11,6 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Instant;
 
@@ -20,7 +19,7 @@ use weir_config::Bird;
 use weir_steer::Side;
 use weir_steer::bird_watch::{BirdWatch, Change, LOOK_INTERVAL, SideView, State, Watched};
 
-use super::inbox::Inbox;
+use super::inbox::{Notice, Sender};
 use super::member_board::MemberBoard;
 
 /// A side as it counts.
@@ -34,7 +33,7 @@ pub(crate) struct BirdSide {
 
 /// # Errors
 /// When the system gives no thread.
-pub(super) fn start(bird: &Bird, board: Arc<MemberBoard>, inbox: Sender<Inbox>) -> io::Result<()> {
+pub(super) fn start(bird: &Bird, board: Arc<MemberBoard>, inbox: Sender) -> io::Result<()> {
     let watched = Watched {
         socket: bird.socket.clone(),
         protocols: [bird.access.clone(), bird.internet.clone()],
@@ -46,7 +45,7 @@ pub(super) fn start(bird: &Bird, board: Arc<MemberBoard>, inbox: Sender<Inbox>) 
         .map(drop)
 }
 
-fn run(mut watch: BirdWatch, board: &MemberBoard, inbox: &Sender<Inbox>) {
+fn run(mut watch: BirdWatch, board: &MemberBoard, inbox: &Sender) {
     let began = Instant::now();
     loop {
         let seen = watch.look(in_kernel(board));
@@ -59,7 +58,7 @@ fn run(mut watch: BirdWatch, board: &MemberBoard, inbox: &Sender<Inbox>) {
             view: view.clone(),
             lasts_ms: now_ms.saturating_sub(since_ms),
         });
-        if inbox.send(Inbox::Bird(sides.into())).is_err() {
+        if inbox.send(Notice::Bird(sides.into())).is_err() {
             return;
         }
         thread::sleep(LOOK_INTERVAL);

@@ -5,11 +5,11 @@ use std::net::Ipv4Addr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use weir_controller::records::NodeAnswer;
 
+use super::super::inbox::{Inbox, Receiver, inbox};
 use super::*;
 use crate::api::{MemberStatus, RouteStatus};
 
@@ -96,8 +96,8 @@ fn answer(mut stream: UnixStream, prefix: &str) {
     }
 }
 
-fn start_thread(socket: &Path, board: &Arc<MemberBoard>) -> Receiver<Inbox> {
-    let (sender, receiver) = channel();
+fn start_thread(socket: &Path, board: &Arc<MemberBoard>) -> Receiver {
+    let (sender, receiver) = inbox();
     let bird = Bird {
         socket: socket.to_owned(),
         access: vec!["access_switch".into()],
@@ -108,7 +108,7 @@ fn start_thread(socket: &Path, board: &Arc<MemberBoard>) -> Receiver<Inbox> {
 }
 
 /// Waits until the access side counts as this; what it took, and what is said of it.
-fn wait_for(news: &Receiver<Inbox>, state: State) -> (Duration, String) {
+fn wait_for(news: &mut Receiver, state: State) -> (Duration, String) {
     let begun = Instant::now();
     loop {
         let news = news.recv_timeout(DEADLINE).expect("a look ends whatever BIRD does");
@@ -138,20 +138,20 @@ fn a_bird_that_stands_still_dies_babbles_or_drops_routes_is_down_until_it_announ
     let board = Arc::<MemberBoard>::default();
     let bird = FakeBird::start(Mood::Exports("10.100.0.1/32"));
     show_route(&board, "10.100.0.1/32");
-    let news = start_thread(&bird.path, &board);
-    wait_for(&news, State::Up);
+    let mut news = start_thread(&bird.path, &board);
+    wait_for(&mut news, State::Up);
     for mood in [Mood::Stands, Mood::Dead, Mood::Babbles] {
         bird.become_(mood);
-        let (took, why) = wait_for(&news, State::NoAnswer);
+        let (took, why) = wait_for(&mut news, State::NoAnswer);
         assert!(took >= Duration::from_secs(2), "{mood:?} counts only when it lasts: {took:?}");
         assert!(!why.is_empty());
         bird.become_(Mood::Exports("10.100.0.1/32"));
-        wait_for(&news, State::Up);
+        wait_for(&mut news, State::Up);
     }
     show_route(&board, "10.100.0.2/32");
-    let (_, why) = wait_for(&news, State::NotExporting);
+    let (_, why) = wait_for(&mut news, State::NotExporting);
     assert_eq!(why, "access_switch does not export 1 of 1 prefixes, 10.100.0.2/32 among them");
     bird.become_(Mood::Exports("10.100.0.2/32"));
-    wait_for(&news, State::Up);
+    wait_for(&mut news, State::Up);
     std::fs::remove_file(&bird.path).unwrap();
 }

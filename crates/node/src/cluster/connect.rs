@@ -1,7 +1,6 @@
 //! How the cluster of a node's file is reached: etcd, and the key of replication.
 
 use std::path::Path;
-use std::sync::mpsc::Sender;
 
 use weir_cluster::{
     Cluster, ClusterName, NodeName, Options, Password, TlsFiles, User, read_secret,
@@ -9,7 +8,7 @@ use weir_cluster::{
 use weir_config::Membership;
 use weir_replica::ClusterKeys;
 
-use super::inbox::Inbox;
+use super::inbox::{Notice, Sender};
 use crate::failure::Failure;
 
 /// Starts the thread that talks to etcd; does not wait for it.
@@ -62,7 +61,7 @@ pub(super) fn read_keys(path: &Path) -> Result<ClusterKeys, Failure> {
 
 /// Reads the keys of the file again, for the roles thread to give them to the workers, or to show why the former ones
 /// stay in use.
-pub(super) fn reload_keys(path: &Path, inbox: &Sender<Inbox>) {
+pub(super) fn reload_keys(path: &Path, inbox: &Sender) {
     let keys = read_keys(path).map_err(|error| error.to_string());
     match &keys {
         Ok(keys) => {
@@ -77,13 +76,14 @@ pub(super) fn reload_keys(path: &Path, inbox: &Sender<Inbox>) {
         }
     }
     // A node that ends listens no more.
-    let _ = inbox.send(Inbox::Keys(keys));
+    let _ = inbox.send(Notice::Keys(keys));
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use super::super::inbox::{Inbox, inbox};
     use super::*;
 
     #[test]
@@ -105,12 +105,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cluster.key");
         let mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
-        let (inbox, messages) = std::sync::mpsc::channel();
-        let reload = |text: &str| {
+        let (inbox, mut messages) = inbox();
+        let mut reload = |text: &str| {
             std::fs::write(&path, text).unwrap();
             reload_keys(&path, &inbox);
             match messages.try_recv() {
-                Ok(Inbox::Keys(keys)) => keys.map(|keys| keys.names()),
+                Some(Inbox::Keys(keys)) => keys.map(|keys| keys.names()),
                 other => panic!("{other:?}"),
             }
         };

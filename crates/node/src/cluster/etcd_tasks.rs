@@ -1,6 +1,5 @@
 //! The tasks on etcd's own thread: they carry news in and writes out, and decide nothing.
 
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use weir_cluster::{Cluster, Key, NodeName, NodeRecord, Range, Revision, Session,
 use weir_shard::{ShardEntry, ShardId};
 
 use super::first_look::{LOOK_INTERVAL, SAY_INTERVAL, is_known, look};
-use super::inbox::Inbox;
+use super::inbox::{Notice, Sender};
 use crate::turns::{Thread, Turns};
 
 /// Between two turns that are counted.
@@ -28,7 +27,7 @@ enum Registration {
 #[derive(Debug)]
 pub(super) struct EtcdTasks {
     cluster: Cluster,
-    inbox: Sender<Inbox>,
+    inbox: Sender,
     registration: UnboundedSender<Registration>,
     /// Taken when the node joins.
     joining: Mutex<Option<(Registering, oneshot::Sender<Session>)>>,
@@ -45,8 +44,9 @@ pub(super) struct Registering {
 
 impl EtcdTasks {
     /// The node is not registered yet.
-    pub(super) fn start(cluster: Cluster, joining: Registering, inbox: Sender<Inbox>) -> Self {
+    pub(super) fn start(cluster: Cluster, joining: Registering, inbox: Sender) -> Self {
         let (session, opened) = oneshot::channel();
+        // Two orders at most: the record of a node that stops, and the end.
         let (registration, asked) = unbounded_channel();
         cluster.handle().spawn(register(opened, asked, inbox.clone()));
         let joining = Mutex::new(Some((joining, session)));
@@ -61,7 +61,7 @@ impl EtcdTasks {
         let events = self.inbox.clone();
         self.cluster.handle().spawn(async move {
             while let Some(event) = mirror.next_event().await {
-                if events.send(Inbox::Etcd(event)).is_err() {
+                if events.send_etcd(event).await.is_err() {
                     return;
                 }
             }
@@ -70,7 +70,7 @@ impl EtcdTasks {
         let _ = session.send(self.cluster.session_after(name, &record, ended));
     }
 
-    /// Looks at etcd until it holds the cluster of this id, and tells the roles thread; see [`Inbox::ClusterFound`].
+    /// Looks at etcd until it holds the cluster of this id, and tells the roles thread; see [`Notice::ClusterFound`].
     pub(super) fn look_for(&self, cluster_id: String) {
         let (store, inbox) = (self.cluster.store(), self.inbox.clone());
         self.cluster.handle().spawn(look_until_found(store, cluster_id, inbox));
@@ -98,13 +98,13 @@ impl EtcdTasks {
         let _ = self.registration.send(Registration::Update(record));
     }
 
-    /// Writes a shard's entry if it still has this revision. The answer comes as [`Inbox::Written`].
+    /// Writes a shard's entry if it still has this revision. The answer comes as [`Notice::Written`].
     pub(super) fn write(&self, shard: ShardId, expected: Revision, entry: &ShardEntry) {
         let (store, inbox) = (self.cluster.store(), self.inbox.clone());
         let value = entry.to_json().into_bytes();
         self.cluster.handle().spawn(async move {
             let outcome = store.put(Key::Shard(shard.0), Some(expected), value).await;
-            let _ = inbox.send(Inbox::Written { shard, outcome });
+            let _ = inbox.send(Notice::Written { shard, outcome });
         });
     }
 
@@ -117,7 +117,7 @@ impl EtcdTasks {
     }
 }
 
-async fn look_until_found(store: Store, cluster_id: String, inbox: Sender<Inbox>) {
+async fn look_until_found(store: Store, cluster_id: String, inbox: Sender) {
     let mut said: Option<Instant> = None;
     loop {
         if let Some(found) = is_known(look(&store).await, &cluster_id) {
@@ -133,7 +133,7 @@ async fn look_until_found(store: Store, cluster_id: String, inbox: Sender<Inbox>
                 );
             }
             let is_it = found.is_ok();
-            let told = inbox.send(Inbox::ClusterFound(found));
+            let told = inbox.send(Notice::ClusterFound(found));
             if is_it || told.is_err() {
                 return;
             }
@@ -146,7 +146,7 @@ async fn look_until_found(store: Store, cluster_id: String, inbox: Sender<Inbox>
 async fn register(
     mut opened: oneshot::Receiver<Session>,
     mut asked: UnboundedReceiver<Registration>,
-    inbox: Sender<Inbox>,
+    inbox: Sender,
 ) {
     let mut newest = None;
     let session = loop {
@@ -171,16 +171,12 @@ async fn register(
     hold(session, asked, inbox).await;
 }
 
-async fn hold(
-    mut session: Session,
-    mut asked: UnboundedReceiver<Registration>,
-    inbox: Sender<Inbox>,
-) {
+async fn hold(mut session: Session, mut asked: UnboundedReceiver<Registration>, inbox: Sender) {
     loop {
         tokio::select! {
             event = session.next_event() => {
                 let Some(event) = event else { return };
-                let _ = inbox.send(Inbox::Claim(event));
+                let _ = inbox.send(Notice::Claim(event));
             }
             order = asked.recv() => match order {
                 Some(Registration::Update(record)) => session.update(&record),

@@ -3,7 +3,6 @@
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 use weir_cluster::{Cluster, NodeName};
 use weir_config::{ClusterShard, CommitOnTimeout, Config, Desired, Member, Worker as WorkerConfig};
@@ -19,7 +18,7 @@ use weir_steer::{Guard, Heartbeat, SharedWords, WorkerIndex};
 use super::connect::{node_name, read_keys, start_cluster};
 use super::first_look::{Found, wait_for_cluster};
 use super::guard_thread::start_guard;
-use super::inbox::Inbox;
+use super::inbox::{Receiver, Sender, inbox};
 use super::known_map::KnownMap;
 use super::life_file::LifeFile;
 use super::roles_thread::fingerprint;
@@ -54,8 +53,8 @@ pub(crate) struct Joining {
     pub(super) boot_ids: Vec<BootId>,
     pub(super) roles: Roles,
     pub(super) links: Vec<WorkerLink>,
-    pub(super) inbox: Sender<Inbox>,
-    pub(super) messages: Receiver<Inbox>,
+    pub(super) inbox: Sender,
+    pub(super) messages: Receiver,
 }
 
 impl Joining {
@@ -102,7 +101,7 @@ impl Joining {
             known_epochs: map.epochs().collect(),
             options: RolesOptions::default(),
         });
-        let (inbox, messages) = channel();
+        let (inbox, messages) = inbox();
         Ok(Self {
             member: member.clone(),
             desired,
@@ -200,7 +199,7 @@ impl Joining {
         }
         let heartbeat = Heartbeat::new(Arc::clone(&self.words), worker as WorkerIndex);
         let (part, link) =
-            worker_part(worker, replication, heartbeat, self.inbox.clone(), shards_max);
+            worker_part(worker, replication, heartbeat, self.messages.add_worker(), shards_max);
         self.links.push(link);
         Ok(part)
     }

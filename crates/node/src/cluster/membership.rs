@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +14,7 @@ use super::bird_thread;
 use super::connect::reload_keys;
 use super::etcd_tasks::{EtcdTasks, Registering};
 use super::guard_thread::GuardThread;
-use super::inbox::Inbox;
+use super::inbox::{Notice, Sender};
 use super::join::Joining;
 use super::key_state::KeyState;
 use super::life_file::LifeFile;
@@ -40,7 +39,7 @@ const END_POLL: Duration = Duration::from_millis(2);
 /// A node that takes part.
 #[derive(Debug)]
 pub(crate) struct Membership {
-    inbox: Sender<Inbox>,
+    inbox: Sender,
     key_file: PathBuf,
     thread: JoinHandle<()>,
     board: Arc<MemberBoard>,
@@ -88,7 +87,7 @@ impl Joining {
         let guard_inbox = inbox.clone();
         let guard = GuardThread::start(self.guard, Arc::clone(&node.turns), move |news| {
             // A node that ends listens no more.
-            let _ = guard_inbox.send(Inbox::Guard(news));
+            let _ = guard_inbox.send(Notice::Guard(news));
         })
         .map_err(Failure::Control)?;
         let board = Arc::<MemberBoard>::default();
@@ -109,7 +108,7 @@ impl Joining {
             words: Arc::clone(&self.words),
             map: MapSaver::new(self.map, move || {
                 // A node that ends listens no more.
-                let _ = saved.send(Inbox::Saved);
+                let _ = saved.send(Notice::Saved);
             }),
             is_without_etcd: self.is_without_etcd,
             board: Arc::clone(&board),
@@ -153,7 +152,7 @@ impl Membership {
     /// Hands over what others have a full copy of; returns when they serve it and no straggler comes any more, or when
     /// it takes too long.
     pub(crate) async fn hand_over(&self) {
-        let _ = self.inbox.send(Inbox::HandOver);
+        let _ = self.inbox.send(Notice::HandOver);
         let end = Instant::now() + HAND_OVER_MAX;
         let mut quiet_since = Instant::now();
         loop {
@@ -189,7 +188,7 @@ impl Membership {
 
     /// Takes the routes away and stops to decide; the workers go on until they are stopped.
     pub(crate) fn withdraw(self) -> Farewell {
-        let _ = self.inbox.send(Inbox::End);
+        let _ = self.inbox.send(Notice::End);
         let end = std::time::Instant::now() + ROLES_END_MAX;
         while !self.thread.is_finished() && std::time::Instant::now() < end {
             std::thread::sleep(END_POLL);

@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use weir_cluster::{ClaimEvent, Key, MirrorEvent, NodeRecord, Outcome, Revision};
@@ -25,7 +24,7 @@ use weir_steer::{Fence, Route, SharedWords, WorkerIndex};
 use super::bird_thread::BirdSide;
 use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::{GuardNews, GuardThread};
-use super::inbox::Inbox;
+use super::inbox::{Inbox, Receiver};
 use super::key_state::KeyState;
 use super::map_saver::MapSaver;
 use super::member_board::MemberBoard;
@@ -52,7 +51,7 @@ const ROUTES_RETRY: Duration = Duration::from_secs(1);
 /// What the thread begins with.
 pub(super) struct Parts {
     pub roles: Roles,
-    pub inbox: Receiver<Inbox>,
+    pub inbox: Receiver,
     pub links: Vec<WorkerLink>,
     pub node: Arc<Node>,
     pub etcd: Arc<EtcdTasks>,
@@ -130,7 +129,7 @@ pub(super) struct Set {
     ordered: Option<Instant>,
 }
 
-/// Runs until nobody can send any more.
+/// Runs until it is told to end.
 pub(super) fn run(parts: Parts) {
     let workers = parts.links.len();
     let now = Instant::now();
@@ -164,10 +163,8 @@ pub(super) fn run(parts: Parts) {
     let mut slot_ends = now + SLOT;
     loop {
         let wait = slot_ends.saturating_duration_since(Instant::now());
-        match thread.parts.inbox.recv_timeout(wait) {
-            Ok(message) => thread.take_all(message),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break,
+        if let Some(message) = thread.parts.inbox.recv_timeout(wait) {
+            thread.take_all(message);
         }
         if thread.has_ended {
             break;
@@ -222,7 +219,7 @@ impl RolesThread {
     fn take_all(&mut self, first: Inbox) {
         self.take(first);
         for _ in 0..MESSAGES_MAX {
-            let Ok(message) = self.parts.inbox.try_recv() else { break };
+            let Some(message) = self.parts.inbox.try_recv() else { break };
             self.take(message);
         }
     }

@@ -62,6 +62,7 @@ impl RolesThread {
             epochs_unsaved_ms: self.parts.map.unsaved(Instant::now()).as_millis() as u64,
             epochs_error: self.parts.map.error().map(str::to_owned),
             watchdog_trips_total: self.watchdog_trips_total,
+            events_lost_total: self.parts.inbox.lost_total(),
             held_off: held_off.collect(),
             hold_offs_total: counters.hold_offs_total,
             failovers_total: vec![

@@ -17,7 +17,7 @@ use weir_replica::{PeerIndex, PeerSigns, Received, Transmit};
 use weir_steer::Heartbeat;
 use weir_wire::frame::Frame;
 
-use super::inbox::Inbox;
+use super::inbox::WorkerSender;
 use crate::board::Gauge;
 use crate::worker::engine_now;
 
@@ -100,7 +100,7 @@ pub(crate) struct WorkerPart {
     standstill: Standstill,
     orders: Receiver<Order>,
     is_ordered: Arc<AtomicBool>,
-    inbox: Sender<Inbox>,
+    inbox: WorkerSender,
     signs: Arc<Signs>,
     /// Numbers of the shards that had packets in a slot.
     busy: Producer<u32>,
@@ -124,9 +124,10 @@ pub(super) fn worker_part(
     worker: usize,
     replication: Replication,
     heartbeat: Heartbeat,
-    inbox: Sender<Inbox>,
+    inbox: WorkerSender,
     shards_max: usize,
 ) -> (WorkerPart, WorkerLink) {
+    // Orders are differences, so none may be left out; there are as many as the map changes.
     let (orders_in, orders) = channel();
     let is_ordered = Arc::new(AtomicBool::new(false));
     let signs = Arc::new(Signs::none());
@@ -214,7 +215,7 @@ impl WorkerPart {
     #[cold]
     pub(crate) fn rejoin(&mut self, waited: usize) {
         let fence = self.heartbeat.acknowledge();
-        let _ = self.inbox.send(Inbox::Rejoined { worker: self.worker, fence, waited });
+        self.inbox.rejoined(fence, waited);
     }
 
     /// Takes what other workers have sent: after each burst from the access side, of which the engine keeps the datagrams.
@@ -265,8 +266,8 @@ impl WorkerPart {
             self.end_slot(now_us, engine);
             if now.saturating_sub(self.reported) >= REPORT_INTERVAL {
                 self.reported = now;
-                let status = Box::new(self.replication.status(now_us));
-                let _ = self.inbox.send(Inbox::Replication { worker: self.worker, status });
+                // One that finds the place taken is left out: the next comes in a second.
+                let _ = self.inbox.report(Box::new(self.replication.status(now_us)));
             }
         }
         is_busy
@@ -294,17 +295,14 @@ impl WorkerPart {
     /// Whether there was news.
     #[inline]
     fn tell(&mut self) -> bool {
-        let Some(first) = self.replication.next_news() else { return false };
-        let mut next = Some(first);
-        for _ in 0..NEWS_PER_TURN {
-            let Some(news) = next else { break };
+        let mut told = 0;
+        // What finds no room stays where news of the same shard or peer replace it.
+        while told < NEWS_PER_TURN && self.inbox.has_room() {
+            let Some(news) = self.replication.next_news() else { break };
             self.tell_one(news);
-            next = self.replication.next_news();
+            told += 1;
         }
-        if let Some(news) = next {
-            self.tell_one(news);
-        }
-        true
+        told > 0
     }
 
     #[cold]
@@ -318,8 +316,7 @@ impl WorkerPart {
             self.shards.resize(self.shards.len().max(place + 1), 0);
             self.shards[place] = shard.0;
         }
-        // A node that ends listens no more.
-        let _ = self.inbox.send(Inbox::Worker { worker: self.worker, news, place });
+        self.inbox.news(news, place);
     }
 
     fn end_slot(&mut self, now_us: u64, engine: &mut Engine<Mbuf>) {

@@ -1,0 +1,226 @@
+//! Floods of every way while nobody reads.
+
+use std::sync::mpsc::channel;
+
+use weir_cluster::{Key, Revision};
+use weir_member::replication::{CopyCounts, ReplicationCounters};
+use weir_replica::Refusals;
+use weir_shard::Epoch;
+
+use super::*;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn drain(receiver: &mut Receiver) -> Vec<Inbox> {
+    std::iter::from_fn(|| receiver.try_recv()).collect()
+}
+
+fn news(number: u64) -> News {
+    News::Granted { shard: ShardId(1), lane: 0, since: Epoch(number) }
+}
+
+fn status() -> Box<ReplicationStatus> {
+    Box::new(ReplicationStatus {
+        peers: Vec::new(),
+        outgoing: CopyCounts::default(),
+        lanes_followed: 0,
+        lanes_awaited: 0,
+        lanes_full: 0,
+        counters: ReplicationCounters::default(),
+        shards_short: Vec::new(),
+        refused: Refusals::default(),
+        buffers_used: 0,
+        buffers_total: 0,
+    })
+}
+
+#[test]
+fn flood_of_states_leaves_the_newest_of_each() {
+    let (sender, mut receiver) = inbox();
+    for number in 0..20_000_u64 {
+        let shard = ShardId((number % 5) as u32);
+        let outcome = Outcome::Done(Revision(number as i64));
+        let why = number.to_string();
+        for notice in [
+            Notice::Written { shard, outcome },
+            Notice::Saved,
+            Notice::Bird(Vec::new()),
+            Notice::Keys(Err(why.clone())),
+            Notice::ClusterFound(Err(why.clone())),
+            Notice::Guard(GuardNews::Set { worker: 0, number }),
+            Notice::Guard(GuardNews::Set { worker: 1, number }),
+            Notice::Guard(GuardNews::NotSet { worker: 1, number, why }),
+            Notice::Claim(ClaimEvent::Held { create_revision: Revision(1) }),
+            Notice::Claim(ClaimEvent::Expired),
+            Notice::Claim(ClaimEvent::Connected),
+            Notice::HandOver,
+        ] {
+            sender.send(notice).unwrap();
+        }
+    }
+    let messages = drain(&mut receiver);
+    assert_eq!(messages.len(), 5 + 10, "{messages:?}");
+    let last = |number: i64| number >= 20_000 - 5;
+    for message in &messages {
+        let is_newest = match message {
+            Inbox::Written { outcome: Outcome::Done(revision), .. } => last(revision.0),
+            Inbox::Keys(Err(why)) | Inbox::ClusterFound(Err(why)) => why == "19999",
+            Inbox::Guard(GuardNews::Set { number, .. } | GuardNews::NotSet { number, .. }) => {
+                *number == 19_999
+            }
+            Inbox::Claim(event) => matches!(event, ClaimEvent::Expired | ClaimEvent::Connected),
+            Inbox::Saved | Inbox::Bird(_) | Inbox::HandOver => true,
+            other => panic!("{other:?}"),
+        };
+        assert!(is_newest, "{message:?}");
+    }
+    assert_eq!(receiver.lost_total(), 0, "a state that a newer one replaces is not lost");
+}
+
+#[test]
+fn events_of_the_guard_above_the_bound_are_counted_and_the_newest_stay_in_order() {
+    let (sender, mut receiver) = inbox();
+    let beyond = 1000;
+    for number in 0..GUARD_EVENTS_MAX + beyond {
+        // States between them count for nothing.
+        sender.send(Notice::Saved).unwrap();
+        sender.send(Notice::Guard(GuardNews::Said { text: number.to_string() })).unwrap();
+    }
+    sender.send(Notice::Guard(GuardNews::Silent)).unwrap();
+    assert_eq!(receiver.lost_total(), beyond as u64 + 1);
+    let messages = drain(&mut receiver);
+    let said: Vec<usize> = messages
+        .iter()
+        .filter_map(|message| match message {
+            Inbox::Guard(GuardNews::Said { text }) => text.parse().ok(),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(said, (beyond + 1..GUARD_EVENTS_MAX + beyond).collect::<Vec<_>>());
+    assert!(matches!(messages.last(), Some(Inbox::Guard(GuardNews::Silent))), "{messages:?}");
+    // Room again.
+    sender.send(Notice::Guard(GuardNews::Awake)).unwrap();
+    assert_eq!((drain(&mut receiver).len(), receiver.lost_total()), (1, beyond as u64 + 1));
+}
+
+#[test]
+fn worker_without_room_keeps_its_news_and_tells_later_that_it_goes_on() {
+    let (_sender, mut receiver) = inbox();
+    let mut worker = receiver.add_worker();
+    let mut sent = 0;
+    while worker.has_room() {
+        worker.news(news(sent), None);
+        sent += 1;
+    }
+    assert_eq!((sent, receiver.lost_total()), (NEWS_MAX as u64, 0));
+    worker.rejoined(Fence::default(), 10);
+    worker.rejoined(Fence::default(), 20);
+    assert!(!worker.has_room());
+    assert_eq!(receiver.lost_total(), 1, "of two standstills one is told");
+    let epochs = drain(&mut receiver).into_iter().map(|message| match message {
+        Inbox::Worker { worker: 0, news: News::Granted { since, .. }, .. } => since.0,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(epochs.collect::<Vec<_>>(), (0..sent).collect::<Vec<_>>());
+    assert!(worker.has_room());
+    let messages = drain(&mut receiver);
+    assert!(
+        matches!(messages[..], [Inbox::Rejoined { worker: 0, waited: 30, .. }]),
+        "{messages:?}"
+    );
+}
+
+#[test]
+fn worker_waits_for_no_lock_that_the_reader_holds() {
+    let (_sender, mut receiver) = inbox();
+    let mut worker = receiver.add_worker();
+    let (shared, report) = (Arc::clone(&receiver.shared), Arc::clone(&worker.report));
+    let held = (shared.waiting.lock().unwrap(), report.lock().unwrap());
+    assert!(worker.has_room());
+    worker.news(news(1), None);
+    worker.rejoined(Fence::default(), 0);
+    assert!(!worker.report(status()), "the place is taken");
+    drop(held);
+    assert!(worker.report(status()) && worker.report(status()));
+    let messages = drain(&mut receiver);
+    let [Inbox::Worker { .. }, Inbox::Rejoined { .. }, Inbox::Replication { worker: 0, .. }] =
+        messages[..]
+    else {
+        panic!("{messages:?}")
+    };
+}
+
+#[test]
+fn mirror_waits_for_room_and_no_event_of_it_is_lost() {
+    let (sender, mut receiver) = inbox();
+    let events = 3 * ETCD_EVENTS_MAX;
+    let (began, has_begun) = channel();
+    let thread = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            for id in 0..events {
+                if id == ETCD_EVENTS_MAX {
+                    began.send(()).unwrap();
+                }
+                let key = Key::Shard(id as u32);
+                sender.send_etcd(MirrorEvent::Delete { key }).await.unwrap();
+            }
+        });
+    });
+    has_begun.recv_timeout(DEADLINE).unwrap();
+    assert_eq!(receiver.etcd.len(), ETCD_EVENTS_MAX);
+    assert!(!thread.is_finished());
+    for id in 0..events {
+        match receiver.recv_timeout(DEADLINE) {
+            Some(Inbox::Etcd(MirrorEvent::Delete { key: Key::Shard(next) })) => {
+                assert_eq!(next as usize, id);
+            }
+            other => panic!("{other:?} instead of event {id}"),
+        }
+    }
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_flood_of_one_way_holds_up_no_other() {
+    let (sender, mut receiver) = inbox();
+    let (mut busy, mut quiet) = (receiver.add_worker(), receiver.add_worker());
+    while busy.has_room() {
+        busy.news(news(0), None);
+    }
+    quiet.news(News::ShardAdded(ShardId(9)), Some(ShardIndex(2)));
+    sender.send(Notice::End).unwrap();
+    let first: Vec<Inbox> = (0..3).filter_map(|_| receiver.try_recv()).collect();
+    assert!(first.iter().any(|it| matches!(it, Inbox::End)), "{first:?}");
+    assert!(first.iter().any(|it| matches!(it, Inbox::Worker { worker: 1, .. })), "{first:?}");
+}
+
+#[test]
+fn a_message_of_any_way_ends_a_long_wait() {
+    let (sender, mut receiver) = inbox();
+    let mut worker = receiver.add_worker();
+    let (took, taken) = channel();
+    let thread = thread::spawn(move || {
+        while let Some(message) = receiver.recv_timeout(20 * DEADLINE) {
+            let is_end = matches!(message, Inbox::End);
+            took.send(message).unwrap();
+            if is_end {
+                return;
+            }
+        }
+    });
+    let next = || taken.recv_timeout(DEADLINE).expect("the reader was not woken");
+    worker.news(news(1), None);
+    assert!(matches!(next(), Inbox::Worker { .. }));
+    worker.rejoined(Fence::default(), 0);
+    assert!(matches!(next(), Inbox::Rejoined { .. }));
+    while !worker.report(status()) {}
+    assert!(matches!(next(), Inbox::Replication { .. }));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(sender.send_etcd(MirrorEvent::Stale)).unwrap();
+    assert!(matches!(next(), Inbox::Etcd(MirrorEvent::Stale)));
+    sender.send(Notice::End).unwrap();
+    assert!(matches!(next(), Inbox::End));
+    thread.join().unwrap();
+    assert_eq!(sender.send(Notice::Saved), Err(Gone));
+}
