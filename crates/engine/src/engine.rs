@@ -135,7 +135,7 @@ impl<F: Frame> Engine<F> {
             tunnel_mtu_least: usize::from(tunnel_mtu(&config, 0)),
             tunnel_mtu_keyed: usize::from(tunnel_mtu(&config, KEY_LEN)),
             nat: Nat::new(config.nat)?,
-            fragments: FragmentCache::new(config.fragments),
+            fragments: FragmentCache::new(config.fragments, party_seed),
             errors: ErrorLimiter::new(&limits, party_seed),
             duties: Duties::new(config.shards.len()),
             peers: Peers::new(config.peers_max, config.access.address, access.header_to(Mac::ZERO)),

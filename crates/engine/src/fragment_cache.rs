@@ -19,15 +19,17 @@
 //! push out only what is charged to remotes.
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 
+use weir_flow::HashKey;
 use weir_nat::{Delivery, Dependency, Home, ShardIndex, TableUse};
 
 use crate::config::FragmentLimits;
 use crate::fragment_room::{Link, List, NONE, Room};
-use crate::party::Party;
+use crate::party::{Party, words_of};
 
 /// Which datagram a fragment belongs to (RFC 791), and from which home.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DatagramKey {
     /// The home that sent it, as [`weir_nat::Nat::identity`] tells it apart: homes may use the same addresses, and
     /// with keys that identify them the same outer source. `None` for datagrams from the internet.
@@ -36,6 +38,16 @@ pub(crate) struct DatagramKey {
     pub(crate) destination: u32,
     pub(crate) identification: u16,
     pub(crate) protocol: u8,
+}
+
+/// Three words that are no other datagram's.
+impl Hash for DatagramKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let (first, second) = self.home.as_ref().map_or((0, 0), words_of);
+        state.write_u64(first | u64::from(self.protocol) << 56);
+        state.write_u64(second | u64::from(self.identification) << 48);
+        state.write_u64(u64::from(self.source) << 32 | u64::from(self.destination));
+    }
 }
 
 impl DatagramKey {
@@ -110,7 +122,7 @@ struct Slot<F> {
 pub(crate) struct FragmentCache<F> {
     timeout_ms: u64,
     held_per_datagram_max: u32,
-    index: HashMap<DatagramKey, u32>,
+    index: HashMap<DatagramKey, u32, HashKey>,
     datagrams: Box<[Option<Datagram>]>,
     free: Vec<u32>,
     /// In order of arrival, which with one time-out is the order of expiry.
@@ -124,11 +136,13 @@ pub(crate) struct FragmentCache<F> {
 }
 
 impl<F> FragmentCache<F> {
-    pub(crate) fn new(limits: FragmentLimits) -> Self {
+    pub(crate) fn new(limits: FragmentLimits, seed: [u64; 2]) -> Self {
+        let key = HashKey::new(seed);
         let FragmentLimits { datagrams_max, held_max, held_per_datagram_max, .. } = limits;
         let percent = usize::from(limits.percent).clamp(1, 100);
-        let room =
-            |places: usize, least: usize| Room::new(places, (places * percent / 100).max(least));
+        let room = |places: usize, least: usize| {
+            Room::new(places, (places * percent / 100).max(least), key.clone())
+        };
         let (up, early) = (datagrams_max / 2, held_max / 2);
         let away = (datagrams_max - up) / 4;
         // A share in which not even one datagram of as many fragments as may wait has room would hold none.
@@ -138,7 +152,7 @@ impl<F> FragmentCache<F> {
             timeout_ms: limits.timeout_ms,
             held_per_datagram_max: held_per_datagram_max as u32,
             // Twice the limit: a map that is at most half full re-hashes in place and never allocates.
-            index: HashMap::with_capacity(count * 2),
+            index: HashMap::with_capacity_and_hasher(count * 2, key.clone()),
             datagrams: vec![None; count].into(),
             free: (0..count as u32).rev().collect(),
             by_age: List::EMPTY,

@@ -26,8 +26,10 @@ fn limits() -> FragmentLimits {
     }
 }
 
+const SEED: [u64; 2] = [1, 2];
+
 fn cache() -> FragmentCache<u32> {
-    FragmentCache::new(limits())
+    FragmentCache::new(limits(), SEED)
 }
 
 fn up(cache: &mut FragmentCache<u32>, key: DatagramKey, now_ms: u64) -> Vec<u32> {
@@ -125,12 +127,10 @@ fn forged_remotes_push_out_remotes_only() {
 
 #[test]
 fn a_datagram_that_fills_its_partys_share_does_not_push_itself_out() {
-    let mut cache = FragmentCache::new(FragmentLimits {
-        held_max: 8,
-        held_per_datagram_max: 64,
-        percent: 1,
-        ..limits()
-    });
+    let mut cache = FragmentCache::new(
+        FragmentLimits { held_max: 8, held_per_datagram_max: 64, percent: 1, ..limits() },
+        SEED,
+    );
     for frame in 0..4 {
         assert_eq!(cache.hold(key(1), frame, 0), Ok(0), "the share is the room");
     }
@@ -142,7 +142,7 @@ fn a_datagram_that_fills_its_partys_share_does_not_push_itself_out() {
 #[test]
 fn without_room_first_fragments_pass_and_early_ones_are_given_back() {
     let mut cache =
-        FragmentCache::new(FragmentLimits { datagrams_max: 0, held_max: 0, ..limits() });
+        FragmentCache::new(FragmentLimits { datagrams_max: 0, held_max: 0, ..limits() }, SEED);
     assert_eq!(up(&mut cache, key(1), 0), []);
     assert_eq!(cache.hold(key(1), 1, 0), Err(1));
     assert!(cache.translation(&key(1)).is_none());
@@ -183,13 +183,16 @@ struct Sizes {
 #[test]
 fn table() {
     check!().with_type::<(Sizes, Vec<Act>)>().for_each(|(sizes, acts)| {
-        let mut cache = FragmentCache::new(FragmentLimits {
-            datagrams_max: usize::from(sizes.datagrams % 40),
-            held_max: usize::from(sizes.held % 40),
-            held_per_datagram_max: usize::from(sizes.per_datagram % 8),
-            timeout_ms: 2000,
-            percent: sizes.percent,
-        });
+        let mut cache = FragmentCache::new(
+            FragmentLimits {
+                datagrams_max: usize::from(sizes.datagrams % 40),
+                held_max: usize::from(sizes.held % 40),
+                held_per_datagram_max: usize::from(sizes.per_datagram % 8),
+                timeout_ms: 2000,
+                percent: sizes.percent,
+            },
+            SEED,
+        );
         let (mut now_ms, mut frame, mut inside) = (0, 0, 0_u64);
         let mut waiting: HashMap<DatagramKey, Vec<u32>> = HashMap::new();
         for act in acts {

@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use weir_flow::HashKey;
+
 use crate::party::Party;
 
 /// An index that names nothing.
@@ -68,7 +70,7 @@ pub(crate) struct Room {
     /// Places that one party may take.
     share: u32,
     used: u32,
-    index: HashMap<Party, u32>,
+    index: HashMap<Party, u32, HashKey>,
     members: Box<[Member]>,
     /// Members that are free.
     free: Vec<u32>,
@@ -81,14 +83,14 @@ pub(crate) struct Room {
 
 impl Room {
     /// `share`: between 1 and `places`, if there are places.
-    pub(crate) fn new(places: usize, share: usize) -> Self {
+    pub(crate) fn new(places: usize, share: usize, key: HashKey) -> Self {
         let nobody = Member { party: Party::Remote(0), used: 0, datagrams: List::EMPTY };
         Self {
             places: places as u32,
             share: share.clamp(1, places.max(1)) as u32,
             used: 0,
             // Twice the number: a map that is at most half full re-hashes in place and never allocates.
-            index: HashMap::with_capacity(places * 2),
+            index: HashMap::with_capacity_and_hasher(places * 2, key),
             members: vec![nobody; places].into(),
             free: (0..places as u32).rev().collect(),
             links: vec![Link::NONE; places].into(),

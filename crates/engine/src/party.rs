@@ -1,15 +1,41 @@
 //! The parties that share what a worker has for all: homes and remotes, and how often each asks.
 
+use std::hash::{Hash, Hasher};
+
 use weir_flow::HashKey;
 use weir_nat::Home;
 
 /// The one to whom something is charged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Party {
     /// A home, as [`weir_nat::Nat::identity`] tells it apart: it sent the packet, or it is the one addressed.
     Home(Home),
     /// An address on the internet.
     Remote(u32),
+}
+
+impl Party {
+    /// Two words that are no other party's; of a home those of [`words_of`].
+    fn words(&self) -> (u64, u64) {
+        match self {
+            Self::Home(home) => words_of(home),
+            Self::Remote(address) => (u64::from(*address), 0),
+        }
+    }
+}
+
+impl Hash for Party {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let (first, second) = self.words();
+        state.write_u64(first);
+        state.write_u64(second);
+    }
+}
+
+/// Two words that are no other home's, of 49 and 33 bits; the first is never 0.
+pub(crate) fn words_of(&Home { shard, outer, gre_key }: &Home) -> (u64, u64) {
+    let first = 1 << 48 | u64::from(shard.0) << 32 | u64::from(outer);
+    (first, gre_key.map_or(0, |key| 1 << 32 | u64::from(key)))
 }
 
 /// How a party's requests compare with what it may have.
@@ -106,13 +132,7 @@ impl PartyTable {
     }
 
     fn tag(&self, party: &Party, kind: u8) -> u64 {
-        let (first, second) = match *party {
-            Party::Home(Home { shard, outer, gre_key }) => (
-                1 << 48 | u64::from(shard.0) << 32 | u64::from(outer),
-                gre_key.map_or(0, |key| 1 << 32 | u64::from(key)),
-            ),
-            Party::Remote(address) => (u64::from(address), 0),
-        };
+        let (first, second) = party.words();
         // 0 is nobody's.
         self.key.hash([first, second, u64::from(kind)]).0 | 1
     }

@@ -4,6 +4,8 @@
 //! foldhash. It is not linear, unlike a seeded CRC: who does not know the key cannot write down packets that
 //! share a bucket.
 
+use std::hash::{BuildHasher, Hasher};
+
 /// The hash of a key. The index takes the bucket from the upper half and the tag from the lowest 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash(pub u64);
@@ -34,6 +36,52 @@ impl HashKey {
         let first = fold(words[0] ^ a, words[1] ^ b);
         let second = fold(words[2] ^ c, first ^ d);
         Hash(fold(second ^ a, first ^ c))
+    }
+}
+
+/// For maps of the standard library. A key that hands in three words with `write_u64` costs three products.
+impl BuildHasher for HashKey {
+    type Hasher = WordHasher;
+
+    #[inline]
+    fn build_hasher(&self) -> WordHasher {
+        WordHasher { key: self.clone(), words: [0; 3], count: 0 }
+    }
+}
+
+/// Takes a key word by word.
+#[derive(Clone, Debug)]
+pub struct WordHasher {
+    key: HashKey,
+    words: [u64; 3],
+    /// Words that were taken and not hashed yet.
+    count: usize,
+}
+
+impl Hasher for WordHasher {
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        if self.count == self.words.len() {
+            self.words = [self.key.hash(self.words).0, 0, 0];
+            self.count = 1;
+        }
+        self.words[self.count] = word;
+        self.count += 1;
+    }
+
+    /// In words of eight bytes, and the length.
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+        self.write_u64(bytes.len() as u64);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.key.hash(self.words).0
     }
 }
 

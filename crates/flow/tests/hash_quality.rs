@@ -77,3 +77,26 @@ fn another_key_gives_another_hash() {
     assert_eq!(a.hash([1, 2, 3]), a.clone().hash([1, 2, 3]));
     assert_eq!(format!("{a:?}"), "HashKey(..)");
 }
+
+/// As maps of the standard library ask for them.
+#[test]
+fn words_that_are_handed_in_one_by_one_are_all_hashed() {
+    use std::hash::{BuildHasher, Hasher};
+    let key = HashKey::new([1, 2]);
+    let hash = |words: &[u64]| {
+        let mut hasher = key.build_hasher();
+        words.iter().for_each(|&word| hasher.write_u64(word));
+        hasher.finish()
+    };
+    assert_eq!(hash(&[7, 8, 9]), key.hash([7, 8, 9]).0);
+    let words: Vec<u64> = (1..=8).collect();
+    for changed in 0..words.len() {
+        let mut other = words.clone();
+        other[changed] ^= 1;
+        assert_ne!(hash(&words), hash(&other), "word {changed}");
+    }
+    let of_bytes = |bytes: &[u8]| key.hash_one(bytes);
+    assert_ne!(of_bytes(b"12345678"), of_bytes(b"12345678\0"));
+    assert_ne!(of_bytes(b"123456789"), of_bytes(b"12345678a"));
+    assert_ne!(hash(&words), HashKey::new([1, 3]).hash_one(&words), "another key");
+}
