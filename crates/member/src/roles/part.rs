@@ -52,6 +52,8 @@ pub(super) struct Part {
     /// Number of the routes in which the metric is as it is.
     pub(super) route_number: u64,
     pub(super) offer: Offer,
+    /// Nothing begins before its tables are gone.
+    pub(super) is_over: bool,
     /// When the role began.
     pub(super) since_ms: u64,
     /// Up to when it was told of heartbeats.
@@ -76,6 +78,7 @@ impl Part {
             route: None,
             route_number: 0,
             offer: Offer::default(),
+            is_over: false,
             since_ms: now_ms,
             told_ms: 0,
             lost_ms: None,

@@ -146,6 +146,11 @@ impl Peers {
         silent
     }
 
+    /// The life that was met last.
+    pub(super) fn met_boot(&self, peer: PeerId) -> Option<BootId> {
+        self.peers.get(&peer)?.session.map(|(_, boot_id)| boot_id)
+    }
+
     fn in_this_life(&self, directory: &Directory, who: &Incarnation) -> Option<&Peer> {
         let peer = self.peers.get(&directory.peer_of(who)?)?;
         peer.session.filter(|(_, boot_id)| *boot_id == who.boot_id)?;
