@@ -1,6 +1,7 @@
 //! A node's membership from the first order to the last word.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
@@ -8,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::{Instant, sleep};
 use weir_cluster::{NodeName, NodeRecord, WorkerRecord};
-use weir_controller::operate::Operator;
+use weir_controller::operate::{OperateError, Operator};
 use weir_shard::BootId;
 
 use super::bird_thread;
@@ -18,6 +19,7 @@ use super::guard_thread::GuardThread;
 use super::inbox::Inbox;
 use super::join::Joining;
 use super::key_state::KeyState;
+use super::known_map::KnownMap;
 use super::life_file::LifeFile;
 use super::map_saver::MapSaver;
 use super::member_board::MemberBoard;
@@ -55,6 +57,7 @@ pub(crate) struct Farewell {
     name: NodeName,
     /// The lives that have ended.
     boot_ids: Vec<BootId>,
+    map_path: PathBuf,
     /// Held until the process ends.
     _life: LifeFile,
 }
@@ -99,6 +102,7 @@ impl Joining {
                 .map_err(Failure::Control)?;
         }
         let saved = inbox.clone();
+        let map_path = self.map.path().to_owned();
         let parts = roles_thread::Parts {
             roles: self.roles,
             inbox: self.messages,
@@ -128,7 +132,7 @@ impl Joining {
             .spawn(move || roles_thread::run(parts))
             .map_err(Failure::Control)?;
         let farewell =
-            Farewell { etcd, name: self.name, boot_ids: self.boot_ids, _life: self.life };
+            Farewell { etcd, name: self.name, boot_ids: self.boot_ids, map_path, _life: self.life };
         let key_file = self.member.cluster.key_file;
         let turns = Arc::clone(&node.turns);
         Ok(Membership { inbox, key_file, thread, board, turns, farewell })
@@ -223,7 +227,18 @@ impl Farewell {
         // Unsaid, its lanes wait for its next start.
         if let Err(error) = self.etcd.cluster().handle().block_on(said) {
             tracing::warn!(event = "farewell-unsaid", "{error}");
+            let is_unsaid = matches!(&error, OperateError::Etcd(error) if !error.may_have_happened);
+            if is_unsaid && let Err(error) = note_unsaid(&self.map_path) {
+                tracing::error!(event = "epochs-not-kept", "{error}");
+            }
         }
         self.etcd.leave();
     }
+}
+
+/// Nobody knows of the end of this process, so the next one may begin where it was a member.
+fn note_unsaid(path: &Path) -> io::Result<()> {
+    let mut map = KnownMap::load(path)?;
+    map.set_ended(false);
+    map.save()
 }

@@ -15,6 +15,9 @@ impl World {
             process.list_due_ms = now_ms;
             return;
         }
+        if std::mem::take(&mut process.is_outside) {
+            process.roles.on(now_ms, Input::Joining);
+        }
         let mut inputs = Vec::new();
         if now_ms >= process.list_due_ms {
             process.list_due_ms = now_ms + LIST_MS;
