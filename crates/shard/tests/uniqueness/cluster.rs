@@ -49,7 +49,7 @@ pub(crate) struct Node {
 pub(crate) struct Cluster {
     now_ms: u64,
     /// Every entry there ever was: any may come to any worker at any time.
-    history: Vec<ShardEntry>,
+    pub(crate) history: Vec<ShardEntry>,
     pub(crate) nodes: Vec<Node>,
     /// Every grant that was ever sent, and the copy of the lane that went before it.
     grants: Vec<(Grant, Records)>,
@@ -187,7 +187,7 @@ impl Cluster {
             35 => self.unfreeze(),
             36 if step.any & 3 == 0 => self.start_without_store(node),
             36..=38 => self.copy_to_guest(any % NODES, node),
-            39 => self.nodes[node].has_joined = true,
+            39 => self.join(node),
             _ if self.is_frozen => {}
             24 => self.fence(node, any),
             _ => self.decide(node, step),

@@ -47,6 +47,16 @@ impl Cluster {
         self.tell(node, Event::Guest(Box::new(entry)));
     }
 
+    /// The store knows it, and it hears of every change, one after the other.
+    pub(crate) fn join(&mut self, node: usize) {
+        self.nodes[node].has_joined = true;
+        for index in 0..self.history.len() {
+            if self.is_guest(node) {
+                self.deliver_to_guest(node, self.history[index].clone());
+            }
+        }
+    }
+
     /// Whether a member takes a guest for one of its own entry, and the guest knows it.
     fn gives_to(&self, giver: usize, guest: usize) -> bool {
         let (Some(giver), Some(guest)) = (&self.nodes[giver].machine, &self.nodes[guest].machine)

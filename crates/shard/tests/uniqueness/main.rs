@@ -96,7 +96,7 @@ fn history_with_guests(wrong: Option<Wrong>, seed: u64) -> Seen {
         match step.kind % 40 {
             32 => Step { kind: 36, any: step.any & !3, ..step },
             33 | 34 => Step { kind: 37, ..step },
-            35 => Step { kind: 17, any: step.any & !7, ..step },
+            35 => Step { kind: 39, ..step },
             _ => step,
         }
     };
