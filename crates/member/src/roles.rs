@@ -381,6 +381,11 @@ impl Roles {
         })
     }
 
+    /// Some worker has full copies of a shard that only a former life of it is a member of.
+    pub fn has_guests_with_copies(&self) -> bool {
+        self.parts().any(|(_, _, part)| part.machine.is_guest() && part.role() == Role::Synced)
+    }
+
     /// Highest epochs that have changed since the last call, to be kept for the next start. None: forget it.
     pub fn take_epochs(&mut self) -> BTreeMap<ShardId, Option<Epoch>> {
         std::mem::take(&mut self.unsaved_epochs)

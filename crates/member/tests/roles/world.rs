@@ -82,6 +82,8 @@ pub(crate) struct Node {
     known_epochs: BTreeMap<ShardId, Epoch>,
     /// What its last process had obeyed, and where it knew others to be.
     kept: Vec<Input>,
+    /// It had copies when it asked the store again.
+    has_copies: bool,
 }
 
 /// What has been seen of a play.
@@ -170,6 +172,7 @@ impl World {
             lease_until_ms: 0,
             known_epochs: BTreeMap::new(),
             kept: Vec::new(),
+            has_copies: false,
         });
         self.start(node);
         node
@@ -200,6 +203,7 @@ impl World {
         let fingerprint = Fingerprint::default();
         roles.on(self.now_ms, Input::Desired { shards: desired(self.shards), fingerprint });
         let is_outside = self.nodes[node].is_without_store;
+        self.nodes[node].has_copies = false;
         for kept in self.nodes[node].kept.iter().filter(|_| is_outside) {
             roles.on(self.now_ms, kept.clone());
         }

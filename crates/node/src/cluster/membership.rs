@@ -77,14 +77,15 @@ impl Joining {
             workers: self.worker_records(),
             admin: self.member.node.metrics,
             is_stopping: false,
+            has_copies: false,
         };
         let ended = self.life.ended();
-        let joining = Registering { name: self.name.clone(), record: record.clone(), ended };
+        let joining = Registering { name: self.name.clone(), ended };
         let etcd = EtcdTasks::start(self.cluster, joining, inbox.clone());
         if self.is_without_etcd {
             etcd.look_for(self.cluster_id.clone());
         } else {
-            etcd.join();
+            etcd.join(&record);
         }
         etcd.count_turns(Arc::clone(&node.turns));
         let etcd = Arc::new(etcd);

@@ -242,7 +242,9 @@ impl RolesThread {
             self.parts.map.begin_life(Instant::now());
             self.queue(Input::Joining);
             self.hand_in(Instant::now());
-            self.parts.etcd.join();
+            // Of several that come back, one with copies is to be a member first.
+            self.parts.record.has_copies = self.parts.roles.has_guests_with_copies();
+            self.parts.etcd.join(&self.parts.record);
         }
     }
 

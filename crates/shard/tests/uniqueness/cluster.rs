@@ -267,6 +267,7 @@ impl Cluster {
             liveness,
             is_drained: false,
             is_on_trial: false,
+            has_copies: self.steps % 2 == 0,
             workers,
         }
     }
