@@ -267,7 +267,7 @@ impl Cluster {
             liveness,
             is_drained: false,
             is_on_trial: false,
-            has_copies: self.steps % 2 == 0,
+            has_copies: self.steps.is_multiple_of(2),
             workers,
         }
     }

@@ -84,7 +84,7 @@ impl Dice {
 fn long_history(seed: u64) -> Seen {
     let mut dice = Dice(seed);
     let nodes = 2 + (seed % 5) as u8;
-    play((0..6_000).map(|_| dice.step(nodes, seed % 3 == 0)))
+    play((0..6_000).map(|_| dice.step(nodes, seed.is_multiple_of(3))))
 }
 
 /// The store is never set back; instead, nodes begin while they cannot ask it.
