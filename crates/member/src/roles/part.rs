@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_shard::role::{Action, Event, Metric, Role, RoleMachine};
+use weir_shard::role::{Action, Event, Metric, Misses, Role, RoleMachine};
 use weir_shard::{Incarnation, MemberState, ShardEntry};
 
 use super::duties::Others;
@@ -186,7 +186,15 @@ impl Part {
         let is_serving = matches!(self.role(), Role::Primary | Role::Acting);
         let node = &self.machine.incarnation().worker.node;
         let is_only = !self.others_synced().any(|other| other.worker.node != *node);
-        AtStake { is_serving, is_only_copy: is_serving && is_only }
+        // A guest never acts, and no entry says who is left.
+        let duties = self.machine.duties();
+        let is_left = self.machine.is_guest()
+            && duties.role == Role::Synced
+            && duties.misses == Misses::Refuse;
+        AtStake {
+            is_serving: is_serving || is_left,
+            is_only_copy: is_serving && is_only || is_left,
+        }
     }
 
     /// Whether the entry it holds names this life of the worker.

@@ -54,11 +54,14 @@ fn removals(hand: &Hand) -> usize {
 fn a_guest_goes_on_with_its_copies_when_nobody_is_heard() {
     let mut hand = guest();
     assert_eq!(hand.duties().misses, MissOrder::Redirect(peer(1)));
+    assert_eq!(hand.roles.at_stake(0), AtStake::default(), "another serves");
     hand.ticks(1_100);
     hand.news(News::StreamLost(SHARD));
     hand.ticks(5_000);
     is_guest(&hand);
     assert_eq!(hand.duties().misses, MissOrder::Refuse);
+    let all = AtStake { is_serving: true, is_only_copy: true };
+    assert_eq!(hand.roles.at_stake(0), all, "its guard has patience");
     assert_eq!(hand.duties().sources, [None; LANES], "nobody is awaited");
     hand.on(Input::Traffic { worker: 0, shards: vec![SHARD] });
     hand.ticks(500);
