@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use weir_lab::cluster::{ClusterLab, ClusterOptions};
+use weir_lab::cluster::{ClusterLab, ClusterNode, ClusterOptions};
+use weir_lab::load::{Clock, Mixture};
 use weir_lab::wait_for;
 
 /// Longer than as shipped: a machine that runs tests has something else to do for a tenth of a second now and then.
 const BFD: Duration = Duration::from_millis(300);
 const DEADLINE: Duration = Duration::from_secs(120);
 
-fn it_runs_says_why_it_serves_nothing_and_joins(lab: &ClusterLab) -> Result<()> {
+fn it_runs_says_why_it_makes_no_flows_and_joins(lab: &ClusterLab) -> Result<()> {
     let (control, node) = (lab.control()?, lab.node(1)?);
     lab.wait_ok()?;
     control.kill_store()?;
@@ -19,7 +20,7 @@ fn it_runs_says_why_it_serves_nothing_and_joins(lab: &ClusterLab) -> Result<()> 
     node.wait_ready(1)?;
     wait_for("status of a node outside", DEADLINE, || {
         let status = node.cli(&["status"]).ok()?;
-        let says_why = status.stdout.contains("started without etcd: it does not serve shard");
+        let says_why = status.stdout.contains("started without etcd: of shard");
         (says_why && status.status.code() == Some(1)).then_some(())
     })?;
     control.restart_store()?;
@@ -38,7 +39,59 @@ fn it_runs_says_why_it_serves_nothing_and_joins(lab: &ClusterLab) -> Result<()> 
 fn a_node_started_without_etcd_runs_and_joins_when_etcd_is_back() {
     let options = ClusterOptions { nodes: 2, bfd: BFD, ..ClusterOptions::default() };
     let lab = ClusterLab::start(options, |what| println!("{what}")).unwrap();
-    if let Err(error) = it_runs_says_why_it_serves_nothing_and_joins(&lab) {
+    if let Err(error) = it_runs_says_why_it_makes_no_flows_and_joins(&lab) {
+        panic!("{error:#}\n{}", lab.lab.logs());
+    }
+}
+
+/// Whether a node has full copies and routes of so many shards.
+fn has_copies(node: &ClusterNode, shards: usize) -> Option<()> {
+    let member = node.get("/member").ok()?;
+    let member = member.as_object()?;
+    let has_copy = |shard: &&serde_json::Value| {
+        let is_out = shard["is_route_out"].as_bool() == Some(true) && shard["metric"].is_u64();
+        shard["role"].as_str() == Some("synced") && is_out
+    };
+    let copies = member.get("shards")?.as_array()?.iter().filter(has_copy).count();
+    (copies == shards).then_some(())
+}
+
+/// One after the other is killed while etcd is away; the first one has begun again meanwhile.
+fn no_connection_ends(lab: &ClusterLab) -> Result<()> {
+    let (control, first, second) = (lab.control()?, lab.node(1)?, lab.node(2)?);
+    lab.wait_ok()?;
+    let mixture = Mixture { trickles: 10, streams: 0, dialogues: 30, idle: 10, short_per_sec: 0 };
+    let connections = lab.connect(Clock::start(), mixture)?;
+    control.kill_store()?;
+    first.weir.signal(Signal::SIGKILL)?;
+    first.wait_ready(1)?;
+    wait_for("copies of a node that began without etcd", DEADLINE, || {
+        has_copies(first, usize::from(lab.options.shards))
+    })?;
+    connections.call().context("after the first failure")?;
+    second.weir.end(Signal::SIGKILL)?;
+    connections.call().context("after the second failure")?;
+    let open = connections.ledger().open(None);
+    ensure!(open == connections.lasting(), "{open} connections of {}", connections.lasting());
+    // etcd is back first, then the other node.
+    control.restart_store()?;
+    wait_for("a node that takes part", DEADLINE, || {
+        let member = first.get("/member").ok()?;
+        (member["is_registered"].as_bool() == Some(true)).then_some(())
+    })?;
+    second.weir.resume()?;
+    lab.wait_whole()?;
+    connections.call().context("with etcd again")?;
+    let open = connections.ledger().open(None);
+    ensure!(open == connections.lasting(), "{open} connections of {}", connections.lasting());
+    Ok(())
+}
+
+#[test]
+fn no_connection_ends_when_two_nodes_fail_one_after_the_other_without_etcd() {
+    let options = ClusterOptions { nodes: 2, bfd: BFD, ..ClusterOptions::default() };
+    let lab = ClusterLab::start(options, |what| println!("{what}")).unwrap();
+    if let Err(error) = no_connection_ends(&lab) {
         panic!("{error:#}\n{}", lab.lab.logs());
     }
 }

@@ -126,6 +126,7 @@ fn register(etcd: &Etcd) -> (Cluster, Session, NodeRecord) {
         }],
         admin: None,
         is_stopping: false,
+        has_copies: false,
     };
     let session = cluster.session("n1".parse().unwrap(), &record);
     (cluster, session, record)

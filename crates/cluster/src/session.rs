@@ -39,6 +39,9 @@ pub struct NodeRecord {
     /// It is about to end: others take its shards over while it still serves them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_stopping: bool,
+    /// It began without etcd, and has taken copies of shards that only former lives of it are members of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_copies: bool,
 }
 
 /// One worker of a node.

@@ -11,6 +11,9 @@
 //! - Everything is a level: orders are differences to what was ordered last, a change is offered again until the entry
 //!   is another one, routes are a numbered list. So whatever is late or lost is made good by what comes next.
 //! - A role begins when the worker has made room, and room is given back when its route is withdrawn.
+//! - A node that begins while the store cannot be asked is told what entries it has kept (`Kept`): its workers are guests of
+//!   the shards that their former lives are members of, until an entry says otherwise. The copies of a guest whose
+//!   entry may not be followed (`RoleMachine::keeps_copies_under`) are forgotten, tables and all, before it is a member.
 //! - A part rests until something happens: its primary's heartbeats are remembered by peer, and handed to the role
 //!   before the next event. So 4,000 quiet shards cost nothing in a slot.
 //! - An entry older than any that was seen is not obeyed. After the store was set back (`Restored`), a shard whose entry
@@ -75,6 +78,8 @@ pub struct Roles {
     was_restored: bool,
     is_fresh: bool,
     lost: lost::Lost,
+    /// Since the store is told of this node: up to when guests go on without hearing of it.
+    guests_until_ms: Option<u64>,
 }
 
 impl Roles {
@@ -86,6 +91,7 @@ impl Roles {
             directory: directory::Directory::default(),
             desired: BTreeMap::new(),
             entries: BTreeMap::new(),
+            kept: BTreeMap::new(),
             counters: Counters::default(),
         };
         let own = workers.iter().enumerate().map(|(index, worker)| NodeWorker {
@@ -114,6 +120,7 @@ impl Roles {
             was_restored: false,
             is_fresh: false,
             lost: lost::Lost::default(),
+            guests_until_ms: None,
         }
     }
 
@@ -123,6 +130,8 @@ impl Roles {
         match input {
             Input::Desired { shards, fingerprint } => self.desired(shards, fingerprint),
             Input::Entry { shard, entry } => self.entry(shard, *entry),
+            Input::Kept { shard, entry } => self.kept(shard, *entry),
+            Input::Joining => self.renew_guests(),
             Input::EntryGone(shard) => {
                 self.entry_gone.insert(shard);
                 self.retire(shard);
@@ -246,6 +255,32 @@ impl Roles {
         self.each_worker(|worker, shared| worker.entry_changed(shared, shard));
     }
 
+    /// An entry that this node had obeyed before it began.
+    fn kept(&mut self, shard: ShardId, entry: ShardEntry) {
+        if self.known_epochs.get(&shard).is_some_and(|known| entry.epoch() < *known) {
+            return;
+        }
+        self.shared.kept.insert(shard, entry);
+        self.each_worker(|worker, shared| worker.entry_changed(shared, shard));
+    }
+
+    fn renew_guests(&mut self) {
+        self.guests_until_ms = Some(self.shared.now_ms + self.shared.options.guest_ms);
+    }
+
+    /// Once the store may know that former lives have ended, who does not hear of it is a guest no more.
+    fn look_at_guests(&mut self) {
+        match self.guests_until_ms {
+            None => {}
+            Some(_) if self.is_fresh => self.renew_guests(),
+            Some(until_ms) if self.shared.now_ms < until_ms => {}
+            Some(_) => {
+                self.shared.kept.clear();
+                self.each_worker(Worker::end_guests);
+            }
+        }
+    }
+
     /// The highest epoch that was seen of a shard, which is to be kept. None: it begins anew.
     fn know(&mut self, shard: ShardId, epoch: Option<Epoch>) {
         let before = match epoch {
@@ -267,6 +302,7 @@ impl Roles {
         self.set_back.remove(&shard);
         self.unconfirmed.remove(&shard);
         self.shared.entries.remove(&shard);
+        self.shared.kept.remove(&shard);
         self.know(shard, None);
         self.each_worker(|worker, shared| worker.entry_changed(shared, shard));
     }
@@ -315,6 +351,7 @@ impl Roles {
     }
 
     fn tick(&mut self) {
+        self.look_at_guests();
         self.each_worker(|worker, shared| worker.tick(shared));
         self.look_for_lost();
     }
@@ -368,6 +405,11 @@ impl Roles {
             is_serving: all.is_serving | one.is_serving,
             is_only_copy: all.is_only_copy | one.is_only_copy,
         })
+    }
+
+    /// Some worker has full copies of a shard that only a former life of it is a member of.
+    pub fn has_guests_with_copies(&self) -> bool {
+        self.parts().any(|(_, _, part)| part.machine.is_guest() && part.role() == Role::Synced)
     }
 
     /// Highest epochs that have changed since the last call, to be kept for the next start. None: forget it.

@@ -324,7 +324,7 @@ pub struct MemberStatus {
 /// A node that was started while etcd did not answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutsideStatus {
-    /// Shards whose newest entry on its disk names it; it serves none of them.
+    /// Shards whose newest entry on its disk names it; it makes no new flows in any of them.
     pub shards: Vec<u32>,
     /// etcd answers, and holds the cluster of this id.
     #[serde(skip_serializing_if = "Option::is_none", default)]

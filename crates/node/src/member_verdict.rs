@@ -128,7 +128,10 @@ fn started_outside(outside: &OutsideStatus) -> String {
     let serves = match outside.shards.as_slice() {
         [] => "it serves nothing".to_owned(),
         shards => {
-            format!("it does not serve {}, which its disk names it for,", shards_named(shards))
+            format!(
+                "of {}, which its disk names it for, it translates what other members give it and makes no new flows",
+                shards_named(shards)
+            )
         }
     };
     let until = match &outside.other_cluster {

@@ -132,7 +132,8 @@ fn every_risk_is_named() {
     assert_eq!(
         outside(&[1, 7], None),
         [
-            "started without etcd: it does not serve shards 1 7, which its disk names it for, until etcd answers"
+            "started without etcd: of shards 1 7, which its disk names it for, it translates what other members \
+             give it and makes no new flows until etcd answers"
         ]
     );
     assert_eq!(outside(&[], None), ["started without etcd: it serves nothing until etcd answers"]);

@@ -47,6 +47,7 @@
 
 mod check;
 mod entry;
+mod guest;
 mod json;
 mod rebase;
 mod transition;

@@ -25,6 +25,8 @@
 //!   better route. It does not step back when the primary is heard again (no automatic fail-back):
 //!   only a new entry ends the role.
 //! - The former primary keeps its route as it is until the new one has said that its own is out.
+//! - A worker that only a former life of it is named for is a guest: syncing, then synced, but it writes nothing, never
+//!   acts and wants no change. A newer entry ends that.
 //! - Duties are levels, not edges: a lost message is repaired by doing them again. An action is a
 //!   difference between the duties before and after an event.
 //!
@@ -33,6 +35,7 @@
 mod action;
 mod duties;
 mod event;
+mod guest;
 mod machine;
 mod metric;
 
@@ -42,5 +45,7 @@ pub use event::{Event, Ports};
 pub use machine::{RoleMachine, RoleOptions};
 pub use metric::Metric;
 
+#[cfg(test)]
+mod guest_tests;
 #[cfg(test)]
 mod machine_tests;

@@ -134,6 +134,7 @@ impl Control {
             capacity: workers.len() as u32,
             workers: workers.into_iter().map(worker).collect(),
             admin: None,
+            has_copies: false,
             is_stopping: false,
         };
         self.plane.start_node(now_us, node, name, &record, fast_ppm);

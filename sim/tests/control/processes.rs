@@ -124,6 +124,7 @@ impl Process {
             capacity: 100,
             workers: records.collect(),
             admin: None,
+            has_copies: false,
             is_stopping: false,
         };
         Self {

@@ -49,6 +49,7 @@ pub(crate) fn node_record(boot_id: &str) -> NodeRecord {
         workers: Vec::new(),
         admin: None,
         is_stopping: false,
+        has_copies: false,
     }
 }
 

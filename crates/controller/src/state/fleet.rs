@@ -66,6 +66,7 @@ impl Fleet {
                 liveness: standing.liveness,
                 is_drained: fleet.undead.contains(node),
                 is_on_trial: lives.is_on_trial(node, now),
+                has_copies: registered.is_some_and(|record| record.has_copies),
                 workers,
             });
             fleet.standings.insert(node.clone(), standing);

@@ -32,6 +32,7 @@ fn record(boot_id: &str) -> NodeRecord {
         }],
         admin: None,
         is_stopping: false,
+        has_copies: false,
     }
 }
 

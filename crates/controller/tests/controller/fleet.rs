@@ -141,6 +141,7 @@ impl World {
                 })
                 .collect(),
             admin: None,
+            has_copies: false,
             is_stopping: self.nodes[node].is_stopping,
         };
         self.etcd.put(Key::Node(name(node)), serde_json::to_vec(&record).unwrap());

@@ -24,6 +24,8 @@ struct Life {
 pub(super) struct Directory {
     workers: BTreeMap<WorkerId, Life>,
     by_peer: BTreeMap<PeerId, WorkerId>,
+    /// Of each worker the life that ended last while it was known, and where another one was met.
+    ended: BTreeMap<WorkerId, (BootId, PeerId)>,
 }
 
 /// The number of the worker that is reached at an address.
@@ -85,6 +87,7 @@ impl Directory {
             && self.workers.get(worker).is_some_and(|life| life.boot_id == boot_id)
         {
             self.workers.remove(worker);
+            self.ended.insert(worker.clone(), (boot_id, peer));
         }
     }
 
@@ -95,6 +98,12 @@ impl Directory {
     /// None for a life that is not, or no more, the worker's known one.
     pub(super) fn peer_of(&self, who: &Incarnation) -> Option<PeerId> {
         self.life(who).map(|life| peer_at(life.address))
+    }
+
+    /// Where a later life of a worker was met than this one.
+    pub(super) fn successor_of(&self, who: &Incarnation) -> Option<PeerId> {
+        let &(boot_id, peer) = self.ended.get(&who.worker)?;
+        (boot_id == who.boot_id).then_some(peer)
     }
 
     pub(super) fn is_registered(&self, who: &Incarnation) -> bool {
@@ -143,6 +152,8 @@ mod tests {
         assert!(directory.peer_of(&life(0, 1)).is_some(), "that was not it");
         directory.end(peer, BootId(1));
         assert_eq!(directory.peer_of(&life(0, 1)), None, "another life answers there");
+        assert_eq!(directory.successor_of(&life(0, 1)), Some(peer));
+        assert_eq!(directory.successor_of(&life(0, 9)), None, "of that life nothing was known");
         assert!(directory.register(&node, Some(&[worker(0, 3)])));
         assert_eq!(directory.peer_of(&life(0, 1)), None, "it came back as another");
         assert_eq!(directory.peer_of(&life(1, 2)), None, "a worker that is not there any more");

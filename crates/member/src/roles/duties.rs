@@ -14,11 +14,13 @@
 //! - A lane is frozen when its writer is neither registered nor heard, or was not heard for longer than a failover takes:
 //!   a worker that has just died or fallen silent keeps its lanes, since nobody else needs a copy of them until another
 //!   member is added.
+//! - A member that has ended and whose worker was met in another life, which no entry names yet, has that for a *guest*
+//!   ([`weir_shard::map`]): it gets every lane that is streamed here, in the member's place. A guest itself streams nothing.
 //! - No source, None, only where nothing is to be awaited: what this worker writes, gives or stands in for. A copy that
 //!   nobody can send yet has the source [`NOBODY`], so that it is never taken for complete.
 
 use weir_shard::role::{Duties, Misses, Role, RoleMachine};
-use weir_shard::{Incarnation, LaneSet, Member, MemberState, ShardEntry, ShardId};
+use weir_shard::{BootId, Incarnation, LaneSet, Member, MemberState, ShardEntry, ShardId};
 
 use super::directory::{Directory, NOBODY};
 use super::peers::Peers;
@@ -40,6 +42,24 @@ impl Others<'_> {
     fn is_present(&self, who: &Incarnation) -> bool {
         self.peers.is_present(self.directory, who)
     }
+
+    /// The life that goes on in a member's place and may have copies.
+    fn guest_of(&self, entry: &ShardEntry, member: &Member) -> Option<(PeerId, BootId)> {
+        let peer = self.directory.successor_of(&member.incarnation)?;
+        let boot_id = self.peers.met_boot(peer)?;
+        let guest = Incarnation { worker: member.incarnation.worker.clone(), boot_id };
+        entry.host_of(&guest)?;
+        Some((peer, boot_id))
+    }
+}
+
+/// A member that is reached, or its guest.
+#[derive(Clone, Copy)]
+struct Reached<'a> {
+    member: &'a Member,
+    peer: PeerId,
+    boot: weir_replica::BootId,
+    is_guest: bool,
 }
 
 /// The duties of a worker as its role has them now. `is_route_out`: the switches have been told its route.
@@ -55,12 +75,13 @@ pub(super) fn of(
     told.lanes = duties.lanes;
     told.misses = misses(duties, others);
     let Some(seen) = Seen::of(machine, others) else { return told };
-    told.copies = seen.copies();
+    if !machine.is_guest() {
+        told.copies = seen.copies();
+    }
     told.sources = std::array::from_fn(|lane| seen.source(lane));
     told.grants = seen.grants();
     if duties.role == Role::Primary && duties.metric.is_some() && is_route_out {
-        let peers = seen.others_reached();
-        let peers = peers.map(|(peer, member)| (peer, boot_of(&member.incarnation)));
+        let peers = seen.others_reached().map(|other| (other.peer, other.boot));
         told.announced = Some((seen.entry.term(), peers.collect()));
     }
     told
@@ -81,15 +102,18 @@ pub(super) fn peers_needed(machine: &RoleMachine, others: Others<'_>) -> Vec<Pee
         needed.push(peer);
     }
     if let Some(seen) = Seen::of(machine, others) {
-        needed.extend(seen.others_reached().map(|(peer, _)| peer));
+        needed.extend(seen.others_reached().map(|other| other.peer));
+        // Where a guest was met by another worker, this one will meet it, too.
+        let hosts = seen.entry.members().iter().filter(|member| seen.entry.owns_a_lane(member));
+        needed.extend(hosts.filter_map(|it| others.directory.successor_of(&it.incarnation)));
     }
     needed.sort_unstable();
     needed.dedup();
     needed
 }
 
-fn boot_of(who: &Incarnation) -> weir_replica::BootId {
-    weir_replica::BootId(who.boot_id.0)
+fn boot_of(boot_id: BootId) -> weir_replica::BootId {
+    weir_replica::BootId(boot_id.0)
 }
 
 /// An entry as one of its members sees it.
@@ -126,9 +150,16 @@ impl<'a> Seen<'a> {
         Some(Self { entry, me, duties, others, has_copy, stand_in })
     }
 
-    fn others_reached(&self) -> impl Iterator<Item = (PeerId, &'a Member)> {
+    fn others_reached(&self) -> impl Iterator<Item = Reached<'a>> {
         let others = self.entry.members().iter().filter(|member| member.seat != self.me.seat);
-        others.filter_map(|member| Some((self.others.peer_of(&member.incarnation)?, member)))
+        others.filter_map(|member| {
+            if let Some((peer, boot_id)) = self.others.guest_of(self.entry, member) {
+                return Some(Reached { member, peer, boot: boot_of(boot_id), is_guest: true });
+            }
+            let peer = self.others.peer_of(&member.incarnation)?;
+            let boot = boot_of(member.incarnation.boot_id);
+            Some(Reached { member, peer, boot, is_guest: false })
+        })
     }
 
     /// Who has written a lane last as far as the entry tells: its new owner is not known to have begun.
@@ -151,13 +182,12 @@ impl<'a> Seen<'a> {
     fn copies(&self) -> Vec<CopyOrder> {
         let mine = LaneSet::of(|lane| self.is_mine(lane));
         let passed_on = LaneSet::of(|lane| self.is_passed_on(lane));
-        let copies = self.others_reached().map(|(peer, member)| {
+        let copies = self.others_reached().map(|Reached { member, peer, boot, is_guest }| {
             // It may still run and write: nobody else tells it of its own lanes.
-            let its_own = |lane: usize| self.writer(lane).seat == member.seat;
+            let its_own = |lane: usize| !is_guest && self.writer(lane).seat == member.seat;
             let lanes = LaneSet::of(|lane| {
                 mine.contains(lane) || passed_on.contains(lane) && !its_own(lane)
             });
-            let boot = boot_of(&member.incarnation);
             CopyOrder { peer, boot, lanes, is_leaving: member.is_leaving }
         });
         copies.filter(|copy| !copy.lanes.is_empty()).collect()
@@ -195,7 +225,7 @@ impl<'a> Seen<'a> {
                 lane: grant.lane,
                 since: grant.since,
                 peer,
-                boot: boot_of(&grant.to),
+                boot: boot_of(grant.to.boot_id),
             })
         });
         grants.collect()

@@ -43,6 +43,9 @@ pub struct RolesOptions {
     pub rank_step_ms: u64,
     /// A stream that is lost for less than this was no loss: its source has ended, and another one follows.
     pub lost_stream_ms: u64,
+    /// Workers that only former lives are named for forget their copies when the store, which may know of their end, was not
+    /// heard for so long.
+    pub guest_ms: u64,
     /// A peer that no shard needs is kept for so long.
     pub idle_peer_ms: u64,
     /// A worker without room for a shard is asked again after so long.
@@ -61,6 +64,7 @@ impl Default for RolesOptions {
             witness_ms: 100,
             rank_step_ms: 300,
             lost_stream_ms: 50,
+            guest_ms: 10_000,
             idle_peer_ms: 5_000,
             room_retry_ms: 5_000,
             pause_ms: 100,
@@ -124,6 +128,14 @@ pub enum Input {
         shard: ShardId,
         entry: Box<ShardEntry>,
     },
+    /// To a node that began while the store could not be asked: the newest entry that it has kept of a shard. A worker that
+    /// the entry names in a former life takes copies and translates them, and makes nothing.
+    Kept {
+        shard: ShardId,
+        entry: Box<ShardEntry>,
+    },
+    /// The store is asked again, and told of this node: it may know from now on that the former lives have ended.
+    Joining,
     /// The store has no entry of it any more.
     EntryGone(ShardId),
     /// A node's record: all its workers, those without an address left out. None: it is not registered.

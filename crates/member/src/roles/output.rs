@@ -75,6 +75,8 @@ pub enum Trouble {
     SetBack(SetBack),
     /// The store has no entry of a shard that is desired; what was obeyed before still is.
     EntryGone,
+    /// The entry names a former life of the worker.
+    Guest,
     /// The file has changed: the worker serves it as it was, until it starts anew.
     OldSetup,
 }
@@ -104,6 +106,9 @@ impl fmt::Display for Trouble {
                 )
             }
             Self::EntryGone => f.write_str("its entry is gone from the store; served as before"),
+            Self::Guest => f.write_str(
+                "the map names it as it was before its start: it translates copies and makes no new flows",
+            ),
             Self::OldSetup => f.write_str("the cluster's file has changed: restart to serve it so"),
         }
     }

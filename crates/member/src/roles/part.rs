@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_shard::role::{Action, Event, Metric, Role, RoleMachine};
+use weir_shard::role::{Action, Event, Metric, Misses, Role, RoleMachine};
 use weir_shard::{Incarnation, MemberState, ShardEntry};
 
 use super::duties::Others;
@@ -52,6 +52,8 @@ pub(super) struct Part {
     /// Number of the routes in which the metric is as it is.
     pub(super) route_number: u64,
     pub(super) offer: Offer,
+    /// Nothing begins before its tables are gone.
+    pub(super) is_over: bool,
     /// When the role began.
     pub(super) since_ms: u64,
     /// Up to when it was told of heartbeats.
@@ -76,6 +78,7 @@ impl Part {
             route: None,
             route_number: 0,
             offer: Offer::default(),
+            is_over: false,
             since_ms: now_ms,
             told_ms: 0,
             lost_ms: None,
@@ -183,7 +186,15 @@ impl Part {
         let is_serving = matches!(self.role(), Role::Primary | Role::Acting);
         let node = &self.machine.incarnation().worker.node;
         let is_only = !self.others_synced().any(|other| other.worker.node != *node);
-        AtStake { is_serving, is_only_copy: is_serving && is_only }
+        // A guest never acts, and no entry says who is left.
+        let duties = self.machine.duties();
+        let is_left = self.machine.is_guest()
+            && duties.role == Role::Synced
+            && duties.misses == Misses::Refuse;
+        AtStake {
+            is_serving: is_serving || is_left,
+            is_only_copy: is_serving && is_only || is_left,
+        }
     }
 
     /// Whether the entry it holds names this life of the worker.

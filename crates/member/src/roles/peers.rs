@@ -217,6 +217,11 @@ impl Peers {
         self.in_this_life(directory, who).is_some_and(|peer| peer.is_heard)
     }
 
+    /// The life that was met last.
+    pub(super) fn met_boot(&self, peer: PeerId) -> Option<BootId> {
+        self.peers.get(&peer)?.session.map(|(_, boot_id)| boot_id)
+    }
+
     fn in_this_life(&self, directory: &Directory, who: &Incarnation) -> Option<&Peer> {
         let peer = self.peers.get(&directory.peer_of(who)?)?;
         peer.session.filter(|(_, boot_id)| *boot_id == who.boot_id)?;

@@ -43,7 +43,7 @@ impl Roles {
             worker,
             role: part.role(),
             since_ms: part.since_ms,
-            entry: part.machine.entry(),
+            entry: part.machine.stored_entry(),
             metric: part.route.map(|route| route.metric),
             is_route_out: self.workers[worker].routes_out >= part.route_number,
             trouble: self.trouble(shard, part),
@@ -64,6 +64,7 @@ impl Roles {
         match (desired, &part.shard) {
             _ if self.entry_gone.contains(&shard) => Some(Trouble::EntryGone),
             (None, _) => Some(Trouble::NotDesired),
+            _ if part.machine.is_guest() => Some(Trouble::Guest),
             (Some(now), Some(then)) if !now.is_like(then) => Some(Trouble::OldSetup),
             _ => None,
         }

@@ -36,8 +36,18 @@ pub(super) struct Shared {
     pub(super) desired: BTreeMap<ShardId, Arc<DesiredShard>>,
     /// The newest entry of each shard that is to be obeyed.
     pub(super) entries: BTreeMap<ShardId, ShardEntry>,
+    /// Those that were kept from before the start, while workers may be guests.
+    pub(super) kept: BTreeMap<ShardId, ShardEntry>,
     /// The store was asked at this time and confirmed this node.
     pub(super) counters: Counters,
+}
+
+impl Shared {
+    /// The newest that is known of a shard, from the store or not.
+    fn newest(&self, shard: ShardId) -> Option<&ShardEntry> {
+        let entries = [self.kept.get(&shard), self.entries.get(&shard)];
+        entries.into_iter().flatten().max_by_key(|entry| entry.epoch())
+    }
 }
 
 #[derive(Debug)]
@@ -89,27 +99,52 @@ impl Worker {
 
     /// The entry of a shard as it is obeyed now, or that there is none any more.
     pub(super) fn entry_changed(&mut self, shared: &mut Shared, shard: ShardId) {
-        let entry = shared.entries.get(&shard);
+        let entry = shared.newest(shard);
         let names_us = entry.is_some_and(|entry| self.is_named(entry));
+        let names_host = |entry: &ShardEntry| entry.host_of(&self.me).is_some();
+        let may_be_guest = !names_us && shared.kept.contains_key(&shard);
+        let is_guest = may_be_guest && entry.is_some_and(names_host);
         let Some(part) = self.parts.get_mut(&shard) else {
-            if names_us {
+            if names_us || is_guest {
                 self.begin(shared, shard);
             }
             return;
         };
         match (&part.tables, entry) {
-            (Tables::There, Some(entry)) => {
+            (Tables::There, _) if part.is_over => {}
+            (Tables::There, Some(entry)) if is_guest => {
+                let event = Event::Guest(Box::new(entry.clone()));
+                self.tell(shared, shard, event);
+            }
+            (Tables::There, Some(entry)) if part.machine.keeps_copies_under(entry) => {
                 let event = Event::Entry(Box::new(entry.clone()));
                 self.tell(shared, shard, event);
             }
+            (Tables::There, Some(_)) => self.forget(shared, shard),
             (Tables::There, None) => {
                 part.machine = new_machine(&self.me, shared);
                 self.introduce(shared, shard);
                 self.renew(shared, shard);
             }
-            (Tables::Missing { .. }, _) if !names_us => self.end(shard),
+            (Tables::Missing { .. }, _) if !names_us && !is_guest => self.end(shard),
             // What has become of it is looked at when the worker has answered.
             (Tables::Missing { .. } | Tables::Asked | Tables::Going, _) => {}
+        }
+    }
+
+    /// Nothing of a shard may be served any more, and nothing of it may stay: a part in it begins with new tables.
+    fn forget(&mut self, shared: &mut Shared, shard: ShardId) {
+        let Some(part) = self.parts.get_mut(&shard) else { return };
+        part.is_over = true;
+        part.machine = new_machine(&self.me, shared);
+        self.renew(shared, shard);
+    }
+
+    /// Workers that only former lives are named for forget what they have.
+    pub(super) fn end_guests(&mut self, shared: &mut Shared) {
+        let guests = self.parts.iter().filter(|(_, part)| part.machine.is_guest());
+        for shard in guests.map(|(&shard, _)| shard).collect::<Vec<_>>() {
+            self.forget(shared, shard);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod dice;
+mod guests;
 mod hand;
 mod histories;
 mod lost;

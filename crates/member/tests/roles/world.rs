@@ -56,6 +56,8 @@ struct Process {
     seen: usize,
     list_due_ms: u64,
     is_stale: bool,
+    /// It began without the store, and has not asked it yet.
+    is_outside: bool,
     /// Answers of the store on their way.
     answers: VecDeque<(u64, ShardId, bool)>,
     /// Lists of routes on their way to the switch.
@@ -78,6 +80,10 @@ pub(crate) struct Node {
     pub(crate) is_drained: bool,
     lease_until_ms: u64,
     known_epochs: BTreeMap<ShardId, Epoch>,
+    /// What its last process had obeyed, and where it knew others to be.
+    kept: Vec<Input>,
+    /// It had copies when it asked the store again.
+    has_copies: bool,
 }
 
 /// What has been seen of a play.
@@ -165,6 +171,8 @@ impl World {
             is_drained: false,
             lease_until_ms: 0,
             known_epochs: BTreeMap::new(),
+            kept: Vec::new(),
+            has_copies: false,
         });
         self.start(node);
         node
@@ -194,7 +202,13 @@ impl World {
         });
         let fingerprint = Fingerprint::default();
         roles.on(self.now_ms, Input::Desired { shards: desired(self.shards), fingerprint });
+        let is_outside = self.nodes[node].is_without_store;
+        self.nodes[node].has_copies = false;
+        for kept in self.nodes[node].kept.iter().filter(|_| is_outside) {
+            roles.on(self.now_ms, kept.clone());
+        }
         self.nodes[node].process = Some(Process {
+            is_outside,
             roles,
             routes_asked: vec![0; workers.len()],
             workers,
@@ -215,6 +229,18 @@ impl World {
         self.seen.fenced += counters.failovers_fenced_total;
         self.seen.promoted += counters.failovers_promoted_total;
         self.nodes[node].is_paused = false;
+        let nodes = self.store.log.iter().filter_map(|(_, change)| match change {
+            Change::Node(node, Some(workers)) => Some((node.clone(), workers.clone())),
+            _ => None,
+        });
+        let nodes = nodes.flat_map(|(node, workers)| {
+            let gone = Input::Node { node: node.clone(), workers: None };
+            [Input::Node { node, workers: Some(workers) }, gone]
+        });
+        let entries = process.roles.statuses().filter_map(|status| {
+            Some(Input::Kept { shard: status.shard, entry: Box::new(status.entry?.clone()) })
+        });
+        self.nodes[node].kept = nodes.chain(entries).collect();
     }
 
     pub(crate) fn is_running(&self, node: usize) -> bool {
@@ -232,6 +258,10 @@ impl World {
     pub(crate) fn worker(&self, who: &Incarnation) -> Option<&Worker> {
         let mut processes = self.nodes.iter().filter_map(|node| node.process.as_ref());
         processes.find_map(|process| process.workers.iter().find(|worker| worker.me == *who))
+    }
+
+    pub(crate) fn only_worker(&self, node: usize) -> &Worker {
+        &self.nodes[node].process.as_ref().expect("it runs").workers[0]
     }
 
     /// A process stands still.

@@ -37,7 +37,6 @@ pub(super) struct EtcdTasks {
 #[derive(Debug)]
 pub(super) struct Registering {
     pub(super) name: NodeName,
-    pub(super) record: NodeRecord,
     /// Boot ids of processes of this node that have ended.
     pub(super) ended: Vec<String>,
 }
@@ -54,9 +53,9 @@ impl EtcdTasks {
     }
 
     /// Registers the node and begins to mirror all keys.
-    pub(super) fn join(&self) {
+    pub(super) fn join(&self, record: &NodeRecord) {
         let joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some((Registering { name, record, ended }, session)) = joining else { return };
+        let Some((Registering { name, ended }, session)) = joining else { return };
         let mut mirror = self.cluster.mirror(Range::All, None);
         let events = self.inbox.clone();
         self.cluster.handle().spawn(async move {
@@ -67,7 +66,7 @@ impl EtcdTasks {
             }
         });
         // A node that ends registers no more.
-        let _ = session.send(self.cluster.session_after(name, &record, ended));
+        let _ = session.send(self.cluster.session_after(name, record, ended));
     }
 
     /// Looks at etcd until it holds the cluster of this id, and tells the roles thread; see [`Notice::ClusterFound`].

@@ -1,5 +1,5 @@
-//! What a node remembers over its restarts: the newest entry of each shard that it has seen and its epoch, what the
-//! operator wants of the cluster, and which cluster that is.
+//! What a node remembers over its restarts: the newest entry of each shard that it has seen and its epoch, where the workers
+//! of each node are reached, what the operator wants of the cluster, and which cluster that is.
 //!
 //! An etcd that was restored from a backup tells older entries again; a node that has seen newer ones must not obey
 //! them. A node that starts while etcd does not answer knows its cluster from this file. It is JSON and replaced as a
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weir_config::Desired;
-use weir_shard::{Epoch, ShardEntry, ShardId};
+use weir_shard::{Epoch, Member, ShardEntry, ShardId};
 
 /// The newest of the map, and its file. A clone costs a few pointers for each shard.
 #[derive(Clone, Debug)]
@@ -32,6 +32,12 @@ struct Kept {
     entries: BTreeMap<u32, Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     desired: Option<Text>,
+    /// The record of each node as it was last.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    nodes: BTreeMap<String, Text>,
+    /// The node's last process may have told etcd that it has ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_ended: bool,
 }
 
 /// A value of etcd.
@@ -62,6 +68,10 @@ impl KnownMap {
             Err(error) => return Err(error),
         };
         Ok(Self { path: path.to_owned(), kept })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(super) fn epochs(&self) -> impl Iterator<Item = (ShardId, Epoch)> + '_ {
@@ -126,6 +136,37 @@ impl KnownMap {
             self.kept.desired = Some(Text(text.into()));
         }
         is_new
+    }
+
+    /// By name, as etcd had them.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.kept.nodes.iter().map(|(name, text)| (name.as_str(), &*text.0))
+    }
+
+    /// None: the node is not registered any more. It is kept while it is a member of a shard, as it may still run. Whether
+    /// that is new.
+    pub(super) fn set_node(&mut self, name: &str, text: Option<&str>) -> bool {
+        let Some(text) = text.map(|text| Text(text.into())) else {
+            let is_its = |member: &Member| member.incarnation.worker.node.as_str() == name;
+            let is_member = self.entries().any(|(_, entry)| entry.members().iter().any(is_its));
+            return !is_member && self.kept.nodes.remove(name).is_some();
+        };
+        let is_new = self.kept.nodes.get(name) != Some(&text);
+        if is_new {
+            self.kept.nodes.insert(name.to_owned(), text);
+        }
+        is_new
+    }
+
+    /// Whether others may have been told that the processes of this node have ended: who would be a guest in their place has
+    /// no place.
+    pub(super) fn is_ended(&self) -> bool {
+        self.kept.is_ended
+    }
+
+    /// Whether that is new.
+    pub(super) fn set_ended(&mut self, is_ended: bool) -> bool {
+        std::mem::replace(&mut self.kept.is_ended, is_ended) != is_ended
     }
 
     /// Writes the file, its folder too if need be. Once this returns, a loss of power does not bring the old one back.
@@ -201,6 +242,35 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_node_s_record_is_kept_while_it_is_a_member() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("n2.json");
+        let mut known = KnownMap::load(&path).unwrap();
+        known.set_entry(ShardId(7), &entry(2));
+        assert!(known.set_node("n1", Some("{}")) && known.set_node("n3", Some("[]")));
+        assert!(!known.set_node("n1", Some("{}")), "nothing new");
+        known.save().unwrap();
+        let mut again = KnownMap::load(&path).unwrap();
+        assert_eq!(again.nodes().collect::<Vec<_>>(), [("n1", "{}"), ("n3", "[]")]);
+        assert!(!again.set_node("n1", None), "it may still run");
+        assert!(again.set_node("n3", None));
+        again.set_epoch(ShardId(7), None);
+        assert!(again.set_node("n1", None));
+        assert_eq!(again.nodes().count(), 0);
+    }
+
+    #[test]
+    fn that_the_node_has_said_its_end_is_known_until_it_takes_part_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("n1.json");
+        let mut known = KnownMap::load(&path).unwrap();
+        assert!(!known.is_ended() && known.set_ended(true) && !known.set_ended(true));
+        known.save().unwrap();
+        let mut again = KnownMap::load(&path).unwrap();
+        assert!(again.is_ended() && again.set_ended(false) && !again.is_ended());
+    }
+
+    #[test]
     fn the_cluster_is_known_once_its_id_and_its_file_were_seen() {
         let mut known = KnownMap::load(Path::new("/nonexistent/n1.json")).unwrap();
         assert!(known.set_desired("{"));
@@ -236,6 +306,8 @@ pub(super) mod tests {
                     epochs: epochs.iter().copied().collect(),
                     entries: entries.iter().map(|(shard, value)| (*shard, text(value))).collect(),
                     desired: desired.as_ref().map(text),
+                    nodes: desired.iter().map(|it| (it.clone(), text(it))).collect(),
+                    is_ended: desired.is_some(),
                 };
                 let mut text = serde_json::to_vec(&kept).unwrap();
                 assert_eq!(serde_json::from_slice::<Kept>(&text).unwrap(), kept);

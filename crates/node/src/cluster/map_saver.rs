@@ -109,6 +109,20 @@ impl MapSaver {
         }
     }
 
+    /// A node's record; none: it is not registered any more.
+    pub(super) fn set_node(&mut self, now: Instant, name: &str, text: Option<&str>) {
+        if self.map.set_node(name, text) {
+            self.changed(now);
+        }
+    }
+
+    /// This process takes part: that one before it has ended says nothing any more.
+    pub(super) fn begin_life(&mut self, now: Instant) {
+        if self.map.set_ended(false) {
+            self.changed(now);
+        }
+    }
+
     fn changed(&mut self, now: Instant) {
         self.seen.0 += 1;
         self.waiting.get_or_insert(now);
@@ -152,8 +166,9 @@ impl MapSaver {
         self.error.as_deref()
     }
 
-    /// The last save. A disk that stands still is given up.
+    /// The last save, before others are told that this process has ended. A disk that stands still is given up.
     pub(super) fn finish(mut self) {
+        self.map.set_ended(true);
         let end = Instant::now() + LAST_SAVE_MAX;
         self.finish_by(end);
     }

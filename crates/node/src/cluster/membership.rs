@@ -1,13 +1,14 @@
 //! A node's membership from the first order to the last word.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::{Instant, sleep};
 use weir_cluster::{NodeName, NodeRecord, WorkerRecord};
-use weir_controller::operate::Operator;
+use weir_controller::operate::{OperateError, Operator};
 use weir_shard::BootId;
 
 use super::bird_thread;
@@ -17,6 +18,7 @@ use super::guard_thread::GuardThread;
 use super::inbox::{Notice, Sender};
 use super::join::Joining;
 use super::key_state::KeyState;
+use super::known_map::KnownMap;
 use super::life_file::LifeFile;
 use super::map_saver::MapSaver;
 use super::member_board::MemberBoard;
@@ -54,6 +56,7 @@ pub(crate) struct Farewell {
     name: NodeName,
     /// The lives that have ended.
     boot_ids: Vec<BootId>,
+    map_path: PathBuf,
     /// Held until the process ends.
     _life: LifeFile,
 }
@@ -73,14 +76,15 @@ impl Joining {
             workers: self.worker_records(),
             admin: self.member.node.metrics,
             is_stopping: false,
+            has_copies: false,
         };
         let ended = self.life.ended();
-        let joining = Registering { name: self.name.clone(), record: record.clone(), ended };
+        let joining = Registering { name: self.name.clone(), ended };
         let etcd = EtcdTasks::start(self.cluster, joining, inbox.clone());
         if self.is_without_etcd {
             etcd.look_for(self.cluster_id.clone());
         } else {
-            etcd.join();
+            etcd.join(&record);
         }
         etcd.count_turns(Arc::clone(&node.turns));
         let etcd = Arc::new(etcd);
@@ -98,6 +102,7 @@ impl Joining {
                 .map_err(Failure::Control)?;
         }
         let saved = inbox.clone();
+        let map_path = self.map.path().to_owned();
         let parts = roles_thread::Parts {
             roles: self.roles,
             inbox: self.messages,
@@ -127,7 +132,7 @@ impl Joining {
             .spawn(move || roles_thread::run(parts))
             .map_err(Failure::Control)?;
         let farewell =
-            Farewell { etcd, name: self.name, boot_ids: self.boot_ids, _life: self.life };
+            Farewell { etcd, name: self.name, boot_ids: self.boot_ids, map_path, _life: self.life };
         let key_file = self.member.cluster.key_file;
         let turns = Arc::clone(&node.turns);
         Ok(Membership { inbox, key_file, thread, board, turns, farewell })
@@ -222,7 +227,18 @@ impl Farewell {
         // Unsaid, its lanes wait for its next start.
         if let Err(error) = self.etcd.cluster().handle().block_on(said) {
             tracing::warn!(event = "farewell-unsaid", "{error}");
+            let is_unsaid = matches!(&error, OperateError::Etcd(error) if !error.may_have_happened);
+            if is_unsaid && let Err(error) = note_unsaid(&self.map_path) {
+                tracing::error!(event = "epochs-not-kept", "{error}");
+            }
         }
         self.etcd.leave();
     }
+}
+
+/// Nobody knows of the end of this process, so the next one may begin where it was a member.
+fn note_unsaid(path: &Path) -> io::Result<()> {
+    let mut map = KnownMap::load(path)?;
+    map.set_ended(false);
+    map.save()
 }

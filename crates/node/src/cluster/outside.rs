@@ -1,4 +1,5 @@
-//! A node that was started without etcd, until etcd answers: what of the map its disk names it for, and says so.
+//! A node that was started without etcd, until etcd answers: what of the map its disk names it for, what it does for that,
+//! and says so.
 
 use std::time::Instant;
 
@@ -33,8 +34,8 @@ impl Outside {
         tracing::warn!(
             event = "started-without-etcd",
             shards,
-            "etcd does not answer: this node knows its cluster from its disk, and serves none of its shards until \
-             etcd answers"
+            "etcd does not answer: this node knows its cluster from its disk; of its shards it takes copies from \
+             their other members, and makes no new flows until etcd answers"
         );
     }
 

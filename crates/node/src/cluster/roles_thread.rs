@@ -159,6 +159,7 @@ pub(super) fn run(parts: Parts) {
         parts,
     };
     thread.apply(thread.parts.desired.clone());
+    thread.begin(now);
     thread.outside.iter().for_each(Outside::begun);
     let mut slot_ends = now + SLOT;
     loop {
@@ -208,11 +209,39 @@ impl RolesThread {
         }
     }
 
+    /// A node that begins without etcd knows from its disk where others are reached, and what its former lives were members
+    /// of: of that its workers take copies. Not after an end that others may know of.
+    fn begin(&mut self, now: Instant) {
+        if self.outside.is_none() {
+            return self.parts.map.begin_life(now);
+        }
+        let map = self.parts.map.map().clone();
+        for (name, text) in map.nodes() {
+            let record = serde_json::from_str::<NodeRecord>(text);
+            if let (Ok(node), Ok(record)) = (NodeId::new(name), record) {
+                self.know_node(node.clone(), &record);
+                // Whether it is registered now is not known.
+                self.queue(Input::Node { node, workers: None });
+            }
+        }
+        if !map.is_ended() {
+            for (shard, entry) in map.entries() {
+                self.queue(Input::Kept { shard, entry: Box::new(entry) });
+            }
+        }
+    }
+
     /// etcd answers, and holds the cluster that this node knows.
     fn join(&mut self) {
         if let Some(outside) = self.outside.take() {
             outside.ended();
-            self.parts.etcd.join();
+            // Told before anything of etcd, and before etcd hears of this node.
+            self.parts.map.begin_life(Instant::now());
+            self.queue(Input::Joining);
+            self.hand_in(Instant::now());
+            // Of several that come back, one with copies is to be a member first.
+            self.parts.record.has_copies = self.parts.roles.has_guests_with_copies();
+            self.parts.etcd.join(&self.parts.record);
         }
     }
 
@@ -260,6 +289,7 @@ impl RolesThread {
                 self.queue(Input::EntryGone(ShardId(id)));
             }
             MirrorEvent::Delete { key: Key::Node(name) } => {
+                self.parts.map.set_node(Instant::now(), &name.to_string(), None);
                 if let Ok(node) = NodeId::new(&name.to_string()) {
                     self.queue(Input::Node { node, workers: None });
                 }
@@ -292,12 +322,9 @@ impl RolesThread {
             Key::Node(name) => match serde_json::from_slice::<NodeRecord>(value) {
                 Ok(record) => {
                     let Ok(node) = NodeId::new(&name.to_string()) else { return };
-                    let workers = workers_of(&record);
-                    for NodeWorker { index, replication, .. } in &workers {
-                        let id = WorkerId { node: node.clone(), index: *index };
-                        self.names.insert(SocketAddr::V4(*replication), id);
-                    }
-                    self.queue(Input::Node { node, workers: Some(workers) });
+                    let text = String::from_utf8_lossy(value);
+                    self.parts.map.set_node(Instant::now(), node.as_str(), Some(&text));
+                    self.know_node(node, &record);
                 }
                 Err(error) => unreadable(&format!("node {name}"), &error),
             },
@@ -311,6 +338,16 @@ impl RolesThread {
             },
             _ => {}
         }
+    }
+
+    /// Where the workers of a node are reached.
+    fn know_node(&mut self, node: NodeId, record: &NodeRecord) {
+        let workers = workers_of(record);
+        for NodeWorker { index, replication, .. } in &workers {
+            let id = WorkerId { node: node.clone(), index: *index };
+            self.names.insert(SocketAddr::V4(*replication), id);
+        }
+        self.queue(Input::Node { node, workers: Some(workers) });
     }
 
     /// What the operator wants is this now.

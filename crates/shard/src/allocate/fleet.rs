@@ -22,6 +22,8 @@ pub(super) struct WorkerSlot {
     pub(super) load_max: Option<u64>,
     pub(super) shards_max: Option<u32>,
     pub(super) is_cut_off: bool,
+    /// Of shards that only a former life of it may be a member of.
+    pub(super) has_copies: bool,
     /// Shards belong on it: it is neither drained nor gone.
     is_open: bool,
     /// Those on it may stay: besides, it is not cut off.
@@ -85,6 +87,7 @@ impl Fleet {
                     load_max: worker.load_max,
                     shards_max: worker.shards_max,
                     is_cut_off: worker.is_cut_off,
+                    has_copies: node.has_copies,
                     is_open,
                     may_stay,
                     takes_more: may_stay && node.liveness == Liveness::Alive && !is_held_back,

@@ -67,6 +67,8 @@ pub struct NodeView {
     /// It keeps what it has, and gets no more yet, unless the others are too few for all copies: it has come back so often
     /// lately.
     pub is_on_trial: bool,
+    /// Its workers have copies of shards that only former lives of theirs are members of.
+    pub has_copies: bool,
     /// As the node registered them last.
     pub workers: Vec<WorkerView>,
 }

@@ -23,7 +23,8 @@ pub(super) struct Urgent<'a> {
 
 impl Urgent<'_> {
     /// An incarnation has ended: its lanes are free. Where nobody can take a primary's seat yet, the
-    /// end of another member comes first: its worker may be the one that can.
+    /// end of another member comes first: its worker may be the one that can. Of several, the first is one whose worker
+    /// has come back with copies, so that it is a member before nobody else is left.
     pub(super) fn fence(&self) -> Option<Transition> {
         let ended = |member: &&Member| self.standing(member) == Standing::Ended;
         // Of two members on a node only one can begin anew there.
@@ -31,8 +32,14 @@ impl Urgent<'_> {
         if let Some(second) = replicas.find(|member| self.has_neighbour(member)) {
             return Some(Transition::Fence(second.incarnation.clone()));
         }
-        let mut ended = self.entry.members().iter().filter(ended);
-        ended.find_map(|member| self.fence_of(&member.incarnation))
+        let mut ended: Vec<&Member> = self.entry.members().iter().filter(ended).collect();
+        ended.sort_by_key(|member| !self.has_copies(member));
+        ended.into_iter().find_map(|member| self.fence_of(&member.incarnation))
+    }
+
+    fn has_copies(&self, member: &Member) -> bool {
+        let slot = self.fleet.slot_of(&member.incarnation.worker);
+        slot.is_some_and(|slot| self.fleet.slots[slot].has_copies)
     }
 
     fn has_neighbour(&self, member: &Member) -> bool {

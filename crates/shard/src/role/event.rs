@@ -8,6 +8,8 @@ use crate::map::ShardEntry;
 pub enum Event {
     /// The store's entry, in any order and as often as it likes.
     Entry(Box<ShardEntry>),
+    /// The newest known entry, while the store cannot be asked: it names a former life of this worker.
+    Guest(Box<ShardEntry>),
     /// A sign of life of another worker: a heartbeat, or records of its streams.
     Heartbeat { from: Incarnation },
     /// The primary of this term says that its routes of the shard are out.

@@ -5,6 +5,7 @@ use weir_planted::{self as planted, Bug};
 use super::action::{Action, difference};
 use super::duties::{Duties, Grant, Misses, Role};
 use super::event::{Event, Ports};
+use super::guest::Guest;
 use super::metric::Metric;
 use crate::identity::{Epoch, Incarnation, Rank, Term};
 use crate::lane::{LANES, LaneSet};
@@ -60,6 +61,8 @@ pub struct RoleMachine {
     /// Entries older than this one are refused.
     epoch_min: Epoch,
     entry: Option<ShardEntry>,
+    /// The entry is one as a guest sees it.
+    guest: Option<Guest>,
     /// Complete, and following the stream.
     has_copy: bool,
     is_acting: bool,
@@ -90,6 +93,7 @@ impl RoleMachine {
             now_ms: 0,
             epoch_min,
             entry: None,
+            guest: None,
             has_copy: false,
             is_acting: false,
             granted: [None; LANES],
@@ -109,8 +113,25 @@ impl RoleMachine {
         &self.me
     }
 
+    /// The entry that duties follow from: a guest's stands in no store.
     pub fn entry(&self) -> Option<&ShardEntry> {
         self.entry.as_ref()
+    }
+
+    /// The same entry as the store has it.
+    pub fn stored_entry(&self) -> Option<&ShardEntry> {
+        self.guest.as_ref().map_or(self.entry.as_ref(), |guest| Some(&guest.entry))
+    }
+
+    /// Whether this worker serves copies though the entry names only a former life of it.
+    pub fn is_guest(&self) -> bool {
+        self.guest.is_some()
+    }
+
+    /// Whether this worker may go on with the copies that it has when it obeys this entry. Otherwise it has to forget them
+    /// first: the role begins anew.
+    pub fn keeps_copies_under(&self, entry: &ShardEntry) -> bool {
+        self.guest.as_ref().is_none_or(|guest| guest.may_stay(entry, &self.me))
     }
 
     pub fn duties(&self) -> &Duties {
@@ -123,6 +144,7 @@ impl RoleMachine {
         self.now_ms = now_ms.max(self.now_ms);
         match event {
             Event::Entry(entry) => self.on_entry(*entry),
+            Event::Guest(entry) => self.on_guest(*entry),
             Event::Heartbeat { from } => self.on_heartbeat(&from, now_ms),
             Event::Announced { term } => self.on_announced(term),
             Event::Slot { packets } => self.on_slot(packets),
@@ -137,6 +159,7 @@ impl RoleMachine {
             Event::PrimaryLost => self.on_primary_lost(),
             Event::Tick => {}
         }
+        self.see_as_guest();
         self.pass_time();
         let duties = self.duties_now();
         let before = std::mem::replace(&mut self.duties, duties);
@@ -149,6 +172,7 @@ impl RoleMachine {
         if is_old && !planted::is(Bug::OldEpoch) {
             return;
         }
+        self.guest = None;
         let role_before = self.role();
         let route_before = self.duties.metric;
         let is_new_term = self.entry.as_ref().is_none_or(|held| entry.term() > held.term());
@@ -172,6 +196,34 @@ impl RoleMachine {
         self.is_acting &= self.is_synced_replica() && !is_new_term;
         if matches!(role_before, Role::Primary | Role::Acting) && self.role() != role_before {
             self.demoted(route_before);
+        }
+    }
+
+    /// A member stays one, and who holds an entry obeys none that is older.
+    fn on_guest(&mut self, entry: ShardEntry) {
+        let is_newer = self
+            .entry
+            .as_ref()
+            .is_none_or(|held| self.guest.is_some() && entry.epoch() > held.epoch());
+        if !is_newer || entry.epoch() < self.epoch_min || entry.host_of(&self.me).is_none() {
+            return;
+        }
+        match &mut self.guest {
+            Some(guest) => guest.follow(entry, &self.me),
+            None => self.guest = Some(Guest::new(entry, &self.me)),
+        }
+    }
+
+    /// A guest's own record tells whether it has a full copy.
+    fn see_as_guest(&mut self) {
+        let Some(Guest { entry, .. }) = &self.guest else { return };
+        let is_so = |seen: &ShardEntry| {
+            let me = seen.member(&self.me).map(|(_, member)| member.state);
+            let state = if self.has_copy { MemberState::Synced } else { MemberState::Syncing };
+            seen.epoch() == entry.epoch() && me == Some(state)
+        };
+        if !self.entry.as_ref().is_some_and(is_so) {
+            self.entry = entry.seen_by_guest(&self.me, self.has_copy);
         }
     }
 
@@ -208,6 +260,7 @@ impl RoleMachine {
     fn on_primary_lost(&mut self) {
         let is_silent = self.now_ms - self.heard_ms >= self.options.lone_silence_ms;
         let can_serve = self.role() == Role::Synced && self.ports == Ports::Ready;
+        let can_serve = can_serve && self.guest.is_none();
         if can_serve && is_silent && self.has_heard_primary {
             self.act();
         }
@@ -231,6 +284,7 @@ impl RoleMachine {
     /// What the time and the counters decide, after every event.
     fn pass_time(&mut self) {
         if self.role() == Role::Synced
+            && self.guest.is_none()
             && !self.hears_primary()
             && self.busy_slots >= self.options.busy_slots
         {
@@ -350,6 +404,7 @@ impl RoleMachine {
         match (role, rank) {
             (Role::Primary, _) => Some(Metric::primary(entry.term())),
             (Role::Acting, Some(rank)) => Some(Metric::acting(entry.term(), rank)),
+            (Role::Synced, _) if self.guest.is_some() => Some(Metric::GUEST),
             (Role::Synced, Some(rank)) => {
                 let kept = self.kept_route.map(|kept| kept.metric);
                 Some(kept.unwrap_or(Metric::replica(rank)))
@@ -375,7 +430,7 @@ impl RoleMachine {
     }
 
     fn write(&self, role: Role, entry: &ShardEntry) -> Option<Transition> {
-        let (_, member) = entry.member(&self.me)?;
+        let (_, member) = entry.member(&self.me).filter(|_| self.guest.is_none())?;
         let taken = LaneSet::of(|index| {
             let lane = entry.lanes()[index];
             let since = lane.moving.map(|moving| moving.since);

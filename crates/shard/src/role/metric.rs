@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   primary of term t + 1 < acting primary of term t, by rank < primary of term t < ... < 2^31
-//!                              2^31 + 1 .. 2^31 + 4: synced replicas by rank < 2^31 + 7: leaving
+//!                              2^31 + 1 .. 2^31 + 4: synced replicas by rank < 2^31 + 5: guests < 2^31 + 7: leaving
 //! ```
 //!
 //! A newer term beats a stale owner. Members that have seen the same entry never announce the same
-//! metric.
+//! metric; guests, of which there are several only after several failures, do.
 
 use std::fmt;
 
@@ -21,6 +21,9 @@ pub struct Metric(pub u32);
 impl Metric {
     /// Worse than any replica: a worker that is no member any more, until its switches are quiet.
     pub const LEAVING: Self = Self(MIDDLE + 7);
+
+    /// Worse than any replica: it makes no flow.
+    pub const GUEST: Self = Self(MIDDLE + 5);
 
     pub fn primary(term: Term) -> Self {
         Self(MIDDLE - 8 * term.0)
@@ -53,7 +56,7 @@ mod tests {
             metrics.extend((1..=4).map(|rank| Metric::acting(term, Rank(rank))));
             metrics.push(Metric::primary(term));
             metrics.extend((1..=4).map(|rank| Metric::replica(Rank(rank))));
-            metrics.push(Metric::LEAVING);
+            metrics.extend([Metric::GUEST, Metric::LEAVING]);
             assert!(metrics.is_sorted_by(|better, worse| better < worse), "{metrics:?}");
         }
     }

@@ -49,6 +49,7 @@ impl World {
             liveness: Liveness::Alive,
             is_drained: false,
             is_on_trial: false,
+            has_copies: false,
             workers: workers.collect(),
         });
         self.restart(node);

@@ -540,3 +540,29 @@ fn the_only_open_node_takes_a_shard_of_which_it_held_a_lost_copy() {
     let worker = WorkerId { node: name(0), index: 0 };
     assert_eq!(world.shares()[&worker], (4, 4));
 }
+
+/// Both nodes come back at once, and one has taken copies before: it is a member before nobody else is left.
+#[test]
+fn of_all_that_come_back_who_has_copies_becomes_the_primary() {
+    for has_copies in 0..2 {
+        let mut world = world(2, 1, 10);
+        world.restart(0);
+        world.restart(1);
+        world.nodes[has_copies].has_copies = true;
+        let kept = name(has_copies);
+        let back: Vec<BootId> = world.nodes.iter().map(|node| node.workers[0].boot_id).collect();
+        let is_back = |member: &Member| back.contains(&member.incarnation.boot_id);
+        while !world.shards.iter().all(|shard| {
+            shard.entry.as_ref().is_some_and(|entry| entry.members().iter().all(is_back))
+        }) {
+            let before = world.shards.clone();
+            world.apply(&world.plan());
+            assert_ne!(world.shards, before, "nothing more is done");
+        }
+        for shard in &world.shards {
+            let entry = shard.entry.as_ref().expect("it exists");
+            let primary = &entry.primary().incarnation.worker.node;
+            assert_eq!(*primary, kept, "{entry:?}");
+        }
+    }
+}

@@ -16,6 +16,7 @@ use weir_shard::map::{Stand, Witness, needs_rebase, rebase};
 use weir_shard::role::{Event, Grant, Ports, RoleMachine, RoleOptions};
 use weir_shard::*;
 
+use crate::guests::Wrong;
 use crate::knowledge::{Knowledge, Records};
 use crate::seen::Seen;
 
@@ -30,10 +31,14 @@ pub(crate) struct Step {
     pub(crate) any: u8,
 }
 
-struct Node {
+pub(crate) struct Node {
     boots: u32,
     /// None: the process has ended.
-    machine: Option<RoleMachine>,
+    pub(crate) machine: Option<RoleMachine>,
+    /// The newest entry that it has obeyed, kept over restarts.
+    pub(crate) disk: Option<ShardEntry>,
+    /// The store knows this life of it.
+    pub(crate) has_joined: bool,
     is_registered: bool,
     /// The highest epoch that it has seen, kept over restarts.
     known: Epoch,
@@ -44,12 +49,13 @@ struct Node {
 pub(crate) struct Cluster {
     now_ms: u64,
     /// Every entry there ever was: any may come to any worker at any time.
-    history: Vec<ShardEntry>,
-    nodes: Vec<Node>,
+    pub(crate) history: Vec<ShardEntry>,
+    pub(crate) nodes: Vec<Node>,
     /// Every grant that was ever sent, and the copy of the lane that went before it.
     grants: Vec<(Grant, Records)>,
     ended: BTreeSet<Incarnation>,
-    knowledge: Knowledge,
+    pub(crate) knowledge: Knowledge,
+    pub(crate) wrong: Option<Wrong>,
     steps: usize,
     was_set_back: bool,
     is_frozen: bool,
@@ -61,7 +67,7 @@ fn name(node: usize) -> NodeId {
 }
 
 impl Cluster {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(wrong: Option<Wrong>) -> Self {
         let mut cluster = Self {
             now_ms: 1_000,
             history: Vec::new(),
@@ -69,6 +75,7 @@ impl Cluster {
             grants: Vec::new(),
             ended: BTreeSet::new(),
             knowledge: Knowledge::new(NODES),
+            wrong,
             steps: 0,
             was_set_back: false,
             is_frozen: false,
@@ -78,6 +85,8 @@ impl Cluster {
             cluster.nodes.push(Node {
                 boots: 0,
                 machine: None,
+                disk: None,
+                has_joined: true,
                 is_registered: true,
                 known: Epoch(0),
                 is_in_doubt: false,
@@ -98,7 +107,7 @@ impl Cluster {
         self.now_ms * (4 + node as u64 % 3) / 5
     }
 
-    fn running(&self, node: usize) -> Option<Incarnation> {
+    pub(crate) fn running(&self, node: usize) -> Option<Incarnation> {
         self.nodes[node].machine.as_ref().map(|machine| machine.incarnation().clone())
     }
 
@@ -106,8 +115,9 @@ impl Cluster {
         self.nodes[usize::from(node)].machine.is_some()
     }
 
-    fn start(&mut self, node: usize) {
+    pub(crate) fn start(&mut self, node: usize) {
         self.end(node);
+        self.nodes[node].has_joined = true;
         self.nodes[node].boots += 1;
         let boot_id = BootId(u128::from(self.nodes[node].boots) << 8 | node as u128);
         let me = Incarnation { worker: WorkerId { node: name(node), index: 0 }, boot_id };
@@ -122,7 +132,7 @@ impl Cluster {
         self.knowledge.forget(node);
     }
 
-    fn tell(&mut self, node: usize, event: Event) {
+    pub(crate) fn tell(&mut self, node: usize, event: Event) {
         let clock_ms = self.clock_ms(node);
         if let Some(machine) = &mut self.nodes[node].machine {
             machine.on(clock_ms, event);
@@ -150,7 +160,7 @@ impl Cluster {
     pub(crate) fn step(&mut self, step: Step) {
         let node = usize::from(step.node);
         let any = usize::from(step.any);
-        match step.kind % 36 {
+        match step.kind % 40 {
             0..=3 | 18 | 19 => self.deliver(node, self.history.len() - 1),
             4 => self.deliver(node, any % self.history.len()),
             5 | 6 => self.send_grants(node),
@@ -178,6 +188,9 @@ impl Cluster {
             32 if self.is_frozen => self.nodes[node].is_registered = true,
             33 | 34 => self.rebase(|who| any & 1 << (who % 8) != 0),
             35 => self.unfreeze(),
+            36 if step.any & 3 == 0 => self.start_without_store(node),
+            36..=38 => self.copy_to_guest(any % NODES, node),
+            39 => self.join(node),
             _ if self.is_frozen => {}
             24 => self.fence(node, any),
             _ => self.decide(node, step),
@@ -189,7 +202,7 @@ impl Cluster {
     /// What a controller may decide, sensible or not.
     fn decide(&mut self, node: usize, step: Step) {
         let member = self.member(node);
-        match (step.kind % 36, member) {
+        match (step.kind % 40, member) {
             (25 | 26, None) => {
                 if let Some(who) = self.running(node) {
                     self.control(Transition::AddReplica(who));
@@ -238,7 +251,8 @@ impl Cluster {
 
     /// A node as the store shows it: one that has ended is taken for running until it is back.
     fn view(&self, node: usize) -> NodeView {
-        let boot_id = self.running(node).map(|running| running.boot_id);
+        let known = self.running(node).filter(|_| !self.is_unknown(node));
+        let boot_id = known.map(|running| running.boot_id);
         let is_alive = self.nodes[node].is_registered && boot_id.is_some();
         let liveness = if is_alive { Liveness::Alive } else { Liveness::Dead };
         let worker = boot_id.map(|boot_id| WorkerView {
@@ -256,6 +270,7 @@ impl Cluster {
             liveness,
             is_drained: false,
             is_on_trial: false,
+            has_copies: self.steps.is_multiple_of(2),
             workers,
         }
     }
@@ -265,7 +280,9 @@ impl Cluster {
         let held = self.nodes[node].machine.as_ref().and_then(|machine| machine.entry());
         let is_old = held.is_some_and(|held| held.epoch() > entry.epoch());
         self.seen.old_entries += u32::from(is_old);
-        if self.obeys(node, &entry, index + 1 == self.history.len()) {
+        if self.is_guest(node) {
+            self.deliver_to_guest(node, entry);
+        } else if self.obeys(node, &entry, index + 1 == self.history.len()) {
             self.tell(node, Event::Entry(Box::new(entry)));
         }
     }
@@ -283,6 +300,9 @@ impl Cluster {
         node.is_in_doubt = false;
         if node.machine.is_some() {
             node.known = node.known.max(entry.epoch());
+            if node.disk.as_ref().is_none_or(|disk| disk.epoch() < entry.epoch()) {
+                node.disk = Some(entry.clone());
+            }
         }
         true
     }
@@ -294,6 +314,11 @@ impl Cluster {
         }
         self.history.truncate(self.history.len().saturating_sub(ago).max(1));
         (self.was_set_back, self.is_frozen) = (true, true);
+        for node in 0..NODES {
+            if self.is_guest(node) {
+                self.end(node);
+            }
+        }
         let newest = self.newest().clone();
         for node in &mut self.nodes {
             let held = node.machine.as_ref().and_then(|machine| machine.entry());
@@ -419,8 +444,17 @@ impl Cluster {
         let Some(ended) = self.member(node).filter(|member| self.ended.contains(member)) else {
             return;
         };
+        // That it has ended is known from its next life, and from nobody else.
+        if self.is_unknown(node) {
+            return;
+        }
+        if self.running(node).is_none() {
+            // Or it has said so itself, and noted that first.
+            self.nodes[node].disk = None;
+        }
         let is_alone = self.newest().members().len() == 1;
-        let other = (0..NODES).find_map(|other| self.running(other));
+        let mut known = (0..NODES).filter(|&other| !self.is_unknown(other));
+        let other = known.find_map(|other| self.running(other));
         let new = self.running(node).filter(|running| *running != ended);
         let is_primary = self.newest().primary().incarnation == ended;
         let transition = match (new.clone(), new.or(other)) {
@@ -446,13 +480,17 @@ impl Cluster {
     fn make_record(&mut self) {
         self.steps += 1;
         let members: Vec<usize> = (0..NODES).filter(|&node| self.is_member(node)).collect();
-        (0..NODES)
-            .filter(|node| !members.contains(node))
-            .for_each(|node| self.knowledge.forget(node));
+        for node in (0..NODES).filter(|node| !members.contains(node)) {
+            if !self.is_guest(node) {
+                self.knowledge.forget(node);
+            }
+        }
         let lane = self.steps % LANES;
         if let Some(writer) = self.writers(lane).first() {
             let writer = (0..NODES).find(|&node| self.running(node).as_ref() == Some(writer));
-            self.knowledge.make(writer.expect("it runs"), lane, &members);
+            let writer = writer.expect("it runs");
+            let hearers = [members, self.guests_of(writer)].concat();
+            self.knowledge.make(writer, lane, &hearers);
         }
     }
 
@@ -465,7 +503,7 @@ impl Cluster {
         let at = (0..NODES).find(|&node| self.running(node).as_ref() == Some(writer))?;
         let known = self.knowledge.of(at, lane);
         let knows_more = |&node: &usize| !known.has_all_of(&self.knowledge.of(node, lane));
-        let others = (0..NODES).filter(|&node| self.is_member(node)).filter(knows_more);
+        let others = (0..NODES).filter(|&node| self.is_to_be_asked(node)).filter(knows_more);
         let mut others = others.filter_map(|node| self.running(node));
         others.next()
     }
@@ -492,7 +530,9 @@ impl Cluster {
     pub(crate) fn calm(&mut self) {
         for _ in 0..64 {
             let before = self.newest().epoch();
-            self.nodes.iter_mut().for_each(|node| node.is_registered = true);
+            self.nodes
+                .iter_mut()
+                .for_each(|node| (node.is_registered, node.has_joined) = (true, true));
             self.rebase_by_order();
             let newest = self.history.len() - 1;
             (0..NODES).for_each(|node| self.deliver(node, newest));

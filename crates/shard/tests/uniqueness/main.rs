@@ -2,11 +2,13 @@
 //! late, lost, doubled, dead or partitioned: the reason why no two homes ever hold the same public port.
 
 mod cluster;
+mod guests;
 mod knowledge;
 mod seen;
 
 use bolero::check;
 use cluster::{Cluster, NODES, Step};
+use guests::Wrong;
 use seen::Seen;
 use weir_shard::{LANES, LaneSet};
 
@@ -31,7 +33,11 @@ fn check_writers(cluster: &Cluster) {
 }
 
 fn play(steps: impl Iterator<Item = Step>) -> Seen {
-    let mut cluster = Cluster::new();
+    play_with(None, steps)
+}
+
+fn play_with(wrong: Option<Wrong>, steps: impl Iterator<Item = Step>) -> Seen {
+    let mut cluster = Cluster::new(wrong);
     for step in steps {
         cluster.step(step);
         check_writers(&cluster);
@@ -75,15 +81,54 @@ impl Dice {
     }
 }
 
+fn long_history(seed: u64) -> Seen {
+    let mut dice = Dice(seed);
+    let nodes = 2 + (seed % 5) as u8;
+    play((0..6_000).map(|_| dice.step(nodes, seed.is_multiple_of(3))))
+}
+
+/// The store is never set back; instead, nodes begin while they cannot ask it.
+fn history_with_guests(wrong: Option<Wrong>, seed: u64) -> Seen {
+    let mut dice = Dice(seed);
+    let nodes = 2 + (seed % 4) as u8;
+    let mut step = || {
+        let step = dice.step(nodes, true);
+        match step.kind % 40 {
+            32 => Step { kind: 36, any: step.any & !3, ..step },
+            33 | 34 => Step { kind: 37, ..step },
+            35 => Step { kind: 39, ..step },
+            _ => step,
+        }
+    };
+    play_with(wrong, (0..2_000).map(|_| step()))
+}
+
+#[test]
+fn guests_know_nothing_of_a_lane_that_its_writer_does_not() {
+    let mut all = Seen::default();
+    (1..=600).for_each(|seed| all.add(history_with_guests(None, seed)));
+    let Seen { guests, guests_that_stayed, guests_that_forgot, copies_taken, .. } = all;
+    let counts = [guests, guests_that_stayed, guests_that_forgot, copies_taken];
+    assert!(counts.iter().all(|&count| count >= 200), "{all:?}");
+}
+
+/// What a node that begins without the store may do wrong is found.
+#[test]
+fn a_node_that_resumes_unasked_or_keeps_what_nobody_asks_for_is_found() {
+    for wrong in [Wrong::ResumesUnasked, Wrong::KeepsCopies] {
+        let play = |seed: u64| std::panic::catch_unwind(|| history_with_guests(Some(wrong), seed));
+        let found = (1..=600).find(|&seed| play(seed).is_err());
+        println!("{wrong:?}: {found:?}");
+        assert!(found.is_some(), "{wrong:?}");
+    }
+}
+
 /// Long histories, from seeds; together they have seen everything that could go wrong.
 #[test]
 fn long_histories_have_one_writer_at_most() {
     let mut all = Seen::default();
     for seed in 1..=200 {
-        let mut dice = Dice(seed);
-        let nodes = 2 + (seed % 5) as u8;
-        let seen = play((0..6_000).map(|_| dice.step(nodes, seed % 3 == 0)));
-        all.add(seen);
+        all.add(long_history(seed));
     }
     let Seen {
         grants_taken,
@@ -97,6 +142,7 @@ fn long_histories_have_one_writer_at_most() {
         copies_taken,
         set_back,
         rebased,
+        ..
     } = all;
     let counts = [
         grants_taken,

@@ -15,6 +15,11 @@ pub(crate) struct Seen {
     pub(crate) copies_taken: u32,
     pub(crate) set_back: u32,
     pub(crate) rebased: u32,
+    /// Workers that began without the store and took a copy.
+    pub(crate) guests: u32,
+    /// Those that became members with it, and those that had to forget it.
+    pub(crate) guests_that_stayed: u32,
+    pub(crate) guests_that_forgot: u32,
 }
 
 impl Seen {
@@ -30,5 +35,8 @@ impl Seen {
         self.copies_taken += other.copies_taken;
         self.set_back += other.set_back;
         self.rebased += other.rebased;
+        self.guests += other.guests;
+        self.guests_that_stayed += other.guests_that_stayed;
+        self.guests_that_forgot += other.guests_that_forgot;
     }
 }

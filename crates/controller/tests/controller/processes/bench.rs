@@ -51,6 +51,7 @@ pub(crate) fn node_record(boot_id: BootId) -> NodeRecord {
         capacity: 1,
         workers: vec![worker],
         admin: None,
+        has_copies: false,
         is_stopping: false,
     }
 }

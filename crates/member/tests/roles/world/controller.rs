@@ -70,6 +70,7 @@ impl World {
             liveness,
             is_drained: self.nodes[node].is_drained,
             is_on_trial: false,
+            has_copies: self.nodes[node].has_copies,
             workers: workers.collect(),
         })
     }

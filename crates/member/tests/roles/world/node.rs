@@ -7,13 +7,18 @@ impl World {
     pub(super) fn watch(&mut self, node: usize) {
         let has_store = self.has_store(node);
         let now_ms = self.now_ms;
-        let process = self.nodes[node].process.as_mut().expect("it runs");
+        let Node { process, has_copies, .. } = &mut self.nodes[node];
+        let process = process.as_mut().expect("it runs");
         if !has_store {
             if !std::mem::replace(&mut process.is_stale, true) {
                 process.roles.on(now_ms, Input::Stale);
             }
             process.list_due_ms = now_ms;
             return;
+        }
+        if std::mem::take(&mut process.is_outside) {
+            *has_copies = process.roles.has_guests_with_copies();
+            process.roles.on(now_ms, Input::Joining);
         }
         let mut inputs = Vec::new();
         if now_ms >= process.list_due_ms {

@@ -1,0 +1,238 @@
+//! Nodes that begin while the store cannot be asked: told by hand, and in clusters.
+
+use crate::hand::*;
+use crate::world::World;
+
+/// Another life of us, before.
+fn former() -> Incarnation {
+    life(0, 9)
+}
+
+/// They are primary, and a former life of ours had a full copy and lane 1.
+fn kept() -> ShardEntry {
+    let copying = after(&ShardEntry::create(them()), Transition::AddReplica(former()));
+    settled(&after(&copying, Transition::Synced(former())), &former())
+}
+
+fn restarted(entry: &ShardEntry) -> ShardEntry {
+    after(entry, Transition::Restart { ended: former(), boot_id: us().boot_id })
+}
+
+fn began(known: Epoch) -> Hand {
+    let mut hand = Hand::with(RolesOptions::default(), &[(SHARD, known)]);
+    hand.registered(1, 2);
+    hand.on(Input::Node { node: them().worker.node, workers: None });
+    hand.on(Input::Kept { shard: SHARD, entry: Box::new(kept()) });
+    hand
+}
+
+/// A guest with full copies, and its route.
+fn guest() -> Hand {
+    let mut hand = began(kept().epoch());
+    assert_eq!(hand.role(), Role::Syncing);
+    hand.met(1, 2);
+    assert_eq!(hand.duties().sources, [Some(peer(1)); LANES], "its own former lane, too");
+    hand.news(News::CopyDone(SHARD));
+    hand.routes_are_out();
+    is_guest(&hand);
+    hand
+}
+
+fn is_guest(hand: &Hand) {
+    assert_eq!((hand.role(), hand.metric()), (Role::Synced, Some(Metric::GUEST)));
+    assert_eq!(hand.trouble(), Some(Trouble::Guest));
+    let duties = hand.duties();
+    assert!(duties.serves_hits && duties.lanes.is_empty());
+    assert!(duties.copies.is_empty() && duties.grants.is_empty());
+}
+
+fn removals(hand: &Hand) -> usize {
+    hand.count(|order| matches!(order, Order::RemoveShard(_)))
+}
+
+#[test]
+fn a_guest_goes_on_with_its_copies_when_nobody_is_heard() {
+    let mut hand = guest();
+    assert_eq!(hand.duties().misses, MissOrder::Redirect(peer(1)));
+    assert_eq!(hand.roles.at_stake(0), AtStake::default(), "another serves");
+    hand.ticks(1_100);
+    hand.news(News::StreamLost(SHARD));
+    hand.ticks(5_000);
+    is_guest(&hand);
+    assert_eq!(hand.duties().misses, MissOrder::Refuse);
+    let all = AtStake { is_serving: true, is_only_copy: true };
+    assert_eq!(hand.roles.at_stake(0), all, "its guard has patience");
+    assert_eq!(hand.duties().sources, [None; LANES], "nobody is awaited");
+    hand.on(Input::Traffic { worker: 0, shards: vec![SHARD] });
+    hand.ticks(500);
+    is_guest(&hand);
+    assert_eq!(hand.roles.take_changes(9), []);
+}
+
+#[test]
+fn an_entry_that_is_older_than_what_was_seen_makes_no_guest() {
+    let hand = began(Epoch(kept().epoch().0 + 1));
+    assert_eq!((hand.role(), removals(&hand)), (Role::None, 0));
+    assert!(hand.orders.iter().all(|order| !matches!(order, Order::AddShard(_))));
+}
+
+#[test]
+fn a_guest_becomes_a_member_with_its_copies() {
+    let mut hand = guest();
+    hand.on(Input::Joining);
+    hand.entry(&kept());
+    is_guest(&hand);
+    hand.entry(&restarted(&kept()));
+    assert_eq!((hand.role(), hand.trouble()), (Role::Syncing, None));
+    let transition = Transition::Synced(us());
+    let change = Change { shard: SHARD, at: restarted(&kept()).epoch(), transition };
+    assert_eq!(hand.roles.take_changes(9), [change]);
+    hand.routes_are_out();
+    assert_eq!(removals(&hand), 0);
+    assert!(hand.duties().serves_hits);
+}
+
+/// What has happened in the entry that it has not seen, it cannot know.
+#[test]
+fn a_guest_forgets_its_copies_before_it_is_a_member_after_a_gap() {
+    let mut hand = guest();
+    let others = after(&kept(), Transition::AddReplica(life(2, 4)));
+    hand.entry(&restarted(&others));
+    assert_eq!((hand.role(), hand.metric()), (Role::None, None));
+    assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
+    assert_eq!(removals(&hand), 0, "not before its route is withdrawn");
+    // Whatever comes meanwhile does not bring the old tables back.
+    let newer = after(&restarted(&others), Transition::Synced(life(2, 4)));
+    hand.entry(&newer);
+    assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
+    hand.routes_are_out();
+    assert_eq!(removals(&hand), 1);
+    hand.news(News::ShardRemoved(SHARD));
+    assert_eq!(hand.role(), Role::Syncing);
+    assert_eq!(hand.roles.take_changes(9), [], "it has no copy");
+}
+
+#[test]
+fn a_guest_whose_former_life_is_gone_serves_nothing_any_more() {
+    let mut hand = guest();
+    hand.entry(&after(&kept(), Transition::Fence(former())));
+    assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
+    hand.routes_are_out();
+    hand.news(News::ShardRemoved(SHARD));
+    assert_eq!(hand.roles.statuses().count(), 0);
+}
+
+#[test]
+fn a_guest_that_has_registered_and_hears_nothing_of_the_store_forgets_its_copies() {
+    let mut hand = guest();
+    hand.ticks(60_000);
+    is_guest(&hand);
+    hand.on(Input::Joining);
+    hand.on(Input::Fresh);
+    hand.ticks(60_000);
+    is_guest(&hand);
+    hand.on(Input::Stale);
+    hand.ticks(9_900);
+    is_guest(&hand);
+    hand.ticks(200);
+    assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
+    hand.routes_are_out();
+    hand.news(News::ShardRemoved(SHARD));
+    assert_eq!(hand.roles.statuses().count(), 0);
+    hand.on(Input::Fresh);
+    hand.entry(&restarted(&kept()));
+    assert_eq!(hand.role(), Role::Syncing, "as any member that begins");
+}
+
+#[test]
+fn a_life_that_was_met_in_place_of_a_member_without_a_lane_is_no_guest() {
+    let mut hand = Hand::new();
+    hand.registered(1, 2);
+    hand.registered(2, 4);
+    let ours = ShardEntry::create(us());
+    hand.entry(&after(&ours, Transition::AddReplica(them())));
+    hand.met(1, 2);
+    assert_eq!(hand.duties().copies.len(), 1);
+    hand.met(1, 3);
+    assert_eq!(hand.duties().copies, [], "it may be removed without its word");
+}
+
+fn set_store(world: &mut World, is_there: bool) {
+    world.is_controller_up = is_there;
+    world.nodes.iter_mut().for_each(|node| node.is_without_store = !is_there);
+}
+
+fn are_all_guests(world: &World, node: usize, shards: usize) -> bool {
+    let statuses: Vec<_> = world.roles(node).expect("it runs").statuses().collect();
+    let is_so = |status: &ShardStatus<'_>| {
+        let is_announced = status.is_route_out && status.metric == Some(Metric::GUEST);
+        status.role == Role::Synced && status.trouble == Some(Trouble::Guest) && is_announced
+    };
+    statuses.len() == shards && statuses.iter().all(is_so)
+}
+
+/// Two nodes with all of four shards; the store is away, and n0 was killed and has begun again.
+fn with_guest() -> World {
+    let mut world = World::new(7, 4, 1);
+    for _ in 0..2 {
+        world.add_node(1);
+    }
+    world.run_until(8_000, "whole", World::is_whole);
+    set_store(&mut world, false);
+    world.run(500);
+    world.kill(0);
+    world.run(1_000);
+    world.start(0);
+    world.run_until(5_000, "guests", |world| are_all_guests(world, 0, 4));
+    world.run(500);
+    world.lost_slots.clear();
+    world
+}
+
+fn data_of(world: &World, node: usize, shard: u32) -> [u64; LANES] {
+    world.only_worker(node).shards[&ShardId(shard)].data
+}
+
+#[test]
+fn a_second_failure_without_the_store_meets_copies_again() {
+    let mut world = with_guest();
+    for shard in 1..=4 {
+        let (guest, other) = (data_of(&world, 0, shard), data_of(&world, 1, shard));
+        assert!(guest.iter().zip(other).all(|(guest, other)| guest + 2 >= other && *guest > 0));
+    }
+    world.kill(1);
+    world.run(60_000);
+    assert!(are_all_guests(&world, 0, 4));
+    let lost = world.lost_slots.values().copied().max().unwrap_or(0);
+    assert!(lost <= 30, "slots in which nobody translated: {lost}");
+    // Both are back at once: what is left of the flows is at the guest.
+    let before: Vec<_> = (1..=4).map(|shard| data_of(&world, 0, shard)).collect();
+    set_store(&mut world, true);
+    world.start(1);
+    world.run_until(20_000, "whole", World::is_whole);
+    for (shard, before) in (1..=4).zip(before) {
+        for node in 0..2 {
+            let now = data_of(&world, node, shard);
+            assert!(
+                now.iter().zip(before).all(|(now, before)| *now >= before),
+                "{shard} at n{node}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_guest_is_a_member_again_when_the_store_is_back() {
+    let mut world = with_guest();
+    let before = data_of(&world, 0, 1);
+    set_store(&mut world, true);
+    let began_ms = world.now_ms;
+    while !world.is_whole() {
+        assert!(world.now_ms < began_ms + 20_000, "{}", world.show());
+        world.step();
+        let now = data_of(&world, 0, 1);
+        assert!(now.iter().zip(before).all(|(now, before)| *now >= before), "it has forgotten");
+    }
+    assert!(!are_all_guests(&world, 0, 4));
+    assert_eq!(world.lost_slots.values().copied().max().unwrap_or(0), 0);
+}

@@ -1,0 +1,103 @@
+//! Guests: a worker that has begun anew while the store cannot be asked takes copies again before any entry names its new
+//! life.
+//!
+//! The entry names its former life, the *host*. A guest has no seat, so it writes nothing and gives nothing; it translates
+//! what members tell it. Nobody asks a guest for its copy when a lane gets a new writer, so it may only be one where no
+//! lane can get one: a host that owns a lane stays a member until it is fenced, and whoever takes the lane of an
+//! ended member waits for all members, the host among them, who does not answer any more. So no lane whose writer
+//! has ended is written again before the host is fenced, and that takes the guest's own registration.
+
+use super::entry::{Member, MemberState, ShardEntry};
+use crate::identity::Incarnation;
+use crate::lane::{LANES, Seat};
+
+impl ShardEntry {
+    /// The member whose worker goes on as this guest. None: nobody may be one here, since no lane waits for the member, or
+    /// nobody else has copies.
+    pub fn host_of(&self, guest: &Incarnation) -> Option<&Member> {
+        let is_host = |member: &&Member| {
+            let who = &member.incarnation;
+            who.worker == guest.worker && who.boot_id != guest.boot_id && self.owns_a_lane(member)
+        };
+        self.members.iter().find(is_host).filter(|_| self.members.len() > 1)
+    }
+
+    /// Whether the member stays one until it gives a lane or is fenced.
+    pub fn owns_a_lane(&self, member: &Member) -> bool {
+        self.lanes.iter().any(|lane| lane.owner == member.seat)
+    }
+
+    /// The entry as the role of a guest takes it: the host has no copy any more, and the guest is the last member, without a
+    /// lane. It stands in no store. None: see [`host_of`](Self::host_of).
+    pub fn seen_by_guest(&self, guest: &Incarnation, has_copy: bool) -> Option<Self> {
+        let host = self.host_of(guest)?.seat;
+        let seat = (0..LANES as u8).map(Seat).find(|&seat| self.at_seat(seat).is_none())?;
+        let mut seen = self.clone();
+        let rank = seen.members.iter().position(|member| member.seat == host)?;
+        let mut ended = seen.members.remove(rank);
+        ended.state = MemberState::OutOfSync;
+        let state = if has_copy { MemberState::Synced } else { MemberState::Syncing };
+        seen.members.extend([ended, Member::new(guest.clone(), seat, state)]);
+        Some(seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{BootId, Epoch, NodeId, WorkerId};
+    use crate::lane::LaneSet;
+    use crate::map::Transition;
+
+    fn life(node: u8, boot_id: u128) -> Incarnation {
+        let node = NodeId::new(&format!("n{node}")).expect("a name");
+        Incarnation { worker: WorkerId { node, index: 0 }, boot_id: BootId(boot_id) }
+    }
+
+    fn after(entry: &ShardEntry, transition: &Transition) -> ShardEntry {
+        entry.after(entry.epoch(), transition).expect("it applies")
+    }
+
+    /// n1 is primary, n2 a replica with its lane.
+    fn pair() -> ShardEntry {
+        let (one, two) = (life(1, 1), life(2, 1));
+        let entry = after(&ShardEntry::create(one), &Transition::AddReplica(two.clone()));
+        let entry = after(&entry, &Transition::Synced(two.clone()));
+        let lanes = LaneSet::EMPTY.with(1);
+        after(&entry, &Transition::Settle { by: two, lanes })
+    }
+
+    #[test]
+    fn a_guest_is_the_last_member_and_has_no_lane() {
+        let entry = pair();
+        let guest = life(1, 2);
+        assert_eq!(entry.host_of(&guest).map(|host| &host.incarnation), Some(&life(1, 1)));
+        for has_copy in [false, true] {
+            let seen = entry.seen_by_guest(&guest, has_copy).expect("a guest");
+            assert_eq!(seen.epoch(), entry.epoch(), "any newer entry is obeyed");
+            let members: Vec<&Incarnation> =
+                seen.members().iter().map(|member| &member.incarnation).collect();
+            assert_eq!(members, [&life(2, 1), &life(1, 1), &guest]);
+            assert_eq!(seen.lanes(), entry.lanes());
+            let (_, me) = seen.member(&guest).expect("a member");
+            assert!(seen.lanes_of(me.seat).is_empty());
+            assert_eq!(me.state == MemberState::Synced, has_copy);
+        }
+    }
+
+    #[test]
+    fn nobody_is_a_guest_where_no_lane_waits_for_the_former_life() {
+        let guest = life(1, 2);
+        let alone = ShardEntry::create(life(1, 1));
+        assert_eq!(alone.host_of(&guest), None, "nobody has copies");
+        assert_eq!(pair().host_of(&life(1, 1)), None, "it is a member itself");
+        assert_eq!(pair().host_of(&life(3, 1)), None, "a stranger");
+        let syncing = after(&pair(), &Transition::AddReplica(life(3, 1)));
+        assert_eq!(syncing.host_of(&life(3, 2)), None, "a member that may be removed unasked");
+        assert_eq!(syncing.seen_by_guest(&life(3, 2), false), None);
+        // n2 owned its lane and is giving it: it may have been removed since.
+        let leaving = after(&pair(), &Transition::Retire(life(2, 1)));
+        assert!(leaving.is_moving() && leaving.epoch() > Epoch(1));
+        assert_eq!(leaving.host_of(&life(2, 2)), None);
+    }
+}
