@@ -1,4 +1,4 @@
-//! The engine under fire: raw frames, good packets with bytes changed, answers to what it sent, time.
+//! The engine under fire: raw frames, good packets with bytes changed, redirected ones, answers to what it sent, time.
 //!
 //! Whatever comes in, it must not panic, must leave with right IP headers, must hold no more frames than its limit,
 //! and must serve a good packet afterwards.
@@ -129,6 +129,23 @@ fn from_worker(script: &mut Script<'_>, public: &(String, u16)) -> Vec<u8> {
     }
 }
 
+/// What another worker sealed, opened: it may have any bug, and what it passes on any content.
+fn redirected(script: &mut Script<'_>, public: &(String, u16)) -> Vec<u8> {
+    let port = script.word() % 4 + 5000;
+    let home = [HOME_A, HOME_B, "10.9.9.9"][usize::from(script.byte() % 3)];
+    match script.byte() % 4 {
+        0 | 1 => {
+            let target = [SERVER, public.0.as_str()][usize::from(script.byte() % 2)];
+            build::ipv4(home, ENDPOINT).gre(build::gre(), inner(script, PC, target, port))
+        }
+        2 => inner(script, SERVER, &public.0, 53),
+        _ => {
+            let len = usize::from(script.byte());
+            script.bytes(len).to_vec()
+        }
+    }
+}
+
 /// Another order of the cluster's control, or what control asks.
 fn order(script: &mut Script<'_>, world: &mut World) {
     let shard = ShardIndex(u16::from(script.byte() % 2));
@@ -162,7 +179,7 @@ fn run(bytes: &[u8]) {
     let mut public = ("203.0.113.1".to_owned(), 2000);
     while !script.0.is_empty() {
         INPUTS.fetch_add(1, Ordering::Relaxed);
-        let out = match script.byte() % 12 {
+        let out = match script.byte() % 13 {
             0 => {
                 let side = Side::ALL[usize::from(script.byte() % 2)];
                 let len = usize::from(script.byte());
@@ -202,7 +219,12 @@ fn run(bytes: &[u8]) {
                 mutate(&mut script, &mut frame);
                 world.frame(Side::Access, &frame)
             }
-            9 | 10 => {
+            9 => {
+                let mut packet = redirected(&mut script, &public);
+                mutate(&mut script, &mut packet);
+                world.redirected(&packet)
+            }
+            10 | 11 => {
                 order(&mut script, &mut world);
                 Out::default()
             }

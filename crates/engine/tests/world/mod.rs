@@ -221,6 +221,13 @@ impl World {
         self.packet(Side::Internet, packet.as_ref())
     }
 
+    /// A packet that another worker redirected here, opened.
+    pub fn redirected(&mut self, packet: &[u8]) -> Out {
+        let frame = VecFrame::new(packet);
+        self.engine.receive_redirected(frame, self.now, &mut self.pool, &mut self.out);
+        self.collect()
+    }
+
     /// Lets time pass, with housekeeping as often as a worker does it.
     pub fn pass_sec(&mut self, seconds: u64) -> Out {
         self.pass_ms(seconds * 1_000)

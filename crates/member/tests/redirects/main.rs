@@ -3,6 +3,10 @@
 
 mod site;
 
+use std::cell::RefCell;
+use std::panic::AssertUnwindSafe;
+
+use bolero::check;
 use site::{A, B, HOME, Pair, SERVER, inside, up};
 use weir_engine::{DropReason, Side};
 use weir_wire::{build, ipv4};
@@ -113,6 +117,43 @@ fn a_repeated_packet_is_dropped_and_reordered_ones_are_served_once_each() {
     for _ in 0..3 {
         assert_eq!(pair.deliver_to_b(again.clone()), nothing());
     }
+}
+
+/// Whatever a stranger makes of sealed packets that he has seen, nothing of it is served, and good ones are as before.
+#[test]
+fn forged_redirects_reach_nobody() {
+    let mut pair = Pair::ready();
+    let good = sealed(&mut pair, 8);
+    let [to_internet, _] = pair.deliver_to_b(good[..4].to_vec());
+    assert_eq!(to_internet.len(), 4);
+    let pair = AssertUnwindSafe(RefCell::new(pair));
+    check!().for_each(|bytes: &[u8]| {
+        let Some((&choice, bytes)) = bytes.split_first() else { return };
+        let mut frame = good[usize::from(choice % 8)].clone();
+        match choice / 8 % 3 {
+            0 => frame.truncate(14 + 28 + 16),
+            1 => frame.truncate(14 + 28),
+            _ => {}
+        }
+        match choice / 64 {
+            0 | 1 => frame.extend(bytes),
+            _ => {
+                for change in bytes.chunks_exact(2) {
+                    let at = 14 + 28 + usize::from(change[0]);
+                    frame.get_mut(at).into_iter().for_each(|byte| *byte ^= change[1]);
+                }
+            }
+        }
+        if good[4..].contains(&frame) {
+            return;
+        }
+        // With headers and checksums that are right.
+        let mut pair = pair.borrow_mut();
+        let forged = pair.b.cut(&frame, frame.len());
+        assert_eq!(pair.deliver_to_b(vec![forged]), nothing());
+    });
+    let [to_internet, _] = pair.0.into_inner().deliver_to_b(good);
+    assert_eq!(to_internet.len(), 4);
 }
 
 #[test]
