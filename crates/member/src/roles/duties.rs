@@ -206,9 +206,16 @@ impl<'a> Seen<'a> {
         if writer.seat == self.me.seat {
             return None;
         }
+        // Nor has the giver, and the new owner takes what all have: from there it comes whole.
+        let is_gathered = state.moving.is_some_and(|moving| moving.then.is_some());
+        let is_part_of_giver = is_gathered
+            && !is_given
+            && state.owner != self.me.seat
+            && writer.state != MemberState::Synced;
         let from =
             |member: &Member| Some(self.others.peer_of(&member.incarnation).unwrap_or(NOBODY));
         match self.stand_in {
+            _ if is_part_of_giver && !self.has_copy => Some(NOBODY),
             _ if self.others.is_present(&writer.incarnation) => from(writer),
             _ if is_part => Some(NOBODY),
             _ if is_given => None,
