@@ -17,8 +17,8 @@ const TAKEN_MAX_US: u64 = 350_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Promises {
-    /// Counts failures: what was promised for one ends with the next.
-    failures: u64,
+    /// Counts faults: what was promised for one ends with the next.
+    faults: u64,
     /// Nodes of which one does not hear the other, with shards of the first of which a third node has a copy as well.
     deaf: Option<(usize, Vec<ShardId>)>,
 }
@@ -26,9 +26,7 @@ pub(super) struct Promises {
 impl World {
     /// A fault strikes; `is_only`: of a whole cluster, and nothing else has failed.
     pub(super) fn promise(&mut self, fault: &Fault, is_only: bool) {
-        if !fault.is_weather() {
-            self.promises.failures += 1;
-        }
+        self.promises.faults += 1;
         self.promises.deaf = None;
         let is_calm = self.active.values().all(|other| !other.is_weather()) && !fault.is_weather();
         if !is_only || !is_calm {
@@ -38,7 +36,7 @@ impl World {
             Fault::Suspend { node, ms } => {
                 let after_us = TAKEN_MAX_US + self.options.switch_max_us;
                 if 1_000 * ms > after_us {
-                    let number = self.promises.failures;
+                    let number = self.promises.faults;
                     self.queue.push(self.now_us + after_us, Event::Taken { node, number });
                 }
             }
@@ -60,7 +58,7 @@ impl World {
 
     /// By now no switch leads to a node whose process stands still with its guard.
     pub(super) fn check_taken(&mut self, node: usize, number: u64) {
-        if self.promises.failures != number || self.has_weather() {
+        if self.promises.faults != number {
             return;
         }
         for shard in self.shards() {
