@@ -10,7 +10,8 @@
 //! ```
 //!
 //! - A lane whose writer has ended moves from each of the others in turn: `from` passes on what it has heard, as a giver
-//!   does, and the new owner merges it. Nobody writes it before.
+//!   does, and the new owner merges it. Nobody writes it before. What a giver without a full copy passes on is not the
+//!   whole lane: members without one await that from the new owner.
 //! - A lane is frozen when its writer is neither registered nor heard, or was not heard for longer than a failover takes:
 //!   a worker that has just died or fallen silent keeps its lanes, since nobody else needs a copy of them until another
 //!   member is added.
@@ -206,7 +207,7 @@ impl<'a> Seen<'a> {
         if writer.seat == self.me.seat {
             return None;
         }
-        // Nor has the giver, and the new owner takes what all have: from there it comes whole.
+        // So is what another passes on that has no full copy: only the new owner gets what all have.
         let is_gathered = state.moving.is_some_and(|moving| moving.then.is_some());
         let is_part_of_giver = is_gathered
             && !is_given
