@@ -207,7 +207,7 @@ impl<'a> Seen<'a> {
         if writer.seat == self.me.seat {
             return None;
         }
-        // So is what another passes on that has no full copy: only the new owner gets what all have.
+        // So is what another gives that has no full copy: only the new owner gets what all have.
         let is_gathered = state.moving.is_some_and(|moving| moving.then.is_some());
         let is_part_of_giver = is_gathered
             && !is_given
@@ -216,8 +216,10 @@ impl<'a> Seen<'a> {
         let from =
             |member: &Member| Some(self.others.peer_of(&member.incarnation).unwrap_or(NOBODY));
         match self.stand_in {
-            _ if is_part_of_giver && !self.has_copy => Some(NOBODY),
-            _ if self.others.is_present(&writer.incarnation) => from(writer),
+            _ if self.others.is_present(&writer.incarnation) => {
+                let is_whole = self.has_copy || !is_part_of_giver;
+                if is_whole { from(writer) } else { Some(NOBODY) }
+            }
             _ if is_part => Some(NOBODY),
             _ if is_given => None,
             Some(stand_in) if stand_in.seat == self.me.seat => None,
