@@ -1,6 +1,6 @@
 //! A node that is started while etcd does not answer.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
@@ -92,6 +92,77 @@ fn no_connection_ends_when_two_nodes_fail_one_after_the_other_without_etcd() {
     let options = ClusterOptions { nodes: 2, bfd: BFD, ..ClusterOptions::default() };
     let lab = ClusterLab::start(options, |what| println!("{what}")).unwrap();
     if let Err(error) = no_connection_ends(&lab) {
+        panic!("{error:#}\n{}", lab.lab.logs());
+    }
+}
+
+const QUARANTINE_SEC: u32 = 10;
+
+/// Shards with a primary on some node that says of it that nothing is wrong.
+fn served(lab: &ClusterLab) -> usize {
+    let of_node = |node: &ClusterNode| {
+        let member = node.get("/member").ok()?;
+        let shards = member["shards"].as_array()?.clone();
+        Some(shards.iter().filter(|shard| shard["role"].as_str() == Some("primary")).count())
+    };
+    lab.nodes.iter().filter_map(of_node).sum()
+}
+
+/// All nodes are killed at once while etcd is away, and begin again without it.
+fn the_site_opens_again(lab: &ClusterLab) -> Result<()> {
+    let control = lab.control()?;
+    lab.wait_ok()?;
+    control.kill_store()?;
+    let killed = Instant::now();
+    lab.nodes.iter().try_for_each(|node| node.weir.signal(Signal::SIGKILL))?;
+    lab.nodes.iter().try_for_each(|node| node.wait_ready(1))?;
+    // Not every node need be a member of a shard.
+    wait_for("a node that says when it opens", DEADLINE, || {
+        let says = |node: &ClusterNode| {
+            let status = node.cli(&["status"]).ok()?;
+            status.stdout.contains("it makes new flows in").then_some(())
+        };
+        lab.nodes.iter().find_map(says)
+    })?;
+    let shards = usize::from(lab.options.shards);
+    wait_for("a primary of every shard, without etcd", DEADLINE, || {
+        (served(lab) == shards).then_some(())
+    })?;
+    let closed = killed.elapsed();
+    ensure!(closed >= Duration::from_secs(QUARANTINE_SEC.into()), "open after {closed:?}");
+    lab.nodes.iter().try_for_each(ClusterNode::wait_sessions)?;
+    let mixture = Mixture { trickles: 10, streams: 0, dialogues: 30, idle: 10, short_per_sec: 0 };
+    let connections = lab.connect(Clock::start(), mixture).context("opened without etcd")?;
+    connections.call()?;
+    control.restart_store()?;
+    for node in &lab.nodes {
+        wait_for("a node that takes part", DEADLINE, || {
+            let member = node.get("/member").ok()?;
+            (member["is_registered"].as_bool() == Some(true)).then_some(())
+        })?;
+    }
+    lab.wait_whole()?;
+    lab.wait_ok()?;
+    connections.call().context("with etcd again")?;
+    let open = connections.ledger().open(None);
+    ensure!(open == connections.lasting(), "{open} connections of {}", connections.lasting());
+    for node in &lab.nodes {
+        ensure!(
+            node.weir.starts() == 2,
+            "{} was started {} times",
+            node.name(),
+            node.weir.starts()
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_site_that_restarts_as_a_whole_without_etcd_opens_after_the_quarantine() {
+    let quarantine_sec = Some(QUARANTINE_SEC);
+    let options = ClusterOptions { bfd: BFD, quarantine_sec, ..ClusterOptions::default() };
+    let lab = ClusterLab::start(options, |what| println!("{what}")).unwrap();
+    if let Err(error) = the_site_opens_again(&lab) {
         panic!("{error:#}\n{}", lab.lab.logs());
     }
 }

@@ -119,6 +119,7 @@ fn register(etcd: &Etcd) -> (Cluster, Session, NodeRecord) {
         workers: vec![WorkerRecord {
             index: 0,
             boot_id,
+            resumes: None,
             weight: 100,
             load_max: None,
             shards_max: None,

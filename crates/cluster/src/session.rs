@@ -51,6 +51,9 @@ pub struct WorkerRecord {
     pub index: u16,
     /// 32 hexadecimal digits; different each time that the worker starts, or had been fenced.
     pub boot_id: String,
+    /// The boot id of the former life whose seats it has resumed without etcd, until all entries name this life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumes: Option<String>,
     /// Its share, relative to others. 0: none.
     pub weight: u32,
     /// What it can carry, in the unit of the shards' load.

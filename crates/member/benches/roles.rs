@@ -84,7 +84,7 @@ fn answer(roles: &mut Roles, now_ms: u64) -> usize {
 
 /// A worker at rest, and how long it took from nothing.
 fn begin() -> (Roles, u64, Duration) {
-    let worker = LocalWorker { boot_id: life(0).boot_id, replication: address(0) };
+    let worker = LocalWorker { boot_id: life(0).boot_id, replication: address(0), former: None };
     let mut roles = Roles::new(RolesConfig {
         node: life(0).worker.node,
         workers: vec![worker],

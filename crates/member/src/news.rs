@@ -1,6 +1,6 @@
 //! What a worker tells of its part in the cluster.
 
-use weir_replica::{BootId, PeerIndex};
+use weir_replica::{BootId, ComebackState, PeerIndex};
 use weir_shard::{Epoch, ShardId, Term};
 
 use crate::PeerId;
@@ -31,6 +31,13 @@ pub enum News {
         shard: ShardId,
         lane: usize,
         since: Epoch,
+    },
+    /// What the life of a peer that was met last says of a shard that it came back to.
+    CameBack {
+        peer: PeerId,
+        shard: ShardId,
+        epoch: Epoch,
+        state: ComebackState,
     },
     /// The routes of the shard's primary of this term are out.
     Announced {

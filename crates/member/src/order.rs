@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_engine::ShardConfig;
 use weir_nat::AddressRanges;
-use weir_replica::{BootId, ClusterKeys, Fingerprint};
+use weir_replica::{BootId, ClusterKeys, Comeback, Fingerprint};
 use weir_shard::{Epoch, LANES, LaneSet, ShardId, Term};
 
 use crate::PeerId;
@@ -35,6 +35,8 @@ pub enum Order {
     SetKeys(ClusterKeys),
     /// The public addresses of all shards, whichever worker serves them.
     SetAllPublic(Arc<AddressRanges>),
+    /// What peers are told of shards that this worker came back to while the store could not be asked.
+    SetComebacks(Vec<Comeback>),
     /// The map may have changed unheard: others may have copies that nobody has ordered here, or not.
     SetMapStale(bool),
 }
@@ -65,6 +67,8 @@ pub struct ShardDuties {
     pub serves_hits: bool,
     /// Lanes that this worker writes.
     pub lanes: LaneSet,
+    /// When this is first ordered nobody has anything of the shard: what is here of others' lanes, nothing, is all of them.
+    pub begins_empty: bool,
     pub misses: MissOrder,
     /// Who is to have copies from here.
     pub copies: Vec<CopyOrder>,
@@ -83,6 +87,7 @@ impl ShardDuties {
             shard,
             serves_hits: false,
             lanes: LaneSet::EMPTY,
+            begins_empty: false,
             misses: MissOrder::Refuse,
             copies: Vec::new(),
             sources: [None; LANES],

@@ -29,15 +29,15 @@ mod status;
 mod tell;
 mod world;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV4};
 
 use weir_nat::{BODY_MAX, Nat, ShardIndex};
 use weir_replica::{
-    BootId, ClusterKeys, Endpoint, Fingerprint, Identity, OptionError, Options, PeerError,
-    PeerIndex, PeerSigns, Received, RedirectForm, Refusal, Transmit,
+    BootId, ClusterKeys, Comeback, Endpoint, Fingerprint, Identity, OptionError, Options,
+    PeerError, PeerIndex, PeerSigns, Received, RedirectForm, Refusal, Transmit,
 };
-use weir_shard::ShardId;
+use weir_shard::{Epoch, ShardId};
 
 pub use commit::CommitOptions;
 use commit::Commits;
@@ -81,6 +81,8 @@ pub struct Replication {
     commits: Commits,
     counted: Counted,
     sweep_due_us: u64,
+    /// What peers have said of shards that they came back to, as it was told last.
+    comebacks: BTreeMap<(PeerId, ShardId), Comeback>,
     /// Others than those ordered may have copies.
     is_map_stale: bool,
     /// Some peer is reached in another way than the data path was told.
@@ -113,6 +115,7 @@ impl Replication {
             commits: Commits::none(),
             counted: Counted::default(),
             sweep_due_us: 0,
+            comebacks: BTreeMap::new(),
             is_map_stale: false,
             tells_redirects: false,
             body: [0; BODY_MAX],
@@ -146,6 +149,7 @@ impl Replication {
             Order::SetFingerprint(fingerprint) => self.endpoint.set_fingerprint(fingerprint),
             Order::SetKeys(keys) => self.endpoint.set_keys(keys, now_us),
             Order::SetAllPublic(public) => path.set_all_public(public),
+            Order::SetComebacks(comebacks) => self.endpoint.set_comebacks(comebacks),
             Order::SetMapStale(is_stale) => self.is_map_stale = is_stale,
         }
     }
@@ -255,6 +259,7 @@ impl Replication {
             part.duties = part::Part::new(number).duties;
         }
         self.settle(shard, path, now_us);
+        self.comebacks.retain(|&(_, said), _| said != number);
         self.state.remove(shard);
         path.remove_shard(shard);
         self.removing.push((shard, number));
@@ -330,6 +335,9 @@ impl Replication {
             if let (true, Some(boot)) = (peer.met != boot, boot) {
                 peer.met = Some(boot);
                 let (place, peer) = (peer.place, peer.id);
+                // What its former life has said is of no worth; this one says it again.
+                self.comebacks.retain(|&(of, _), _| of != peer);
+                self.state.comebacks.retain(|&(of, _)| of != place);
                 self.state.tell_met(peer, place, boot);
             }
             self.tells_redirects |=
@@ -338,9 +346,23 @@ impl Replication {
         while let Some((shard, _)) = nat.take_filled() {
             self.state.review(shard, nat);
         }
+        self.tell_comebacks();
         self.tell_removed(nat);
         self.sweep(now_us, nat);
         self.sweep_commits(SHARDS_PER_SWEEP, now_us, nat);
+    }
+
+    /// What peers have said that they had not said before.
+    fn tell_comebacks(&mut self) {
+        for (place, comeback) in self.state.comebacks.drain(..) {
+            let Some(peer) = self.peers.0.iter().find(|peer| peer.place == place) else { continue };
+            let (peer, shard) = (peer.id, ShardId(comeback.shard.0));
+            if self.comebacks.insert((peer, shard), comeback) != Some(comeback) {
+                let Comeback { epoch, state, .. } = comeback;
+                let news = News::CameBack { peer, shard, epoch: Epoch(epoch), state };
+                self.state.answers.push_back(news);
+            }
+        }
     }
 
     fn tell_removed(&mut self, nat: &Nat) {

@@ -14,6 +14,7 @@
 //! - A node that begins while the store cannot be asked is told what entries it has kept (`Kept`): its workers are guests of
 //!   the shards that their former lives are members of, until an entry says otherwise. The copies of a guest whose
 //!   entry may not be followed (`RoleMachine::keeps_copies_under`) are forgotten, tables and all, before it is a member.
+//!   When all members of a shard are guests, they resume their seats (`comeback`).
 //! - A part rests until something happens: its primary's heartbeats are remembered by peer, and handed to the role
 //!   before the next event. So 4,000 quiet shards cost nothing in a slot.
 //! - An entry older than any that was seen is not obeyed. After the store was set back (`Restored`), a shard whose entry
@@ -25,6 +26,7 @@
 //! A worker goes on with its lanes until it is ordered otherwise.
 //! It does no I/O, knows no etcd and no kernel, and does not read a clock.
 
+mod comeback;
 mod directory;
 mod duties;
 mod input;
@@ -87,6 +89,8 @@ impl Roles {
         let RolesConfig { node, workers, known_epochs, options } = config;
         let mut shared = Shared {
             now_ms: 0,
+            is_registered: false,
+            may_resume: true,
             options,
             directory: directory::Directory::default(),
             desired: BTreeMap::new(),
@@ -101,9 +105,10 @@ impl Roles {
         });
         let own: Vec<NodeWorker> = own.collect();
         shared.directory.register(&node, Some(&own));
-        let workers = own.iter().map(|worker| {
+        let formers = workers.iter().map(|worker| worker.former);
+        let workers = own.iter().zip(formers).map(|(worker, former)| {
             let id = WorkerId { node: node.clone(), index: worker.index };
-            Worker::new(Incarnation { worker: id, boot_id: worker.boot_id })
+            Worker::new(Incarnation { worker: id, boot_id: worker.boot_id }, former)
         });
         Self {
             workers: workers.collect(),
@@ -131,7 +136,12 @@ impl Roles {
             Input::Desired { shards, fingerprint } => self.desired(shards, fingerprint),
             Input::Entry { shard, entry } => self.entry(shard, *entry),
             Input::Kept { shard, entry } => self.kept(shard, *entry),
-            Input::Joining => self.renew_guests(),
+            Input::Joining => {
+                self.shared.may_resume = false;
+                self.renew_guests();
+            }
+            Input::Registered => self.shared.is_registered = true,
+            Input::Resumed => self.each_worker(Worker::end_resumed),
             Input::EntryGone(shard) => {
                 self.entry_gone.insert(shard);
                 self.retire(shard);
@@ -410,6 +420,13 @@ impl Roles {
     /// Some worker has full copies of a shard that only a former life of it is a member of.
     pub fn has_guests_with_copies(&self) -> bool {
         self.parts().any(|(_, _, part)| part.machine.is_guest() && part.role() == Role::Synced)
+    }
+
+    /// Some worker has resumed the seat of a former life, and the entry does not say so yet: until then the node's record has
+    /// to name that life, since a record without it proves its end.
+    pub fn is_resuming(&self) -> bool {
+        let is_in_doubt = |shard| self.set_back.contains_key(&shard);
+        self.parts().any(|(_, shard, part)| part.machine.has_resumed() && !is_in_doubt(shard))
     }
 
     /// Highest epochs that have changed since the last call, to be kept for the next start. None: forget it.

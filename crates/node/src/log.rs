@@ -123,6 +123,10 @@ pub const EVENTS: &[(&str, &str)] = &[
         "A worker stood still again and again: its routes stay a last resort for so many seconds.",
     ),
     ("routes-refused", "Routes are not in the kernel as they should be; they are tried again."),
+    (
+        "seats-resumed",
+        "The node was started without etcd and has opened shards again with their other members; it tells etcd so.",
+    ),
     ("start-failed", "The process cannot start; the exit code says why."),
     (
         "started-without-etcd",

@@ -5,32 +5,42 @@
 //!  acknowledgement  2   lane u8 | flags u8 (bit 0: the sums of `check` differ) | window u16 | epoch u32
 //!                       | all up to here u64 | map u64 (bit i: here + 2 + i too) | check u32
 //!  sightings        3   of each of up to 16 nodes: node u64 | milliseconds since the sender heard it u16
+//!  comebacks        4   of each of up to 16 shards: shard u32 | state u8 | epoch u64
 //! ```
 //!
 //! Every heartbeat has one field of sightings, which may be empty: it tells its receiver that the sender is a witness, so
 //! that a node that it does not name is one that it does not hear. A sender of an earlier build has none.
+//!
+//! Only a worker that came back while the store could not be asked tells of comebacks, in all its heartbeats in turn.
 
 use crate::bytes::{Reader, Writer};
 use crate::datagram::BODY_MAX;
-use crate::identity::LANES;
+use crate::identity::{LANES, ShardId};
 
 const POSITION: u8 = 1;
 const ACKNOWLEDGEMENT: u8 = 2;
 const SIGHTINGS: u8 = 3;
+const COMEBACKS: u8 = 4;
 
 const POSITION_LEN: usize = 13;
 const ACKNOWLEDGEMENT_LEN: usize = 28;
 const SIGHTING_LEN: usize = 10;
+const COMEBACK_LEN: usize = 13;
 const DIFFERS: u8 = 1;
 
 /// Sightings that one heartbeat tells. Of more nodes the next ones tell the others.
 pub(crate) const SIGHTINGS_MAX: usize = 16;
 
-/// Bytes of the longest control body of ours.
-pub(crate) const CONTROL_LEN_MAX: usize =
-    LANES * (4 + POSITION_LEN + ACKNOWLEDGEMENT_LEN) + 2 + SIGHTINGS_MAX * SIGHTING_LEN;
+/// Comebacks that one heartbeat tells.
+const COMEBACKS_MAX: usize = 16;
 
-const _: () = assert!(CONTROL_LEN_MAX <= BODY_MAX && SIGHTINGS_MAX * SIGHTING_LEN < 256);
+/// Bytes of the longest control body of ours.
+pub(crate) const CONTROL_LEN_MAX: usize = LANES * (4 + POSITION_LEN + ACKNOWLEDGEMENT_LEN)
+    + (2 + SIGHTINGS_MAX * SIGHTING_LEN)
+    + (2 + COMEBACKS_MAX * COMEBACK_LEN);
+
+const _: () = assert!(CONTROL_LEN_MAX <= BODY_MAX);
+const _: () = assert!(SIGHTINGS_MAX * SIGHTING_LEN < 256 && COMEBACKS_MAX * COMEBACK_LEN < 256);
 
 /// How far the sender's stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +73,63 @@ pub(crate) struct Sighting {
     pub(crate) silent_ms: u16,
 }
 
+/// What a worker says of a shard that a former life of it was a member of, while the store cannot be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Comeback {
+    pub shard: ShardId,
+    /// Of the newest entry that it knows.
+    pub epoch: u64,
+    pub state: ComebackState,
+}
+
+/// What a worker has that came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ComebackState {
+    /// Nothing, and nobody has told it anything of the shard.
+    Empty,
+    /// It has copies, or part of them.
+    Copying,
+    /// It has resumed the seat of its former life.
+    Resumed,
+}
+
+impl ComebackState {
+    const ALL: [Self; 3] = [Self::Empty, Self::Copying, Self::Resumed];
+}
+
+/// Writes the field of comebacks: those whose turn it is, from `turn` on. Returns the next turn. Nothing to tell: no field.
+pub(crate) fn emit_comebacks(
+    comebacks: &[Comeback],
+    turn: usize,
+    writer: &mut Writer<'_>,
+) -> usize {
+    if comebacks.is_empty() {
+        return 0;
+    }
+    let turn = if turn < comebacks.len() { turn } else { 0 };
+    let told = &comebacks[turn..comebacks.len().min(turn + COMEBACKS_MAX)];
+    writer.u8(COMEBACKS).u8((told.len() * COMEBACK_LEN) as u8);
+    for comeback in told {
+        writer.u32(comeback.shard.0).u8(comeback.state as u8).u64(comeback.epoch);
+    }
+    turn + told.len()
+}
+
+/// Comebacks as they came; those of an unknown state are passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Comebacks<'a>(&'a [u8]);
+
+impl Comebacks<'_> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Comeback> {
+        self.0.chunks_exact(COMEBACK_LEN).filter_map(|bytes| {
+            let mut reader = Reader(bytes);
+            let (shard, state, epoch) = (reader.u32()?, reader.u8()?, reader.u64()?);
+            let state = *ComebackState::ALL.get(usize::from(state))?;
+            Some(Comeback { shard: ShardId(shard), epoch, state })
+        })
+    }
+}
+
 /// Writes the field of sightings; no more than [`SIGHTINGS_MAX`].
 pub(crate) fn emit_sightings(sightings: &[Sighting], writer: &mut Writer<'_>) {
     writer.u8(SIGHTINGS).u8((sightings.len() * SIGHTING_LEN) as u8);
@@ -87,6 +154,7 @@ pub(crate) enum Field<'a> {
     Position(Position),
     Acknowledgement(Acknowledgement),
     Sightings(Sightings<'a>),
+    Comebacks(Comebacks<'a>),
 }
 
 impl Field<'_> {
@@ -103,6 +171,9 @@ impl Field<'_> {
             }
             Field::Sightings(sightings) => {
                 writer.u8(SIGHTINGS).u8(sightings.0.len() as u8).put(sightings.0);
+            }
+            Field::Comebacks(comebacks) => {
+                writer.u8(COMEBACKS).u8(comebacks.0.len() as u8).put(comebacks.0);
             }
         }
     }
@@ -134,6 +205,7 @@ fn read(kind: u8, mut value: Reader<'_>) -> Option<Field<'_>> {
             }))
         }
         SIGHTINGS => Some(Field::Sightings(Sightings(value.0))),
+        COMEBACKS => Some(Field::Comebacks(Comebacks(value.0))),
         _ => None,
     }
 }
@@ -182,5 +254,36 @@ mod tests {
         buffer[1] -= 1;
         let Some(Field::Sightings(read)) = fields(&buffer).next() else { panic!("a field") };
         assert_eq!(read.iter().collect::<Vec<_>>(), told[..1]);
+    }
+
+    #[test]
+    fn comebacks_are_told_in_turn_and_read_as_they_were_written() {
+        let all: Vec<Comeback> = (0..40)
+            .map(|shard| Comeback {
+                shard: ShardId(shard),
+                epoch: u64::from(shard) << 32,
+                state: ComebackState::ALL[shard as usize % 3],
+            })
+            .collect();
+        let (mut turn, mut read) = (0, Vec::new());
+        for _ in 0..3 {
+            let mut buffer = [0; CONTROL_LEN_MAX];
+            let mut writer = Writer::new(&mut buffer);
+            turn = emit_comebacks(&all, turn, &mut writer);
+            let length = writer.len();
+            let Some(Field::Comebacks(told)) = fields(&buffer[..length]).next() else {
+                panic!("a field")
+            };
+            read.extend(told.iter());
+        }
+        assert_eq!(read, all);
+        let mut buffer = [0; CONTROL_LEN_MAX];
+        let mut writer = Writer::new(&mut buffer);
+        assert_eq!(emit_comebacks(&all, turn, &mut writer), 16, "from the first one again");
+        assert_eq!(emit_comebacks(&[], 5, &mut writer), 0);
+        // A state of a later build.
+        buffer[2 + 4] = 99;
+        let Some(Field::Comebacks(told)) = fields(&buffer).next() else { panic!("a field") };
+        assert_eq!(told.iter().collect::<Vec<_>>(), all[1..16]);
     }
 }

@@ -66,6 +66,7 @@ fn describe_control(body: &[u8]) -> String {
                 format!(", lane {} has {}:{}", ack.lane, ack.epoch, ack.cumulative)
             }
             Field::Sightings(nodes) => format!(", hears {} nodes", nodes.iter().count()),
+            Field::Comebacks(shards) => format!(", came back to {} shards", shards.iter().count()),
         };
         text += &part;
     }

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::buffers::Buffers;
 use crate::cluster_keys::ClusterKeys;
+use crate::control::Comeback;
 use crate::copy::{Allowance, Chain, Copies, Copy, CopyId, Phase};
 use crate::datagram::DATAGRAM_MAX;
 use crate::fingerprint::Fingerprint;
@@ -80,6 +81,8 @@ pub(crate) struct Peer {
     pub(crate) node: Option<u64>,
     /// The sighting that its next heartbeat begins with.
     pub(crate) sighting: usize,
+    /// The comeback that its next heartbeat begins with.
+    pub(crate) comeback: usize,
     /// Its heartbeats in this session say which nodes it hears.
     pub(crate) is_witness: bool,
 }
@@ -165,7 +168,7 @@ impl Endpoint {
             witness: Witness::new(peers_max),
             acknowledgements: 0,
             incarnations: 0,
-            setting: Setting { options, identity, fingerprint, keys },
+            setting: Setting { options, identity, fingerprint, keys, comebacks: Vec::new() },
         })
     }
 
@@ -208,6 +211,7 @@ impl Endpoint {
             told_little_room: false,
             node: None,
             sighting: 0,
+            comeback: 0,
             is_witness: false,
         });
         self.by_worker.insert(place, (worker, peer));
@@ -239,6 +243,11 @@ impl Endpoint {
     /// What later sessions compare. Those that are set up go on.
     pub fn set_fingerprint(&mut self, fingerprint: Fingerprint) {
         self.setting.fingerprint = fingerprint;
+    }
+
+    /// What all heartbeats tell from now on of shards that this worker came back to.
+    pub fn set_comebacks(&mut self, comebacks: Vec<Comeback>) {
+        self.setting.comebacks = comebacks;
     }
 
     /// Forgets a peer, its streams and its copies. The sink is not told: who removes a peer knows.

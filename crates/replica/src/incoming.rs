@@ -149,6 +149,10 @@ impl Endpoint {
                     self.take_sightings(index, sightings, now_us);
                     Ok(())
                 }
+                Field::Comebacks(comebacks) => {
+                    comebacks.iter().for_each(|it| sink.came_back(index, it));
+                    Ok(())
+                }
             };
             result = result.and(outcome);
         }

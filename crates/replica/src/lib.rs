@@ -59,6 +59,7 @@ mod traits;
 mod witness;
 
 pub use cluster_keys::{ClusterKeys, KeyFileError};
+pub use control::{Comeback, ComebackState};
 pub use copy::{CopyId, CopyRoom, CopyState, CopyStatus};
 pub use counters::{Lag, PeerCounters};
 pub use datagram::{DATAGRAM_MAX, VERSION_MAX, VERSION_MIN};

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::cluster_keys::ClusterKeys;
+use crate::control::Comeback;
 use crate::counters::PeerCounters;
 use crate::datagram::{
     DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header, SEALS_REDIRECTS, TAG_LEN, VERSION_MIN,
@@ -36,6 +37,8 @@ pub(crate) struct Setting {
     pub(crate) identity: Identity,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) keys: ClusterKeys,
+    /// What heartbeats tell of shards that this worker came back to.
+    pub(crate) comebacks: Vec<Comeback>,
 }
 
 /// The way out during one poll.
@@ -297,7 +300,7 @@ impl Link {
         setting: &Setting,
         now_us: u64,
     ) -> Result<bool, Refusal> {
-        let Setting { options, identity, fingerprint, keys } = setting;
+        let Setting { options, identity, fingerprint, keys, .. } = setting;
         let beat = now_us / options.heartbeat_us;
         let (checked_beat, checks) = &mut self.hello_checks;
         if *checked_beat != beat {

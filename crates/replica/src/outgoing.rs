@@ -5,7 +5,7 @@
 
 use crate::buffers::Buffers;
 use crate::bytes::Writer;
-use crate::control::{CONTROL_LEN_MAX, Field, Position};
+use crate::control::{CONTROL_LEN_MAX, Field, Position, emit_comebacks};
 use crate::datagram::DatagramKind;
 use crate::endpoint::{Endpoint, OwnLane, Peer};
 use crate::identity::{LANES, Lane, Origin, PeerIndex};
@@ -186,6 +186,7 @@ impl Peer {
         }
         if is_heartbeat {
             self.sighting = witness.emit(self.node, self.sighting, exit.now_us, &mut writer);
+            self.comeback = emit_comebacks(&setting.comebacks, self.comeback, &mut writer);
         }
         let length = writer.len();
         self.told_little_room = window < LITTLE_ROOM;

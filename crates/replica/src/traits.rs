@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use crate::control::Comeback;
 use crate::copy::CopyRoom;
-use crate::identity::{Lane, Origin, Reign, ShardId};
+use crate::identity::{Lane, Origin, PeerIndex, Reign, ShardId};
 use crate::record::Record;
 
 /// The slabs that others have copies of from here.
@@ -57,6 +58,10 @@ pub trait Sink {
 
     /// The same sum as [`Source::sum`], of the copy.
     fn sum(&self, origin: Origin, shard: ShardId, slots: Range<u32>) -> u64;
+
+    /// What a peer says of a shard that it came back to; it says it again and again. Nothing is done about it unless this is
+    /// implemented.
+    fn came_back(&mut self, _peer: PeerIndex, _comeback: Comeback) {}
 }
 
 /// Takes datagrams to the network.

@@ -113,6 +113,7 @@ impl Process {
         let locals = boots.iter().enumerate().map(|(worker, &boot_id)| LocalWorker {
             boot_id,
             replication: site::replication(place(worker)),
+            former: None,
         });
         let roles = Roles::new(RolesConfig {
             node: config.name.clone(),

@@ -122,6 +122,7 @@ impl Control {
         let worker = |worker: NodeWorker| WorkerRecord {
             index: worker.index,
             boot_id: worker.boot_id.to_string(),
+            resumes: None,
             weight: 1,
             load_max: None,
             shards_max: None,

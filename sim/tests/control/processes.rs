@@ -93,10 +93,11 @@ impl Process {
         dice: &mut Dice,
     ) -> Self {
         let boots: Vec<BootId> = (0..workers).map(|_| BootId(u128::from(dice.seed()))).collect();
-        let locals = boots
-            .iter()
-            .enumerate()
-            .map(|(worker, &boot_id)| LocalWorker { boot_id, replication: address(node, worker) });
+        let locals = boots.iter().enumerate().map(|(worker, &boot_id)| LocalWorker {
+            boot_id,
+            replication: address(node, worker),
+            former: None,
+        });
         let mut roles = Roles::new(RolesConfig {
             node: of.name.clone(),
             workers: locals.collect(),
@@ -112,6 +113,7 @@ impl Process {
         let records = boots.iter().enumerate().map(|(index, boot_id)| WorkerRecord {
             index: index as u16,
             boot_id: boot_id.to_string(),
+            resumes: None,
             weight: 100,
             load_max: None,
             shards_max: Some(1000),

@@ -69,6 +69,8 @@ pub struct ClusterFiles {
     pub flows_max: u32,
     /// Whether nodes take huge pages when there are some.
     pub has_huge_pages: bool,
+    /// `[nat] quarantine_sec`. None: as shipped.
+    pub quarantine_sec: Option<u32>,
 }
 
 impl Default for ClusterFiles {
@@ -79,6 +81,7 @@ impl Default for ClusterFiles {
             shards: SHARDS,
             flows_max: FLOWS_MAX,
             has_huge_pages: false,
+            quarantine_sec: None,
         }
     }
 }
@@ -214,6 +217,8 @@ internet = {{ device = "net_af_xdp1,iface=net1", address = "{}/24", gateway = "{
 
     /// What holds for all shards.
     fn shared(self) -> String {
+        let quarantine = self.quarantine_sec.map(|sec| format!("quarantine_sec = {sec}\n"));
+        let quarantine = quarantine.unwrap_or_default();
         format!(
             r#"[access]
 mode = "gre"
@@ -221,7 +226,7 @@ subscribers = ["10.200.0.0/16"]
 
 [nat]
 port_block = 64
-ports_per_subscriber = 1024
+{}ports_per_subscriber = 1024
 flows_max = {}
 
 # What is measured is not how homes are paced.
@@ -230,7 +235,7 @@ new_flows_per_sec = 1_000_000
 new_flows_burst = 65_535
 new_homes_per_sec = 65_535
 "#,
-            self.flows_max
+            quarantine, self.flows_max
         )
     }
 }

@@ -54,6 +54,8 @@ pub struct ClusterOptions {
     pub flows_max: u32,
     /// Whether nodes take huge pages when there are some.
     pub has_huge_pages: bool,
+    /// How long ports rest. None: as shipped.
+    pub quarantine_sec: Option<u32>,
 }
 
 impl ClusterOptions {
@@ -65,6 +67,7 @@ impl ClusterOptions {
             shards: self.shards,
             flows_max: self.flows_max,
             has_huge_pages: self.has_huge_pages,
+            quarantine_sec: self.quarantine_sec,
         }
     }
 
@@ -86,6 +89,7 @@ impl Default for ClusterOptions {
             shards: SHARDS,
             flows_max: FLOWS_MAX,
             has_huge_pages: false,
+            quarantine_sec: None,
         }
     }
 }

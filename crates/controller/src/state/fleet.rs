@@ -234,6 +234,7 @@ fn workers_of(lost: &[Incarnation]) -> Vec<WorkerView> {
         .map(|(index, boot_id)| WorkerView {
             index,
             boot_id,
+            resumes: None,
             weight: 1,
             load_max: None,
             shards_max: None,

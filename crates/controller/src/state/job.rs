@@ -182,6 +182,7 @@ impl Controller {
         match transition {
             Transition::Fence(ended)
             | Transition::Restart { ended, .. }
+            | Transition::Resume { ended, .. }
             | Transition::Reseat { ended, .. } => self.proof_of_end(ended),
             _ => Some(Vec::new()),
         }
@@ -194,7 +195,9 @@ impl Controller {
         let key = Key::Node(node_name(node));
         if let Some(held) = self.view.nodes.get(node) {
             let workers = worker_views(&held.value.as_ref()?.workers)?;
-            let is_there = workers.iter().any(|worker| worker.boot_id == ended.boot_id);
+            let is_there = workers.iter().any(|worker| {
+                worker.boot_id == ended.boot_id || worker.resumes == Some(ended.boot_id)
+            });
             return (!is_there).then(|| vec![self.keep(key)]);
         }
         if planted::is(Bug::FencesTheSilent) {

@@ -37,6 +37,7 @@ impl Kind {
         match transition {
             Transition::Fence(_)
             | Transition::Restart { .. }
+            | Transition::Resume { .. }
             | Transition::Reseat { .. }
             | Transition::OutOfSync(_)
             | Transition::Synced(_)

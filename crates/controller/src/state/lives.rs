@@ -231,9 +231,11 @@ impl Life {
 pub(crate) fn worker_views(records: &[WorkerRecord]) -> Option<Vec<WorkerView>> {
     let views = records.iter().map(|record| {
         let boot_id = BootId::try_from(record.boot_id.clone()).ok()?;
+        let resumes = record.resumes.clone().map(BootId::try_from).transpose().ok()?;
         Some(WorkerView {
             index: record.index,
             boot_id,
+            resumes,
             weight: record.weight,
             load_max: record.load_max,
             shards_max: record.shards_max,

@@ -25,6 +25,7 @@ fn record(boot_id: &str) -> NodeRecord {
         workers: vec![WorkerRecord {
             index: 0,
             boot_id: format!("{:032x}", 7),
+            resumes: None,
             weight: 100,
             load_max: None,
             shards_max: None,

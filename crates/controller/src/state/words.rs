@@ -50,6 +50,7 @@ fn what_of(transition: &Transition) -> String {
         Transition::Remove(who) => format!("{} has left", who.worker),
         Transition::Fence(who) => format!("{} has ended, its lanes are taken", who.worker),
         Transition::Restart { ended, .. } => format!("{} begins anew, and copies", ended.worker),
+        Transition::Resume { ended, .. } => format!("{} has resumed its seat", ended.worker),
         Transition::Reseat { ended, to } => {
             format!("{} has ended, {} is primary and begins empty", ended.worker, to.worker)
         }
@@ -76,6 +77,7 @@ pub(super) fn node_of(change: &Change) -> Option<NodeId> {
             | Transition::Remove(who)
             | Transition::Fence(who)
             | Transition::Restart { ended: who, .. }
+            | Transition::Resume { ended: who, .. }
             | Transition::Reseat { ended: who, .. } => who,
             Transition::Rebase { .. } => return None,
         },
@@ -127,6 +129,7 @@ fn follow(step: &Step, controller: &Controller, fleet: &Fleet) -> String {
         }
         Transition::Fence(who)
         | Transition::Restart { ended: who, .. }
+        | Transition::Resume { ended: who, .. }
         | Transition::Reseat { ended: who, .. }
         | Transition::OutOfSync(who) => who.clone(),
         _ => return String::new(),

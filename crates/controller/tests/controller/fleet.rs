@@ -134,6 +134,7 @@ impl World {
                 .map(|(index, (boot_id, &weight))| WorkerRecord {
                     index: index as u16,
                     boot_id: boot_id.to_string(),
+                    resumes: None,
                     weight,
                     load_max: None,
                     shards_max: Some(self.shards_max),

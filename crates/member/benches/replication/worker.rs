@@ -262,6 +262,7 @@ impl Worker {
             };
             let duties = ShardDuties {
                 shard: weir_shard::ShardId(shard),
+                begins_empty: false,
                 serves_hits: true,
                 lanes,
                 misses: MissOrder::Create,

@@ -28,7 +28,11 @@ impl Replication {
     ) {
         let Some(shard) = self.state.index(duties.shard) else { return };
         let Some(part) = self.state.part_mut(shard) else { return };
+        let begins_empty = duties.begins_empty && !part.duties.begins_empty;
         part.duties = duties;
+        if begins_empty {
+            self.begin_empty(shard);
+        }
         self.settle(shard, path, now_us);
         self.state.review(shard, path.nat());
         let Some(part) = self.state.part_mut(shard) else { return };
@@ -52,6 +56,24 @@ impl Replication {
         self.settle_service(shard, path);
     }
 
+    /// What is here of others' lanes, nothing, is all that there is of them. Whoever writes one goes on from that, or has a
+    /// reign that does not, for which it is given up.
+    fn begin_empty(&mut self, shard: ShardIndex) {
+        let now = self.next_reign();
+        let Some(part) = self.state.part_mut(shard) else { return };
+        for lane in part.lanes.iter_mut().filter(|lane| lane.reign.now == 0) {
+            lane.reign = Reign { now, before: 0, word: Word::Writer };
+            lane.is_whole = true;
+            lane.outgoing.iter_mut().for_each(|out| out.restart(&mut self.endpoint));
+        }
+    }
+
+    fn next_reign(&mut self) -> u64 {
+        self.reigns += 1;
+        let life = self.boot.0 as u64 ^ (self.boot.0 >> 64) as u64;
+        life.wrapping_add(REIGN_STEP.wrapping_mul(self.reigns)).max(1)
+    }
+
     /// A lane that is taken goes on from the reign that is here, if all of it is. Who has a copy from here already hears of
     /// it; what it goes on from is in that copy, or the copy begins anew.
     fn settle_lanes(&mut self, shard: ShardIndex, path: &mut impl DataPath, now_us: u64) {
@@ -59,10 +81,9 @@ impl Replication {
         let lanes = part.duties.lanes;
         let owned = path.nat().owned_lanes(shard);
         for number in lanes.iter().filter(|&lane| owned >> lane & 1 == 0) {
+            let now = self.next_reign();
+            let Some(part) = self.state.part_mut(shard) else { return };
             let lane = &mut part.lanes[number];
-            self.reigns += 1;
-            let life = self.boot.0 as u64 ^ (self.boot.0 >> 64) as u64;
-            let now = life.wrapping_add(REIGN_STEP.wrapping_mul(self.reigns)).max(1);
             let before = if lane.is_whole { lane.reign.now } else { 0 };
             lane.reign = Reign { now, before, word: Word::Writer };
             (lane.is_whole, lane.is_own, lane.is_forgetting) = (true, true, false);

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use weir_nat::{Nat, ShardIndex};
-use weir_replica::{BootId, Origin, PeerIndex};
+use weir_replica::{BootId, Comeback, Origin, PeerIndex};
 use weir_shard::{Epoch, ShardId, Term};
 
 use super::numbers::Numbers;
@@ -16,6 +16,9 @@ use crate::{News, PeerId};
 
 /// Peers' questions for copies that one turn takes; more are asked again.
 const WANTS_MAX: usize = 256;
+
+/// Comebacks that one turn takes; all are said again.
+const COMEBACKS_MAX: usize = 256;
 
 /// Peers that may lose streams at once without taking memory.
 const LOST_MAX: usize = 64;
@@ -60,6 +63,8 @@ pub(super) struct State {
     pub(super) answers: VecDeque<News>,
     /// Copies that peers ask for.
     pub(super) wanted: Vec<(PeerIndex, ShardIndex, usize)>,
+    /// What peers have said in this turn of shards that they came back to.
+    pub(super) comebacks: Vec<(PeerIndex, Comeback)>,
     /// Lanes whose records are on their way out.
     pub(super) forgetting: Vec<(ShardIndex, usize)>,
     /// Shards whose writers are to hear that their copies are followed, until they are busy with that.
@@ -80,6 +85,7 @@ impl State {
             queue: VecDeque::with_capacity(shards_max),
             answers: VecDeque::with_capacity(64),
             wanted: Vec::with_capacity(WANTS_MAX),
+            comebacks: Vec::new(),
             forgetting: Vec::with_capacity(shards_max),
             confirming: Vec::with_capacity(shards_max),
             lost: Vec::with_capacity(LOST_MAX),
@@ -276,6 +282,12 @@ impl State {
         let copy = own.outgoing.iter_mut().find(|out| out.peer == origin.peer);
         if let Some(copy) = copy {
             copy.followed_in = Some(followed);
+        }
+    }
+
+    pub(super) fn note_comeback(&mut self, peer: PeerIndex, comeback: Comeback) {
+        if self.comebacks.len() < COMEBACKS_MAX {
+            self.comebacks.push((peer, comeback));
         }
     }
 

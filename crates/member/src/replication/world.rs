@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use weir_nat::{Change, ChangeKind, Nat, ShardIndex, Tick};
 use weir_replica::{
-    CopyRoom, Kind, Lane, Origin, PeerIndex, Record, Reign, ShardId, Sink, Source, Word,
+    Comeback, CopyRoom, Kind, Lane, Origin, PeerIndex, Record, Reign, ShardId, Sink, Source, Word,
 };
 use weir_shard::{Epoch, Term};
 
@@ -195,6 +195,12 @@ impl Sink for World<'_> {
 
     fn sum(&self, origin: Origin, shard: ShardId, slots: Range<u32>) -> u64 {
         self.index(shard).map_or(0, |shard| self.nat.sum_lane(shard, origin.lane.number(), slots))
+    }
+
+    fn came_back(&mut self, peer: PeerIndex, comeback: Comeback) {
+        if self.index(comeback.shard).is_some() {
+            self.state.note_comeback(peer, comeback);
+        }
     }
 }
 

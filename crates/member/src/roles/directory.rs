@@ -56,8 +56,12 @@ impl Directory {
         // A node registers all its workers: one that is missing has ended.
         let mut after: BTreeMap<WorkerId, Life> = BTreeMap::new();
         for &NodeWorker { index, boot_id, replication } in workers {
+            let id = WorkerId { node: node.clone(), index };
             let life = Life { boot_id, address: replication, is_registered: true };
-            after.insert(WorkerId { node: node.clone(), index }, life);
+            // The store may still have the record of a life after which another one was met.
+            let is_over = self.ended.get(&id).is_some_and(|&(ended, _)| ended == boot_id);
+            let known = self.workers.get(&id).filter(|_| is_over).copied();
+            after.insert(id, known.unwrap_or(life));
         }
         let before = self.workers.iter().filter(|(id, _)| of_node(id));
         if before.eq(after.iter()) {
@@ -89,6 +93,14 @@ impl Directory {
             self.workers.remove(worker);
             self.ended.insert(worker.clone(), (boot_id, peer));
         }
+    }
+
+    /// This life, which was met there, has resumed the seat of one that has ended. The store does not name it yet.
+    pub(super) fn resumed(&mut self, life: &Incarnation, peer: PeerId) {
+        let Incarnation { worker, boot_id } = life.clone();
+        self.by_peer.insert(peer, worker.clone());
+        let life = Life { boot_id, address: address_of(peer), is_registered: false };
+        self.workers.insert(worker, life);
     }
 
     fn life(&self, who: &Incarnation) -> Option<&Life> {
@@ -154,6 +166,12 @@ mod tests {
         assert_eq!(directory.peer_of(&life(0, 1)), None, "another life answers there");
         assert_eq!(directory.successor_of(&life(0, 1)), Some(peer));
         assert_eq!(directory.successor_of(&life(0, 9)), None, "of that life nothing was known");
+        assert!(!directory.is_registered(&life(0, 1)));
+        // The store may tell an old record again, and the life that was met has resumed the seat.
+        directory.resumed(&life(0, 8), peer);
+        directory.register(&node, Some(&[worker(0, 1), worker(1, 2)]));
+        assert_eq!(directory.peer_of(&life(0, 8)), Some(peer));
+        assert_eq!(directory.peer_of(&life(0, 1)), None);
         assert!(directory.register(&node, Some(&[worker(0, 3)])));
         assert_eq!(directory.peer_of(&life(0, 1)), None, "it came back as another");
         assert_eq!(directory.peer_of(&life(1, 2)), None, "a worker that is not there any more");

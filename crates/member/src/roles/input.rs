@@ -26,6 +26,9 @@ pub struct LocalWorker {
     pub boot_id: BootId,
     /// Where it is reached by others' copies.
     pub replication: SocketAddrV4,
+    /// The life of it that the store was told of last, on disk before that: what an entry gave an earlier one may be
+    /// another's since.
+    pub former: Option<BootId>,
 }
 
 /// Times of a node's roles.
@@ -46,6 +49,8 @@ pub struct RolesOptions {
     /// Workers that only former lives are named for forget their copies when the store, which may know of their end, was not
     /// heard for so long.
     pub guest_ms: u64,
+    /// Ports of flows that are forgotten are given to nobody for so long.
+    pub quarantine_ms: u64,
     /// A peer that no shard needs is kept for so long.
     pub idle_peer_ms: u64,
     /// A worker without room for a shard is asked again after so long.
@@ -65,6 +70,7 @@ impl Default for RolesOptions {
             rank_step_ms: 300,
             lost_stream_ms: 50,
             guest_ms: 10_000,
+            quarantine_ms: 120_000,
             idle_peer_ms: 5_000,
             room_retry_ms: 5_000,
             pause_ms: 100,
@@ -136,6 +142,10 @@ pub enum Input {
     },
     /// The store is asked again, and told of this node: it may know from now on that the former lives have ended.
     Joining,
+    /// The store has the node's record: of this life, and with the former ones whose seats it has resumed.
+    Registered,
+    /// The node's record names no former life of a worker any more: its end is proven.
+    Resumed,
     /// The store has no entry of it any more.
     EntryGone(ShardId),
     /// A node's record: all its workers, those without an address left out. None: it is not registered.

@@ -77,6 +77,11 @@ pub enum Trouble {
     EntryGone,
     /// The entry names a former life of the worker.
     Guest,
+    /// So it does, and all other members have come back, too: in so many seconds the worker resumes its seat, if its copies
+    /// are complete by then.
+    Resumes {
+        in_sec: u64,
+    },
     /// The file has changed: the worker serves it as it was, until it starts anew.
     OldSetup,
 }
@@ -108,6 +113,10 @@ impl fmt::Display for Trouble {
             Self::EntryGone => f.write_str("its entry is gone from the store; served as before"),
             Self::Guest => f.write_str(
                 "the map names it as it was before its start: it translates copies and makes no new flows",
+            ),
+            Self::Resumes { in_sec } => write!(
+                f,
+                "all its members have come back without the store: it makes new flows in {in_sec} s, when its ports are free for certain"
             ),
             Self::OldSetup => f.write_str("the cluster's file has changed: restart to serve it so"),
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_shard::role::{Action, Event, Metric, Misses, Role, RoleMachine};
 use weir_shard::{Incarnation, MemberState, ShardEntry};
 
+use super::comeback::Comeback;
 use super::duties::Others;
 use super::input::{DesiredShard, RolesOptions};
 use super::offer::Offer;
@@ -52,6 +53,7 @@ pub(super) struct Part {
     /// Number of the routes in which the metric is as it is.
     pub(super) route_number: u64,
     pub(super) offer: Offer,
+    pub(super) comeback: Comeback,
     /// Nothing begins before its tables are gone.
     pub(super) is_over: bool,
     /// When the role began.
@@ -78,6 +80,7 @@ impl Part {
             route: None,
             route_number: 0,
             offer: Offer::default(),
+            comeback: Comeback::default(),
             is_over: false,
             since_ms: now_ms,
             told_ms: 0,
@@ -109,7 +112,7 @@ impl Part {
             self.told_ms = at_ms;
         }
         match event {
-            Event::Entry(_) => self.stir(now_ms),
+            Event::Entry(_) | Event::Resumed { .. } => self.stir(now_ms),
             Event::Slot { packets } => self.had_packets = packets > 0,
             _ => {}
         }

@@ -222,6 +222,11 @@ impl Peers {
         self.peers.get(&peer)?.session.map(|(_, boot_id)| boot_id)
     }
 
+    /// It was heard a short time ago.
+    pub(super) fn is_near(&self, peer: PeerId) -> bool {
+        self.peers.get(&peer).is_some_and(|peer| peer.is_near)
+    }
+
     fn in_this_life(&self, directory: &Directory, who: &Incarnation) -> Option<&Peer> {
         let peer = self.peers.get(&directory.peer_of(who)?)?;
         peer.session.filter(|(_, boot_id)| *boot_id == who.boot_id)?;

@@ -6,6 +6,7 @@ use weir_shard::role::Role;
 use super::Roles;
 use super::output::{Report, ShardStatus, Trouble};
 use super::part::{Part, Tables};
+use super::worker::Shared;
 
 impl Roles {
     /// The node's answer to the controller; `load` is asked for each shard that a worker, by its position, is primary of.
@@ -64,7 +65,12 @@ impl Roles {
         match (desired, &part.shard) {
             _ if self.entry_gone.contains(&shard) => Some(Trouble::EntryGone),
             (None, _) => Some(Trouble::NotDesired),
-            _ if part.machine.is_guest() => Some(Trouble::Guest),
+            _ if part.machine.is_guest() => {
+                let Shared { now_ms, options, .. } = &self.shared;
+                let left_ms = part.comeback.left_ms(*now_ms, options.quarantine_ms);
+                let resumes = |ms: u64| Trouble::Resumes { in_sec: ms.div_ceil(1000) };
+                Some(left_ms.map_or(Trouble::Guest, resumes))
+            }
             (Some(now), Some(then)) if !now.is_like(then) => Some(Trouble::OldSetup),
             _ => None,
         }

@@ -82,6 +82,11 @@ impl Worker {
             let Some(part) = self.parts.get_mut(&shard) else { continue };
             let Some(at) = part.machine.entry().map(|entry| entry.epoch()) else { continue };
             let Some(wanted) = &part.machine.duties().write else { continue };
+            // It has resumed without the store. The entry may name it once the record does.
+            let is_told = shared.is_registered && shared.entries.contains_key(&shard);
+            if part.machine.has_resumed() && !is_told {
+                continue;
+            }
             // It had all; what it has of a lane whose stream it has lost may be on its way out.
             if matches!(wanted, Transition::Synced(_)) && part.lost_ms.is_some() {
                 continue;

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use weir_planted::{self as planted, Bug};
 use weir_replica::{PeerIndex, PeerSigns};
 use weir_shard::role::{Event, Ports, Role, RoleMachine};
-use weir_shard::{Epoch, Incarnation, NodeId, ShardEntry, ShardId};
+use weir_shard::{BootId, Epoch, Incarnation, NodeId, ShardEntry, ShardId};
 
+use super::comeback::Said;
 use super::directory::Directory;
 use super::duties::Others;
 use super::input::{DesiredShard, RolesOptions, SidesUp};
@@ -31,6 +32,10 @@ use crate::{News, PeerId};
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) now_ms: u64,
+    /// The store is not told yet of this process, whose record proves the end of former lives, but of those that it names.
+    pub(super) may_resume: bool,
+    /// The store has had the node's record.
+    pub(super) is_registered: bool,
     pub(super) options: RolesOptions,
     pub(super) directory: Directory,
     pub(super) desired: BTreeMap<ShardId, Arc<DesiredShard>>,
@@ -52,7 +57,9 @@ impl Shared {
 
 #[derive(Debug)]
 pub(super) struct Worker {
-    me: Incarnation,
+    pub(super) me: Incarnation,
+    /// The life that the store was told of last.
+    pub(super) former: Option<BootId>,
     pub(super) parts: BTreeMap<ShardId, Part>,
     pub(super) peers: Peers,
     pub(super) orders: VecDeque<Order>,
@@ -74,12 +81,16 @@ pub(super) struct Worker {
     /// Parts whose routes are a last resort for as long, or until nobody else is heard that has a copy.
     pub(super) held_off: BTreeSet<ShardId>,
     rejoined_ms: u64,
+    /// What peers are told of shards that it came back to, and when that is looked at again.
+    pub(super) comebacks: Vec<weir_replica::Comeback>,
+    pub(super) comebacks_due_ms: u64,
 }
 
 impl Worker {
-    pub(super) fn new(me: Incarnation) -> Self {
+    pub(super) fn new(me: Incarnation, former: Option<BootId>) -> Self {
         Self {
             me,
+            former,
             parts: BTreeMap::new(),
             peers: Peers::default(),
             orders: VecDeque::new(),
@@ -94,6 +105,8 @@ impl Worker {
             hold_off: HoldOff::default(),
             held_off: BTreeSet::new(),
             rejoined_ms: 0,
+            comebacks: Vec::new(),
+            comebacks_due_ms: 0,
         }
     }
 
@@ -101,7 +114,10 @@ impl Worker {
     pub(super) fn entry_changed(&mut self, shared: &mut Shared, shard: ShardId) {
         let entry = shared.newest(shard);
         let names_us = entry.is_some_and(|entry| self.is_named(entry));
-        let names_host = |entry: &ShardEntry| entry.host_of(&self.me).is_some();
+        let names_host = |entry: &ShardEntry| match self.parts.get(&shard) {
+            Some(part) => part.machine.may_follow(entry),
+            None => entry.host_of(&self.me).is_some(),
+        };
         let may_be_guest = !names_us && shared.kept.contains_key(&shard);
         let is_guest = may_be_guest && entry.is_some_and(names_host);
         let Some(part) = self.parts.get_mut(&shard) else {
@@ -142,8 +158,17 @@ impl Worker {
 
     /// Workers that only former lives are named for forget what they have.
     pub(super) fn end_guests(&mut self, shared: &mut Shared) {
-        let guests = self.parts.iter().filter(|(_, part)| part.machine.is_guest());
-        for shard in guests.map(|(&shard, _)| shard).collect::<Vec<_>>() {
+        self.forget_those(shared, |part| part.machine.is_guest());
+    }
+
+    /// Once the node's record names no former lives any more, nobody may go on with the seat of one.
+    pub(super) fn end_resumed(&mut self, shared: &mut Shared) {
+        self.forget_those(shared, |part| part.machine.has_resumed());
+    }
+
+    fn forget_those(&mut self, shared: &mut Shared, is_one: impl Fn(&Part) -> bool) {
+        let parts = self.parts.iter().filter(|(_, part)| is_one(part));
+        for shard in parts.map(|(&shard, _)| shard).collect::<Vec<_>>() {
             self.forget(shared, shard);
         }
     }
@@ -206,7 +231,7 @@ impl Worker {
                 }
             }
             News::PeerMet { peer, place, boot } => {
-                let boot_id = weir_shard::BootId(boot.0);
+                let boot_id = BootId(boot.0);
                 let Some(met) = self.peers.met(peer, place, boot_id, shared.now_ms) else { return };
                 if let Some(ended) = met.ended {
                     shared.directory.end(peer, ended);
@@ -230,6 +255,13 @@ impl Worker {
             }
             News::Granted { shard, lane, since } => {
                 self.tell(shared, shard, Event::Granted { lane, since });
+            }
+            News::CameBack { peer, shard, epoch, state } => {
+                if let (Some(boot_id), Some(part)) =
+                    (self.peers.met_boot(peer), self.parts.get_mut(&shard))
+                {
+                    part.comeback.said(peer, Said { boot_id, epoch, state });
+                }
             }
             News::Announced { shard, term } => self.tell(shared, shard, Event::Announced { term }),
         }
@@ -409,6 +441,7 @@ impl Worker {
             }
         }
         self.look_at_held_off(shared);
+        self.look_at_comebacks(shared);
         self.ask_for_tables(shared);
         let idle_ms = shared.options.idle_peer_ms;
         self.peers.forget_idle(shared.now_ms, idle_ms, &mut self.orders);

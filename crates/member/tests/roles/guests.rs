@@ -1,5 +1,7 @@
 //! Nodes that begin while the store cannot be asked: told by hand, and in clusters.
 
+use weir_replica::ComebackState;
+
 use crate::hand::*;
 use crate::world::World;
 
@@ -235,4 +237,186 @@ fn a_guest_is_a_member_again_when_the_store_is_back() {
     }
     assert!(!are_all_guests(&world, 0, 4));
     assert_eq!(world.lost_slots.values().copied().max().unwrap_or(0), 0);
+}
+
+/// What another member's life says that came back, too.
+fn says(hand: &mut Hand, node: usize, state: ComebackState) {
+    let epoch = kept().epoch();
+    hand.news(News::CameBack { peer: peer(node), shard: SHARD, epoch, state });
+}
+
+fn told(hand: &Hand) -> Option<ComebackState> {
+    let told = hand.orders.iter().rev().find_map(|order| match order {
+        Order::SetComebacks(told) => Some(told.first().map(|it| it.state)),
+        _ => None,
+    });
+    told.flatten()
+}
+
+/// They have come back in another life; it is heard.
+fn they_are_back(hand: &mut Hand, state: ComebackState) {
+    hand.met(1, 77);
+    says(hand, 1, state);
+}
+
+fn heard_for(hand: &mut Hand, ms: u64) {
+    for _ in 0..ms / 10 {
+        hand.on(Input::Heard { worker: 0, place: PeerIndex(1), signs: signs(1) });
+        hand.ticks(10);
+    }
+}
+
+const QUARANTINE_MS: u64 = 120_000;
+
+#[test]
+fn members_that_all_come_back_empty_open_after_the_quarantine() {
+    let mut hand = began(kept().epoch());
+    they_are_back(&mut hand, ComebackState::Empty);
+    heard_for(&mut hand, QUARANTINE_MS - 1_000);
+    assert_eq!((hand.role(), hand.duties().misses), (Role::Syncing, MissOrder::Refuse));
+    assert!(matches!(hand.trouble(), Some(Trouble::Resumes { in_sec: 1 | 2 })));
+    assert_eq!(told(&hand), Some(ComebackState::Empty));
+    assert!(!hand.roles.is_resuming());
+    heard_for(&mut hand, 2_000);
+    assert!(hand.roles.is_resuming());
+    assert_eq!((hand.role(), hand.trouble()), (Role::Synced, None));
+    assert_eq!(told(&hand), Some(ComebackState::Resumed));
+    assert_eq!(hand.duties().lanes, LaneSet::EMPTY.with(1), "that of its former life");
+    assert_eq!(hand.roles.take_changes(9), [], "there is no store");
+    // They resume, too, as the primary that they were.
+    says(&mut hand, 1, ComebackState::Resumed);
+    heard_for(&mut hand, 200);
+    assert_eq!(hand.duties().misses, MissOrder::Redirect(peer(1)));
+    let copy = CopyOrder {
+        peer: peer(1),
+        boot: weir_replica::BootId(77),
+        lanes: LaneSet::EMPTY.with(1),
+        is_leaving: false,
+    };
+    assert_eq!(hand.duties().copies, [copy]);
+    assert_eq!(hand.duties().sources[0], Some(peer(1)));
+}
+
+#[test]
+fn one_that_has_resumed_tells_the_store_and_is_a_member_under_its_new_name() {
+    let mut hand = began(kept().epoch());
+    they_are_back(&mut hand, ComebackState::Empty);
+    heard_for(&mut hand, QUARANTINE_MS + 200);
+    hand.on(Input::Joining);
+    hand.entry(&kept());
+    hand.on(Input::Fresh);
+    assert_eq!(hand.roles.take_changes(9), [], "its record is not there");
+    hand.on(Input::Registered);
+    let transition = Transition::Resume { ended: former(), boot_id: us().boot_id };
+    let change = |entry: &ShardEntry| Change {
+        shard: SHARD,
+        at: entry.epoch(),
+        transition: transition.clone(),
+    };
+    assert_eq!(hand.roles.take_changes(9), [change(&kept())]);
+    hand.on(Input::Written { shard: SHARD, is_done: false });
+    // They were faster; nothing of ours changes with that.
+    let theirs = Transition::Resume { ended: them(), boot_id: BootId(77) };
+    let entry = after(&kept(), theirs);
+    hand.entry(&entry);
+    assert!(hand.roles.is_resuming());
+    assert_eq!(hand.duties().lanes, LaneSet::EMPTY.with(1));
+    assert_eq!(hand.roles.take_changes(9), [change(&entry)]);
+    let entry = after(&entry, transition.clone());
+    hand.entry(&entry);
+    assert!(!hand.roles.is_resuming());
+    hand.on(Input::Resumed);
+    assert_eq!((hand.role(), hand.trouble()), (Role::Synced, None));
+    assert_eq!(hand.duties().lanes, LaneSet::EMPTY.with(1));
+    assert_eq!(removals(&hand), 0);
+    heard_for(&mut hand, 20_000);
+    assert_eq!((hand.role(), told(&hand)), (Role::Synced, None), "nothing more is said of it");
+}
+
+#[test]
+fn one_that_has_resumed_and_was_fenced_meanwhile_forgets_all() {
+    let mut hand = began(kept().epoch());
+    they_are_back(&mut hand, ComebackState::Empty);
+    heard_for(&mut hand, QUARANTINE_MS + 200);
+    assert!(hand.roles.is_resuming());
+    hand.entry(&after(&kept(), Transition::Fence(former())));
+    assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
+    assert!(!hand.roles.is_resuming());
+}
+
+#[test]
+fn nobody_resumes_while_a_member_is_missing_or_knows_another_entry() {
+    let resumes = |what: fn(&mut Hand)| {
+        let mut hand = began(kept().epoch());
+        what(&mut hand);
+        heard_for(&mut hand, 3 * QUARANTINE_MS);
+        hand.roles.is_resuming()
+    };
+    assert!(resumes(|hand| they_are_back(hand, ComebackState::Empty)));
+    assert!(!resumes(|_| {}), "nobody was met");
+    assert!(!resumes(|hand| hand.met(1, 77)), "it says nothing");
+    assert!(!resumes(|hand| they_are_back(hand, ComebackState::Copying)), "it has copies");
+    assert!(!resumes(|hand| hand.met(1, 2)), "it lives on");
+    assert!(!resumes(|hand| {
+        hand.met(1, 77);
+        let epoch = Epoch(kept().epoch().0 + 1);
+        let state = ComebackState::Empty;
+        hand.news(News::CameBack { peer: peer(1), shard: SHARD, epoch, state });
+    }));
+    assert!(!resumes(|hand| {
+        they_are_back(hand, ComebackState::Empty);
+        hand.met(1, 78);
+    }));
+    // Its copy of what they have opened since is not complete.
+    assert!(!resumes(|hand| they_are_back(hand, ComebackState::Resumed)));
+    assert!(resumes(|hand| {
+        they_are_back(hand, ComebackState::Resumed);
+        hand.ticks(200);
+        hand.news(News::CopyDone(SHARD));
+    }));
+}
+
+#[test]
+fn one_that_is_not_heard_when_the_quarantine_ends_is_waited_for() {
+    let mut hand = began(kept().epoch());
+    they_are_back(&mut hand, ComebackState::Empty);
+    hand.ticks(3 * QUARANTINE_MS);
+    assert!(!hand.roles.is_resuming());
+    assert_eq!(hand.trouble(), Some(Trouble::Guest));
+}
+
+#[test]
+fn one_that_took_copies_of_a_member_that_came_back_empty_resumes_with_them() {
+    let mut hand = guest();
+    hand.ticks(200);
+    assert_eq!(told(&hand), Some(ComebackState::Copying));
+    they_are_back(&mut hand, ComebackState::Empty);
+    heard_for(&mut hand, QUARANTINE_MS + 200);
+    assert_eq!(hand.role(), Role::Synced);
+    assert!(hand.roles.is_resuming());
+    assert_eq!(told(&hand), Some(ComebackState::Resumed));
+    assert_eq!(removals(&hand), 0);
+}
+
+/// Its record proves the end of the life whose seat that is.
+#[test]
+fn one_whose_seat_the_entry_gives_to_no_other_yet_is_over_with_the_record_that_says_so() {
+    let mut hand = began(kept().epoch());
+    they_are_back(&mut hand, ComebackState::Empty);
+    heard_for(&mut hand, QUARANTINE_MS + 200);
+    assert!(hand.roles.is_resuming());
+    hand.on(Input::Resumed);
+    assert_eq!(hand.duties(), &ShardDuties::none(SHARD));
+}
+
+/// The record that its node registers does not name the former life.
+#[test]
+fn nobody_resumes_who_had_not_when_the_store_was_told_of_the_node() {
+    let mut hand = began(kept().epoch());
+    they_are_back(&mut hand, ComebackState::Empty);
+    heard_for(&mut hand, QUARANTINE_MS - 1_000);
+    hand.on(Input::Joining);
+    heard_for(&mut hand, 9_000);
+    assert!(!hand.roles.is_resuming());
+    assert_eq!(hand.duties().misses, MissOrder::Refuse);
 }

@@ -78,7 +78,11 @@ impl Hand {
     }
 
     pub(crate) fn with(options: RolesOptions, known_epochs: &[(ShardId, Epoch)]) -> Self {
-        let worker = LocalWorker { boot_id: us().boot_id, replication: address(0, 0) };
+        let worker = LocalWorker {
+            boot_id: us().boot_id,
+            replication: address(0, 0),
+            former: Some(life(0, 9).boot_id),
+        };
         let roles = Roles::new(RolesConfig {
             node: us().worker.node,
             workers: vec![worker],

@@ -8,7 +8,7 @@ const NODES: u64 = 5;
 /// One thing that happens to a node.
 fn happen(world: &mut World) {
     let node = world.dice.below(NODES) as usize;
-    match world.dice.below(10) {
+    match world.dice.below(11) {
         0 => world.kill(node),
         1 => {
             world.kill(node);
@@ -25,8 +25,20 @@ fn happen(world: &mut World) {
         4 => world.nodes[node].is_without_store = true,
         5 => world.nodes[node].is_drained ^= true,
         6 => world.is_controller_up ^= true,
+        8 if world.dice.one_in(2) => restart_all(world),
         _ => heal(world, node),
     }
+}
+
+/// The whole site begins again, and knows nothing of the store.
+fn restart_all(world: &mut World) {
+    for node in 0..world.nodes.len() {
+        world.kill(node);
+        world.nodes[node].is_without_store = true;
+    }
+    (0..world.nodes.len()).for_each(|node| world.start(node));
+    let ms = 10 * world.dice.below(250);
+    world.run(ms);
 }
 
 fn heal(world: &mut World, node: usize) {
@@ -69,8 +81,10 @@ fn after_any_history_the_cluster_is_whole() {
         all.lost_races += seen.lost_races;
         all.lanes_passed_on += seen.lanes_passed_on;
         all.removals += seen.removals;
+        all.resumed += seen.resumed;
     }
-    let Seen { acting, fenced, promoted, grants, lost_races, lanes_passed_on, removals } = all;
-    let counts = [acting, fenced, promoted, grants, lost_races, lanes_passed_on, removals];
+    let Seen { acting, fenced, promoted, grants, lost_races, lanes_passed_on, removals, resumed } =
+        all;
+    let counts = [acting, fenced, promoted, grants, lost_races, lanes_passed_on, removals, resumed];
     assert!(counts.iter().all(|&count| count >= 5), "{all:?}");
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use weir_member::order::{Order, ShardDuties};
 use weir_member::{News, PeerId};
-use weir_replica::PeerIndex;
+use weir_replica::{Comeback, PeerIndex};
 use weir_shard::{BootId, Epoch, Incarnation, LANES, ShardId, Term};
 
 /// How long a copy takes.
@@ -21,6 +21,7 @@ pub(crate) enum Message {
     Copy { shard: ShardId, lane: usize, data: u64 },
     Grant { shard: ShardId, lane: usize, since: Epoch, data: u64 },
     Announced { shard: ShardId, term: Term },
+    CameBack(Comeback),
 }
 
 #[derive(Clone, Debug)]
@@ -123,6 +124,8 @@ pub(crate) struct Worker {
     pub(crate) news: VecDeque<(u64, News)>,
     pub(crate) room: usize,
     places: u16,
+    comebacks: Vec<Comeback>,
+    said: BTreeMap<(PeerId, ShardId), (BootId, Comeback)>,
     pub(crate) duties_obeyed: u64,
 }
 
@@ -137,6 +140,8 @@ impl Worker {
             news: VecDeque::new(),
             room,
             places: 0,
+            comebacks: Vec::new(),
+            said: BTreeMap::new(),
             duties_obeyed: 0,
         }
     }
@@ -186,6 +191,7 @@ impl Worker {
             }
             Order::RemoveShard(id) => {
                 let shard = self.shards.remove(&id).expect("a shard that is here");
+                self.said.retain(|&(_, said), _| said != id);
                 let is_idle = |duties: &ShardDuties| {
                     duties.lanes.is_empty() && !duties.serves_hits && duties.copies.is_empty()
                 };
@@ -203,6 +209,7 @@ impl Worker {
             Order::SetPeerNode { peer, .. } => {
                 assert!(self.contacts.contains_key(&peer), "{peer:?} is not known");
             }
+            Order::SetComebacks(comebacks) => self.comebacks = comebacks,
             Order::SetFingerprint(_)
             | Order::SetKeys(_)
             | Order::SetAllPublic(_)
@@ -214,6 +221,10 @@ impl Worker {
     pub(crate) fn send(&self, now_ms: u64) -> Vec<(PeerId, Option<BootId>, Message)> {
         let mut messages: Vec<_> =
             self.contacts.keys().map(|&peer| (peer, None, Message::Hello)).collect();
+        for &peer in self.contacts.keys() {
+            let said = self.comebacks.iter().map(|&it| (peer, None, Message::CameBack(it)));
+            messages.extend(said);
+        }
         for (&id, shard) in &self.shards {
             let Some(duties) = &shard.duties else { continue };
             for copy in &duties.copies {
@@ -260,6 +271,15 @@ impl Worker {
         }
         match message {
             Message::Hello => {}
+            Message::CameBack(comeback) => {
+                let Comeback { epoch, state, .. } = comeback;
+                let shard = ShardId(comeback.shard.0);
+                let is_known = self.shards.contains_key(&shard);
+                let said = (boot_id, comeback);
+                if is_known && self.said.insert((peer, shard), said) != Some(said) {
+                    self.tell(now_ms, News::CameBack { peer, shard, epoch: Epoch(epoch), state });
+                }
+            }
             Message::Copy { shard, lane, data } => self.copy(now_ms, peer, shard, lane, data),
             Message::Grant { shard: id, lane, since, data } => {
                 let Some(shard) = self.shards.get_mut(&id) else { return };

@@ -29,6 +29,7 @@ pub(crate) const LEASE_MS: u64 = 2_000;
 const DETECTION_MS: u64 = 150;
 const DECISIONS_MS: u64 = 100;
 const LIST_MS: u64 = 3_000;
+const QUARANTINE_MS: u64 = 500;
 /// A process that stands still for so long is killed by its guard.
 const KILLED_AFTER_MS: u64 = 1_000;
 
@@ -58,6 +59,8 @@ struct Process {
     is_stale: bool,
     /// It began without the store, and has not asked it yet.
     is_outside: bool,
+    /// The lives before its workers', as its disk had them.
+    formers: Vec<Option<BootId>>,
     /// Answers of the store on their way.
     answers: VecDeque<(u64, ShardId, bool)>,
     /// Lists of routes on their way to the switch.
@@ -82,6 +85,10 @@ pub(crate) struct Node {
     known_epochs: BTreeMap<ShardId, Epoch>,
     /// What its last process had obeyed, and where it knew others to be.
     kept: Vec<Input>,
+    /// The lives that the store was told of last.
+    lives: Vec<BootId>,
+    /// Of each worker the life before, as long as its record says that it resumes the seats of that.
+    resumes: Vec<Option<BootId>>,
     /// It had copies when it asked the store again.
     has_copies: bool,
 }
@@ -96,6 +103,8 @@ pub(crate) struct Seen {
     pub(crate) lost_races: u64,
     pub(crate) lanes_passed_on: u64,
     pub(crate) removals: u64,
+    /// Workers that resumed the seats of their former lives and had that written.
+    pub(crate) resumed: u64,
 }
 
 pub(crate) struct World {
@@ -172,6 +181,8 @@ impl World {
             lease_until_ms: 0,
             known_epochs: BTreeMap::new(),
             kept: Vec::new(),
+            lives: Vec::new(),
+            resumes: Vec::new(),
             has_copies: false,
         });
         self.start(node);
@@ -184,12 +195,15 @@ impl World {
         }
         let name = self.nodes[node].name.clone();
         let mut locals = Vec::new();
+        let mut formers = Vec::new();
         let mut workers = Vec::new();
         for worker in 0..self.nodes[node].workers {
             self.boots += 1;
             let boot_id = BootId(self.boots);
             let replication = address(node, worker);
-            locals.push(LocalWorker { boot_id, replication });
+            let former = self.nodes[node].lives.get(worker).copied();
+            formers.push(former);
+            locals.push(LocalWorker { boot_id, replication, former });
             let worker = WorkerId { node: name.clone(), index: worker as u16 };
             let room = self.nodes[node].room;
             workers.push(Worker::new(Incarnation { worker, boot_id }, peer_at(replication), room));
@@ -198,7 +212,7 @@ impl World {
             node: name,
             workers: locals,
             known_epochs: self.nodes[node].known_epochs.clone(),
-            options: RolesOptions::default(),
+            options: RolesOptions { quarantine_ms: QUARANTINE_MS, ..RolesOptions::default() },
         });
         let fingerprint = Fingerprint::default();
         roles.on(self.now_ms, Input::Desired { shards: desired(self.shards), fingerprint });
@@ -209,6 +223,7 @@ impl World {
         }
         self.nodes[node].process = Some(Process {
             is_outside,
+            formers,
             roles,
             routes_asked: vec![0; workers.len()],
             workers,

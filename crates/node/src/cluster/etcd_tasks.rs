@@ -52,10 +52,8 @@ impl EtcdTasks {
         Self { cluster, inbox, registration, joining }
     }
 
-    /// Registers the node and begins to mirror all keys.
-    pub(super) fn join(&self, record: &NodeRecord) {
-        let joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some((Registering { name, ended }, session)) = joining else { return };
+    /// Begins to mirror all keys.
+    pub(super) fn mirror(&self) {
         let mut mirror = self.cluster.mirror(Range::All, None);
         let events = self.inbox.clone();
         self.cluster.handle().spawn(async move {
@@ -65,6 +63,12 @@ impl EtcdTasks {
                 }
             }
         });
+    }
+
+    /// Registers the node.
+    pub(super) fn join(&self, record: &NodeRecord) {
+        let joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((Registering { name, ended }, session)) = joining else { return };
         // A node that ends registers no more.
         let _ = session.send(self.cluster.session_after(name, record, ended));
     }

@@ -91,15 +91,20 @@ impl Joining {
             wait_for_cluster(&cluster, &map, &member.cluster.name);
         map.set_cluster(&cluster_id);
         let port = desired.cluster.replication_port;
-        let workers = member.workers.iter().zip(&boot_ids).map(|(worker, &boot_id)| LocalWorker {
+        let workers = member.workers.iter().zip(&boot_ids).enumerate();
+        let workers = workers.map(|(index, (worker, &boot_id))| LocalWorker {
             boot_id,
             replication: SocketAddrV4::new(worker.replication_address, port),
+            former: map.life(index),
         });
         let roles = Roles::new(RolesConfig {
             node: node.clone(),
             workers: workers.collect(),
             known_epochs: map.epochs().collect(),
-            options: RolesOptions::default(),
+            options: RolesOptions {
+                quarantine_ms: 1000 * u64::from(desired.nat.quarantine_sec),
+                ..RolesOptions::default()
+            },
         });
         let (inbox, messages) = inbox();
         Ok(Self {

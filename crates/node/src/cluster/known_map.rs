@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weir_config::Desired;
-use weir_shard::{Epoch, Member, ShardEntry, ShardId};
+use weir_shard::{BootId, Epoch, Member, ShardEntry, ShardId};
 
 /// The newest of the map, and its file. A clone costs a few pointers for each shard.
 #[derive(Clone, Debug)]
@@ -35,6 +35,9 @@ struct Kept {
     /// The record of each node as it was last.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     nodes: BTreeMap<String, Text>,
+    /// Of each worker the boot id of the last process that has told etcd of itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    lives: Vec<String>,
     /// The node's last process may have told etcd that it has ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_ended: bool,
@@ -164,6 +167,18 @@ impl KnownMap {
         self.kept.is_ended
     }
 
+    /// The life of a worker that etcd was told of last, as far as is known.
+    pub(super) fn life(&self, worker: usize) -> Option<BootId> {
+        BootId::try_from(self.kept.lives.get(worker)?.clone()).ok()
+    }
+
+    /// A process takes part, with these lives of its workers: that one before it has ended says nothing any more. To be on
+    /// disk before etcd is told of it.
+    pub(super) fn begin_lives(&mut self, boot_ids: &[BootId]) {
+        self.kept.is_ended = false;
+        self.kept.lives = boot_ids.iter().map(ToString::to_string).collect();
+    }
+
     /// Whether that is new.
     pub(super) fn set_ended(&mut self, is_ended: bool) -> bool {
         std::mem::replace(&mut self.kept.is_ended, is_ended) != is_ended
@@ -190,7 +205,7 @@ impl KnownMap {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use weir_shard::{BootId, Incarnation, NodeId, Transition, WorkerId};
+    use weir_shard::{Incarnation, NodeId, Transition, WorkerId};
 
     use super::*;
 
@@ -265,9 +280,17 @@ pub(super) mod tests {
         let path = folder.path().join("n1.json");
         let mut known = KnownMap::load(&path).unwrap();
         assert!(!known.is_ended() && known.set_ended(true) && !known.set_ended(true));
+        assert_eq!(known.life(0), None);
         known.save().unwrap();
         let mut again = KnownMap::load(&path).unwrap();
         assert!(again.is_ended() && again.set_ended(false) && !again.is_ended());
+        again.set_ended(true);
+        again.begin_lives(&[BootId(5), BootId(6)]);
+        again.save().unwrap();
+        let again = KnownMap::load(&path).unwrap();
+        assert!(!again.is_ended());
+        let lives = [again.life(0), again.life(1), again.life(2)];
+        assert_eq!(lives, [Some(BootId(5)), Some(BootId(6)), None]);
     }
 
     #[test]
@@ -302,6 +325,7 @@ pub(super) mod tests {
                 let text = |value: &String| Text(value.as_str().into());
                 let (entries, desired) = values;
                 let kept = Kept {
+                    lives: Vec::new(),
                     cluster_id: cluster_id.clone(),
                     epochs: epochs.iter().copied().collect(),
                     entries: entries.iter().map(|(shard, value)| (*shard, text(value))).collect(),

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_shard::{Epoch, ShardEntry, ShardId};
+use weir_shard::{BootId, Epoch, ShardEntry, ShardId};
 
 use super::known_map::KnownMap;
 
@@ -116,11 +116,12 @@ impl MapSaver {
         }
     }
 
-    /// This process takes part: that one before it has ended says nothing any more.
-    pub(super) fn begin_life(&mut self, now: Instant) {
-        if self.map.set_ended(false) {
-            self.changed(now);
-        }
+    /// As [`KnownMap::begin_lives`]. It is on disk once what is returned is.
+    pub(super) fn begin_lives(&mut self, now: Instant, boot_ids: &[BootId]) -> Change {
+        self.map.begin_lives(boot_ids);
+        self.changed(now);
+        self.is_urgent = true;
+        self.seen
     }
 
     fn changed(&mut self, now: Instant) {

@@ -78,12 +78,18 @@ impl Joining {
             is_stopping: false,
             has_copies: false,
         };
+        let formers = (0..self.boot_ids.len()).map(|worker| self.map.life(worker)).collect();
         let ended = self.life.ended();
         let joining = Registering { name: self.name.clone(), ended };
         let etcd = EtcdTasks::start(self.cluster, joining, inbox.clone());
         if self.is_without_etcd {
             etcd.look_for(self.cluster_id.clone());
         } else {
+            self.map.begin_lives(&self.boot_ids);
+            if let Err(error) = self.map.save() {
+                tracing::error!(event = "epochs-not-kept", "{error}");
+            }
+            etcd.mirror();
             etcd.join(&record);
         }
         etcd.count_turns(Arc::clone(&node.turns));
@@ -119,6 +125,8 @@ impl Joining {
             board: Arc::clone(&board),
             keys: KeyState::new(&self.keys),
             record,
+            boot_ids: self.boot_ids.clone(),
+            formers,
             addresses: self
                 .member
                 .workers
@@ -144,6 +152,7 @@ impl Joining {
             .map(|(index, (worker, boot_id))| WorkerRecord {
                 index: index as u16,
                 boot_id: boot_id.to_string(),
+                resumes: None,
                 weight: worker.weight,
                 load_max: None,
                 shards_max: u32::try_from(self.desired.shard_room(worker)).ok(),

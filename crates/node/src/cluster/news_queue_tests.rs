@@ -29,7 +29,7 @@ impl Hand {
         let replication = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7473);
         let roles = Roles::new(RolesConfig {
             node: NodeId::new("n1").unwrap(),
-            workers: vec![LocalWorker { boot_id: BootId(1), replication }],
+            workers: vec![LocalWorker { boot_id: BootId(1), replication, former: None }],
             known_epochs: BTreeMap::new(),
             options: RolesOptions::default(),
         });

@@ -26,7 +26,7 @@ use super::etcd_tasks::EtcdTasks;
 use super::guard_thread::{GuardNews, GuardThread};
 use super::inbox::{Inbox, Receiver};
 use super::key_state::KeyState;
-use super::map_saver::MapSaver;
+use super::map_saver::{Change, MapSaver};
 use super::member_board::MemberBoard;
 use super::news_queue::NewsQueue;
 use super::outside::Outside;
@@ -63,6 +63,10 @@ pub(super) struct Parts {
     pub is_without_etcd: bool,
     pub board: Arc<MemberBoard>,
     pub record: NodeRecord,
+    /// This life of each worker.
+    pub boot_ids: Vec<BootId>,
+    /// The last life of each that etcd was told of before.
+    pub formers: Vec<Option<BootId>>,
     pub desired: Desired,
     pub keys: KeyState,
     /// Addresses of each worker: access, internet.
@@ -79,6 +83,10 @@ pub(super) struct RolesThread {
     news: NewsQueue,
     /// Until the node joins: it was started without etcd.
     pub(super) outside: Option<Outside>,
+    /// etcd answers, and holds the cluster that a node knows that has begun without it.
+    is_found: bool,
+    /// That it is to be told of this process.
+    noted: Option<Change>,
     /// By worker.
     pub(super) routes: Vec<Set>,
     /// Slots that each worker had ended when it was looked at last.
@@ -139,6 +147,8 @@ pub(super) fn run(parts: Parts) {
         entries: BTreeMap::new(),
         news: NewsQueue::default(),
         outside: parts.is_without_etcd.then(outside),
+        is_found: false,
+        noted: None,
         routes: vec![Set::default(); workers],
         slots: vec![0; workers],
         has_been_up: vec![false; workers],
@@ -159,7 +169,7 @@ pub(super) fn run(parts: Parts) {
         parts,
     };
     thread.apply(thread.parts.desired.clone());
-    thread.begin(now);
+    thread.begin();
     thread.outside.iter().for_each(Outside::begun);
     let mut slot_ends = now + SLOT;
     loop {
@@ -211,9 +221,9 @@ impl RolesThread {
 
     /// A node that begins without etcd knows from its disk where others are reached, and what its former lives were members
     /// of: of that its workers take copies. Not after an end that others may know of.
-    fn begin(&mut self, now: Instant) {
+    fn begin(&mut self) {
         if self.outside.is_none() {
-            return self.parts.map.begin_life(now);
+            return;
         }
         let map = self.parts.map.map().clone();
         for (name, text) in map.nodes() {
@@ -231,17 +241,48 @@ impl RolesThread {
         }
     }
 
-    /// etcd answers, and holds the cluster that this node knows.
-    fn join(&mut self) {
+    /// Registers the node that has begun without etcd, once its lives are on disk.
+    fn join(&mut self, now: Instant) {
+        if !self.is_found || self.outside.is_none() {
+            return;
+        }
+        let Parts { map, boot_ids, .. } = &mut self.parts;
+        let noted = *self.noted.get_or_insert_with(|| map.begin_lives(now, boot_ids));
+        if !map.is_saved(noted) && !map.is_stalled(now) {
+            return;
+        }
         if let Some(outside) = self.outside.take() {
             outside.ended();
             // Told before anything of etcd, and before etcd hears of this node.
-            self.parts.map.begin_life(Instant::now());
             self.queue(Input::Joining);
             self.hand_in(Instant::now());
             // Of several that come back, one with copies is to be a member first.
             self.parts.record.has_copies = self.parts.roles.has_guests_with_copies();
+            if self.parts.roles.is_resuming() {
+                tracing::info!(
+                    event = "seats-resumed",
+                    "etcd is told which shards this node has resumed"
+                );
+                self.set_resumes(|former| former);
+            }
+            self.parts.etcd.mirror();
             self.parts.etcd.join(&self.parts.record);
+        }
+    }
+
+    /// Once all entries say what was resumed, the record need not.
+    fn end_resuming(&mut self) {
+        let resumes = self.parts.record.workers.iter().any(|worker| worker.resumes.is_some());
+        if resumes && self.parts.roles.is_fresh() && !self.parts.roles.is_resuming() {
+            self.tell(Input::Resumed);
+            self.set_resumes(|_| None);
+            self.parts.etcd.update(self.parts.record.clone());
+        }
+    }
+
+    fn set_resumes(&mut self, what: impl Fn(Option<BootId>) -> Option<BootId>) {
+        for (worker, &former) in self.parts.record.workers.iter_mut().zip(&self.parts.formers) {
+            worker.resumes = what(former).map(|it| it.to_string());
         }
     }
 
@@ -257,7 +298,7 @@ impl RolesThread {
         match message {
             Inbox::Etcd(event) => self.take_etcd(event),
             Inbox::Claim(event) => self.take_claim(&event),
-            Inbox::ClusterFound(Ok(())) => self.join(),
+            Inbox::ClusterFound(Ok(())) => self.is_found = true,
             Inbox::ClusterFound(Err(found)) => {
                 self.outside.iter_mut().for_each(|it| it.other_cluster = Some(found.clone()));
             }
@@ -378,6 +419,7 @@ impl RolesThread {
             ClaimEvent::Connected => {}
             ClaimEvent::Held { .. } => {
                 self.is_registered = true;
+                self.tell(Input::Registered);
                 tracing::info!(event = "node-registered", "this node is known to the cluster");
             }
             ClaimEvent::Lost { .. } => {
@@ -549,6 +591,8 @@ impl RolesThread {
     fn carry_out(&mut self, now: Instant) {
         self.parts.map.turn(now);
         self.hand_in(now);
+        self.join(now);
+        self.end_resuming();
         self.hand_over();
         for worker in 0..self.parts.links.len() {
             while let Some(order) = self.parts.roles.next_order(worker) {

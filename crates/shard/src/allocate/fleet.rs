@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use weir_planted::{self as planted, Bug};
 
 use super::input::{Liveness, NodeView, ShardView, WorkerView};
-use crate::identity::{Incarnation, NodeId, WorkerId};
+use crate::identity::{BootId, Incarnation, NodeId, WorkerId};
 
 /// A worker, by its position in the fleet.
 pub(super) type Slot = usize;
@@ -13,6 +13,7 @@ pub(super) type Slot = usize;
 #[derive(Debug)]
 pub(super) struct WorkerSlot {
     pub(super) incarnation: Incarnation,
+    pub(super) resumes: Option<BootId>,
     /// Position of its node.
     pub(super) node: usize,
     pub(super) rack: Option<usize>,
@@ -80,6 +81,7 @@ impl Fleet {
                         worker: WorkerId { node: node.name.clone(), index: worker.index },
                         boot_id: worker.boot_id,
                     },
+                    resumes: worker.resumes,
                     node: position,
                     rack,
                     liveness: node.liveness,
@@ -115,12 +117,24 @@ impl Fleet {
         let slot = self.slot_of(&who.worker);
         let is_same = slot.is_some_and(|slot| self.slots[slot].incarnation == *who);
         match (self.liveness.get(&who.worker.node).copied(), slot) {
+            _ if self.is_resumed(who) => Standing::Silent,
             (Some(liveness), Some(slot)) if is_same && liveness.runs() => Standing::Running(slot),
             // A node registers all its workers: under another boot id, or not at all, it has ended.
             (Some(Liveness::Alive | Liveness::Stopping | Liveness::Fenced), _) => Standing::Ended,
             (Some(Liveness::Suspect), Some(_)) => Standing::Ended,
             (Some(Liveness::Suspect | Liveness::Dead) | None, _) => Standing::Silent,
         }
+    }
+
+    /// Some node is about to say what it has resumed: what is balanced now would be balanced without that.
+    pub(super) fn is_any_resuming(&self) -> bool {
+        self.slots.iter().any(|slot| slot.liveness.runs() && slot.resumes.is_some())
+    }
+
+    /// Its worker has resumed the seat of this life, and the entry is about to say so.
+    pub(super) fn is_resumed(&self, who: &Incarnation) -> bool {
+        let slot = self.slot_of(&who.worker).map(|slot| &self.slots[slot]);
+        slot.is_some_and(|slot| slot.liveness.runs() && slot.resumes == Some(who.boot_id))
     }
 
     /// The slot of a worker, whatever its incarnation.

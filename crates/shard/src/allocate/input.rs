@@ -77,6 +77,8 @@ pub struct NodeView {
 pub struct WorkerView {
     pub index: u16,
     pub boot_id: BootId,
+    /// The former life whose seats it goes on with, while entries may name that one: it has not ended as far as they go.
+    pub resumes: Option<BootId>,
     /// Its share, relative to others. 0: none.
     pub weight: u32,
     /// What it can carry, in the unit of [`ShardView::load`]. None: not known.

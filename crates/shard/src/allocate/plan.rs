@@ -70,6 +70,11 @@ pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOpti
             None => {
                 target.first().map(|&slot| Change::Create(fleet.slots[slot].incarnation.clone()))
             }
+            // Nothing is decided of it before that is written.
+            Some(entry) if entry.members().iter().any(|it| fleet.is_resumed(&it.incarnation)) => {
+                is_done[index] = true;
+                None
+            }
             Some(entry) => {
                 let wanted = layouts.wanted;
                 let rooms = &layouts.rooms;
@@ -95,7 +100,7 @@ pub fn allocate(nodes: &[NodeView], shards: &[ShardView], options: &AllocateOpti
         take_steps(&mut plan, &fleet, shards, &layouts, &mut is_done, &mut moves_left);
         // Balance is sought when nothing else is to be done: roles first, since they cost least,
         // and copies only when no other is under way, since what those bring may do.
-        if plan.steps.is_empty() && !fleet.is_any_stopping() {
+        if plan.steps.is_empty() && !fleet.is_any_stopping() && !fleet.is_any_resuming() {
             let swaps = layouts.balance(Balance::Roles, moves_left);
             if swaps == 0 && copies_under_way == 0 {
                 layouts.balance(Balance::Copies, moves_left);
@@ -115,7 +120,9 @@ fn apply(entry: &ShardEntry, transition: Transition) -> Change {
 /// The worker that takes the place of an ended one.
 fn begun_anew(fleet: &Fleet, transition: &Transition) -> Option<Slot> {
     match transition {
-        Transition::Restart { ended, .. } => fleet.slot_of(&ended.worker),
+        Transition::Restart { ended, .. } | Transition::Resume { ended, .. } => {
+            fleet.slot_of(&ended.worker)
+        }
         Transition::Reseat { to, .. } => fleet.slot_of(&to.worker),
         _ => None,
     }

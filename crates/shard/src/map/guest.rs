@@ -6,20 +6,41 @@
 //! lane can get one: a host that owns a lane stays a member until it is fenced, and whoever takes the lane of an
 //! ended member waits for all members, the host among them, who does not answer any more. So no lane whose writer
 //! has ended is written again before the host is fenced, and that takes the guest's own registration.
+//!
+//! For the same reason nobody else writes the host's own lanes meanwhile, and its worker may go on with them once it has
+//! all that was ever written of the shard: it *resumes* its seat. That is so when all other members have come back as
+//! guests of the same entry, and either nobody has copies, or it alone has them, or one that has resumed has given
+//! them. It writes that to the store, and until then its node's record names the host, too.
 
 use super::entry::{Member, MemberState, ShardEntry};
 use crate::identity::Incarnation;
 use crate::lane::{LANES, Seat};
 
 impl ShardEntry {
-    /// The member whose worker goes on as this guest. None: nobody may be one here, since no lane waits for the member, or
-    /// nobody else has copies.
+    /// The member whose worker goes on as this guest. None: nobody may be one here, since no lane waits for the member.
     pub fn host_of(&self, guest: &Incarnation) -> Option<&Member> {
-        let is_host = |member: &&Member| {
+        self.former_life_of(guest).filter(|member| self.owns_a_lane(member))
+    }
+
+    /// The member that is another life of the same worker.
+    pub fn former_life_of(&self, life: &Incarnation) -> Option<&Member> {
+        let is_former = |member: &&Member| {
             let who = &member.incarnation;
-            who.worker == guest.worker && who.boot_id != guest.boot_id && self.owns_a_lane(member)
+            who.worker == life.worker && who.boot_id != life.boot_id
         };
-        self.members.iter().find(is_host).filter(|_| self.members.len() > 1)
+        self.members.iter().find(is_former)
+    }
+
+    /// The entry with these lives in the seats of their workers' former ones. It stands in no store.
+    pub fn resumed_by(&self, lives: &[Incarnation]) -> Self {
+        let mut seen = self.clone();
+        for member in &mut seen.members {
+            let who = &mut member.incarnation;
+            if let Some(life) = lives.iter().find(|life| life.worker == who.worker) {
+                who.boot_id = life.boot_id;
+            }
+        }
+        seen
     }
 
     /// Whether the member stays one until it gives a lane or is fenced.
@@ -89,7 +110,8 @@ mod tests {
     fn nobody_is_a_guest_where_no_lane_waits_for_the_former_life() {
         let guest = life(1, 2);
         let alone = ShardEntry::create(life(1, 1));
-        assert_eq!(alone.host_of(&guest), None, "nobody has copies");
+        assert_eq!(alone.host_of(&guest).map(|it| &it.incarnation), Some(&life(1, 1)));
+        assert_eq!(alone.host_of(&life(1, 1)), None, "it is a member itself");
         assert_eq!(pair().host_of(&life(1, 1)), None, "it is a member itself");
         assert_eq!(pair().host_of(&life(3, 1)), None, "a stranger");
         let syncing = after(&pair(), &Transition::AddReplica(life(3, 1)));

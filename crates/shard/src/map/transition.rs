@@ -39,6 +39,9 @@ pub enum Transition {
     /// As `Fence`; and the worker that came back under a new boot id is a replica that begins to
     /// copy. If nobody survives, it is the primary and begins empty.
     Restart { ended: Incarnation, boot_id: BootId },
+    /// A worker that came back under a new boot id while the store could not be asked has taken its seat again: see
+    /// [`crate::map`]'s guests. Lanes stay where they are.
+    Resume { ended: Incarnation, boot_id: BootId },
     /// As `Fence` of the primary when no other member runs: another incarnation takes its seat and
     /// rank, and begins empty. Lanes of members that are silent stay theirs.
     Reseat { ended: Incarnation, to: Incarnation },
@@ -122,6 +125,7 @@ impl ShardEntry {
             Transition::Remove(who) => self.remove(who),
             Transition::Fence(who) => self.fence(who),
             Transition::Restart { ended, boot_id } => self.restart(ended, *boot_id),
+            Transition::Resume { ended, boot_id } => self.resume(ended, *boot_id),
             Transition::Reseat { ended, to } => self.reseat(ended, to.clone()),
             Transition::Rebase { epoch, term } => self.rebase(*epoch, *term),
         }
@@ -244,6 +248,15 @@ impl ShardEntry {
             self.seat_best_survivor()?;
         }
         self.take_lanes(ended);
+        Ok(())
+    }
+
+    fn resume(&mut self, ended: &Incarnation, boot_id: BootId) -> Result<(), Refused> {
+        let rank = self.rank_of(ended)?;
+        if ended.boot_id == boot_id {
+            return Err(Refused::WrongState(ended.clone()));
+        }
+        self.members[rank].incarnation.boot_id = boot_id;
         Ok(())
     }
 

@@ -398,6 +398,9 @@ impl Step {
             14 if self.lanes & 1 == 0 => {
                 Transition::Reseat { ended: who, to: boot(self.lanes % 7 + 1, 2) }
             }
+            14 if self.lanes & 2 == 0 => {
+                Transition::Resume { boot_id: BootId(u128::from(!self.is_second_boot)), ended: who }
+            }
             14 => Transition::Restart {
                 boot_id: BootId(u128::from(!self.is_second_boot)),
                 ended: who,
@@ -409,6 +412,22 @@ impl Step {
             },
         }
     }
+}
+
+#[test]
+fn a_life_that_resumes_a_seat_has_all_that_its_former_one_had() {
+    let entry = ShardEntry::create(boot(1, 0));
+    let entry = entry.after(entry.epoch(), &Transition::AddReplica(boot(2, 0))).expect("added");
+    let resume = |node| Transition::Resume { ended: boot(node, 0), boot_id: BootId(1) };
+    let next = entry.after(entry.epoch(), &resume(1)).expect("resumed");
+    assert_eq!(next.primary().incarnation, boot(1, 1));
+    assert_eq!((next.lanes(), next.term()), (entry.lanes(), entry.term()));
+    assert_eq!(next.members()[1], entry.members()[1]);
+    assert_eq!(next.members(), entry.resumed_by(&[boot(1, 1)]).members());
+    let again = next.after(next.epoch(), &resume(1));
+    assert!(matches!(again, Err(Refused::NoMember(_))), "once");
+    let same = Transition::Resume { ended: boot(2, 0), boot_id: BootId(0) };
+    assert!(matches!(entry.after(entry.epoch(), &same), Err(Refused::WrongState(_))));
 }
 
 /// Whatever the transitions are: what applies leaves a valid entry that survives its JSON form, and
@@ -428,7 +447,8 @@ fn transitions_keep_the_invariants() {
             let json = next.to_json();
             assert_eq!(ShardEntry::from_json(json.as_bytes()).expect("read"), next, "{json}");
             let term_step = next.term().0 - entry.term().0;
-            let is_same = next.primary().incarnation == entry.primary().incarnation;
+            let is_resumed = matches!(transition, Transition::Resume { .. });
+            let is_same = is_resumed || next.primary().incarnation == entry.primary().incarnation;
             let is_rebase = matches!(transition, Transition::Rebase { .. });
             assert!(is_rebase || term_step == u32::from(!is_same), "a term is a change of primary");
             check_writers(&entry, &next, &transition);
@@ -453,6 +473,7 @@ fn check_writers(before: &ShardEntry, after: &ShardEntry, transition: &Transitio
                 Transition::Settle { by, lanes } => lanes.contains(lane) && *by != writer,
                 Transition::Fence(ended)
                 | Transition::Restart { ended, .. }
+                | Transition::Resume { ended, .. }
                 | Transition::Reseat { ended, .. } => *ended == writer,
                 _ => false,
             };

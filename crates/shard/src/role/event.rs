@@ -10,6 +10,9 @@ pub enum Event {
     Entry(Box<ShardEntry>),
     /// The newest known entry, while the store cannot be asked: it names a former life of this worker.
     Guest(Box<ShardEntry>),
+    /// Of a guest's entry: these lives have resumed the seats of their former ones. If this worker is one of them now, it
+    /// has all that there is; `is_empty`: nobody has any copy.
+    Resumed { lives: Vec<Incarnation>, is_empty: bool },
     /// A sign of life of another worker: a heartbeat, or records of its streams.
     Heartbeat { from: Incarnation },
     /// The primary of this term says that its routes of the shard are out.

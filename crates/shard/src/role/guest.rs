@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::identity::{Epoch, Incarnation};
-use crate::map::ShardEntry;
+use crate::map::{ShardEntry, Transition};
 
 /// A worker that an entry names only in a former life.
 #[derive(Clone, Debug)]
@@ -14,11 +14,24 @@ pub(super) struct Guest {
     tellers: BTreeSet<Incarnation>,
     /// All of them have been members in every entry since.
     are_all_there: bool,
+    /// Lives that have resumed the seats of their former ones.
+    resumed: Vec<Incarnation>,
+    /// This worker resumed when nobody had any copy.
+    pub(super) began_empty: bool,
+    /// The entry was last seen with this `has_copy`. None: it is to be seen anew.
+    seen_with: Option<bool>,
 }
 
 impl Guest {
     pub(super) fn new(entry: ShardEntry, me: &Incarnation) -> Self {
-        let mut guest = Self { entry, tellers: BTreeSet::new(), are_all_there: true };
+        let mut guest = Self {
+            entry,
+            tellers: BTreeSet::new(),
+            are_all_there: true,
+            resumed: Vec::new(),
+            began_empty: false,
+            seen_with: None,
+        };
         guest.add_tellers(me);
         guest
     }
@@ -27,7 +40,46 @@ impl Guest {
     pub(super) fn follow(&mut self, entry: ShardEntry, me: &Incarnation) {
         self.are_all_there = self.are_all_there_in(&entry);
         self.entry = entry;
+        self.seen_with = None;
         self.add_tellers(me);
+    }
+
+    /// Those that have resumed are these now.
+    pub(super) fn resume(&mut self, resumed: Vec<Incarnation>) {
+        self.resumed = resumed;
+        self.seen_with = None;
+    }
+
+    pub(super) fn resumed(&self) -> &[Incarnation] {
+        &self.resumed
+    }
+
+    pub(super) fn has_resumed(&self, me: &Incarnation) -> bool {
+        self.resumed.contains(me)
+    }
+
+    /// Whether this worker may go on under an entry that does not name it.
+    pub(super) fn may_follow(&self, entry: &ShardEntry, me: &Incarnation) -> bool {
+        if !self.has_resumed(me) {
+            return entry.host_of(me).is_some();
+        }
+        let host = |entry: &ShardEntry| Some(entry.former_life_of(me)?.incarnation.clone());
+        host(entry).is_some() && host(entry) == host(&self.entry)
+    }
+
+    /// The entry as the role takes it, if that has changed. Some(None): it has no place for the guest.
+    pub(super) fn see(&mut self, me: &Incarnation, has_copy: bool) -> Option<Option<ShardEntry>> {
+        if self.seen_with.replace(has_copy) == Some(has_copy) {
+            return None;
+        }
+        let resumed = self.entry.resumed_by(&self.resumed);
+        Some(if self.has_resumed(me) { Some(resumed) } else { resumed.seen_by_guest(me, has_copy) })
+    }
+
+    /// What the store is to be told of a worker that has resumed.
+    pub(super) fn write(&self, me: &Incarnation) -> Option<Transition> {
+        let ended = self.entry.former_life_of(me)?.incarnation.clone();
+        self.has_resumed(me).then_some(Transition::Resume { ended, boot_id: me.boot_id })
     }
 
     fn add_tellers(&mut self, me: &Incarnation) {
@@ -46,6 +98,7 @@ impl Guest {
     /// other member. What a member has told before it ended may be here alone; and before this worker was a
     /// member, nobody asked it.
     pub(super) fn may_stay(&self, entry: &ShardEntry, me: &Incarnation) -> bool {
-        entry.member(me).is_some() && self.are_all_there_in(entry)
+        let is_safe = self.has_resumed(me) || self.are_all_there_in(entry);
+        entry.member(me).is_some() && is_safe
     }
 }

@@ -125,7 +125,40 @@ impl RoleMachine {
 
     /// Whether this worker serves copies though the entry names only a former life of it.
     pub fn is_guest(&self) -> bool {
-        self.guest.is_some()
+        self.guest.as_ref().is_some_and(|guest| !guest.has_resumed(&self.me))
+    }
+
+    /// Whether it has resumed the seat of its former life, and the store has not said so yet.
+    pub fn has_resumed(&self) -> bool {
+        self.guest.as_ref().is_some_and(|guest| guest.has_resumed(&self.me))
+    }
+
+    /// Of a worker that the entry names only a former life of: the epoch of that entry.
+    pub fn former_seat_epoch(&self) -> Option<Epoch> {
+        Some(self.guest.as_ref()?.entry.epoch())
+    }
+
+    /// The lives that it knows to have resumed the seats of their former ones.
+    pub fn resumed(&self) -> &[Incarnation] {
+        self.guest.as_ref().map_or(&[], Guest::resumed)
+    }
+
+    /// It has resumed when nobody had any copy, so that nothing is all that there was.
+    pub fn began_empty(&self) -> bool {
+        self.guest.as_ref().is_some_and(|guest| guest.began_empty)
+    }
+
+    /// The copy is complete.
+    pub fn has_copy(&self) -> bool {
+        self.has_copy
+    }
+
+    /// Whether this worker may go on under an entry that names only a former life of it.
+    pub fn may_follow(&self, entry: &ShardEntry) -> bool {
+        match &self.guest {
+            Some(guest) => guest.may_follow(entry, &self.me),
+            None => entry.host_of(&self.me).is_some(),
+        }
     }
 
     /// Whether this worker may go on with the copies that it has when it obeys this entry. Otherwise it has to forget them
@@ -145,6 +178,7 @@ impl RoleMachine {
         match event {
             Event::Entry(entry) => self.on_entry(*entry),
             Event::Guest(entry) => self.on_guest(*entry),
+            Event::Resumed { lives, is_empty } => self.on_resumed(lives, is_empty),
             Event::Heartbeat { from } => self.on_heartbeat(&from, now_ms),
             Event::Announced { term } => self.on_announced(term),
             Event::Slot { packets } => self.on_slot(packets),
@@ -173,6 +207,11 @@ impl RoleMachine {
             return;
         }
         self.guest = None;
+        self.obey(entry);
+    }
+
+    /// The role follows from this entry now.
+    fn obey(&mut self, entry: ShardEntry) {
         let role_before = self.role();
         let route_before = self.duties.metric;
         let is_new_term = self.entry.as_ref().is_none_or(|held| entry.term() > held.term());
@@ -205,7 +244,7 @@ impl RoleMachine {
             .entry
             .as_ref()
             .is_none_or(|held| self.guest.is_some() && entry.epoch() > held.epoch());
-        if !is_newer || entry.epoch() < self.epoch_min || entry.host_of(&self.me).is_none() {
+        if !is_newer || entry.epoch() < self.epoch_min || !self.may_follow(&entry) {
             return;
         }
         match &mut self.guest {
@@ -214,16 +253,21 @@ impl RoleMachine {
         }
     }
 
-    /// A guest's own record tells whether it has a full copy.
+    fn on_resumed(&mut self, lives: Vec<Incarnation>, is_empty: bool) {
+        let Some(guest) = &mut self.guest else { return };
+        let is_begun = !guest.has_resumed(&self.me) && lives.contains(&self.me);
+        guest.resume(lives);
+        guest.began_empty |= is_begun && is_empty;
+        self.has_copy |= guest.began_empty && is_begun;
+    }
+
+    /// A guest's own record tells whether it has a full copy; that of one who has resumed is as any other member's.
     fn see_as_guest(&mut self) {
-        let Some(Guest { entry, .. }) = &self.guest else { return };
-        let is_so = |seen: &ShardEntry| {
-            let me = seen.member(&self.me).map(|(_, member)| member.state);
-            let state = if self.has_copy { MemberState::Synced } else { MemberState::Syncing };
-            seen.epoch() == entry.epoch() && me == Some(state)
-        };
-        if !self.entry.as_ref().is_some_and(is_so) {
-            self.entry = entry.seen_by_guest(&self.me, self.has_copy);
+        let Some(guest) = &mut self.guest else { return };
+        let Some(seen) = guest.see(&self.me, self.has_copy) else { return };
+        match seen {
+            Some(seen) if self.has_resumed() => self.obey(seen),
+            seen => self.entry = seen,
         }
     }
 
@@ -260,7 +304,7 @@ impl RoleMachine {
     fn on_primary_lost(&mut self) {
         let is_silent = self.now_ms - self.heard_ms >= self.options.lone_silence_ms;
         let can_serve = self.role() == Role::Synced && self.ports == Ports::Ready;
-        let can_serve = can_serve && self.guest.is_none();
+        let can_serve = can_serve && !self.is_guest();
         if can_serve && is_silent && self.has_heard_primary {
             self.act();
         }
@@ -284,7 +328,7 @@ impl RoleMachine {
     /// What the time and the counters decide, after every event.
     fn pass_time(&mut self) {
         if self.role() == Role::Synced
-            && self.guest.is_none()
+            && !self.is_guest()
             && !self.hears_primary()
             && self.busy_slots >= self.options.busy_slots
         {
@@ -404,7 +448,7 @@ impl RoleMachine {
         match (role, rank) {
             (Role::Primary, _) => Some(Metric::primary(entry.term())),
             (Role::Acting, Some(rank)) => Some(Metric::acting(entry.term(), rank)),
-            (Role::Synced, _) if self.guest.is_some() => Some(Metric::GUEST),
+            (Role::Synced, _) if self.is_guest() => Some(Metric::GUEST),
             (Role::Synced, Some(rank)) => {
                 let kept = self.kept_route.map(|kept| kept.metric);
                 Some(kept.unwrap_or(Metric::replica(rank)))
@@ -430,7 +474,10 @@ impl RoleMachine {
     }
 
     fn write(&self, role: Role, entry: &ShardEntry) -> Option<Transition> {
-        let (_, member) = entry.member(&self.me).filter(|_| self.guest.is_none())?;
+        if let Some(guest) = &self.guest {
+            return guest.write(&self.me);
+        }
+        let (_, member) = entry.member(&self.me)?;
         let taken = LaneSet::of(|index| {
             let lane = entry.lanes()[index];
             let since = lane.moving.map(|moving| moving.since);

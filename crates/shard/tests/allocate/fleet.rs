@@ -38,6 +38,7 @@ impl World {
         let workers = weights.iter().enumerate().map(|(index, &weight)| WorkerView {
             index: index as u16,
             boot_id: BootId(0),
+            resumes: None,
             weight,
             load_max: None,
             shards_max: None,

@@ -277,6 +277,23 @@ fn nothing_moves_when_a_third_of_the_nodes_looks_gone() {
     assert_eq!(world.plan().steps.len(), 10);
 }
 
+/// A record under another boot id proves the end of the former life, unless it names that one.
+#[test]
+fn nothing_is_decided_of_a_shard_whose_member_has_resumed_its_seat() {
+    let mut world = world(3, 1, 20);
+    let formers: Vec<BootId> = world.nodes[0].workers.iter().map(|it| it.boot_id).collect();
+    let copies = copies_on(&world, 0, 0);
+    assert!(copies > 0);
+    world.restart(0);
+    assert_eq!(world.plan().steps.len(), copies);
+    for (worker, former) in world.nodes[0].workers.iter_mut().zip(formers) {
+        worker.resumes = Some(former);
+    }
+    assert_eq!(world.plan().steps, []);
+    world.nodes[0].workers.iter_mut().for_each(|worker| worker.resumes = None);
+    assert_eq!(world.plan().steps.len(), copies);
+}
+
 /// Both copies are gone: only a fence of the last primary frees its lanes.
 #[test]
 fn a_double_failure_waits_for_a_fence() {

@@ -258,6 +258,7 @@ impl Cluster {
         let worker = boot_id.map(|boot_id| WorkerView {
             index: 0,
             boot_id,
+            resumes: None,
             weight: 1,
             load_max: None,
             shards_max: None,

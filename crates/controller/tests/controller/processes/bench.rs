@@ -39,6 +39,7 @@ pub(crate) fn node_record(boot_id: BootId) -> NodeRecord {
     let worker = WorkerRecord {
         index: 0,
         boot_id: boot_id.to_string(),
+        resumes: None,
         weight: 100,
         load_max: None,
         shards_max: None,

@@ -59,6 +59,7 @@ impl World {
         let workers = workers.into_iter().map(|worker| WorkerView {
             index: worker.index,
             boot_id: worker.boot_id,
+            resumes: self.nodes[node].resumes.get(usize::from(worker.index)).copied().flatten(),
             weight: 1,
             load_max: None,
             shards_max: None,

@@ -6,8 +6,8 @@ impl World {
     pub(super) fn renew_leases(&mut self) {
         for node in 0..self.nodes.len() {
             let name = self.nodes[node].name.clone();
-            if self.has_store(node) {
-                let process = self.nodes[node].process.as_ref().expect("it runs");
+            let process = self.nodes[node].process.as_ref().filter(|_| self.has_store(node));
+            if let Some(process) = process.filter(|process| !process.is_outside) {
                 let workers =
                     process.workers.iter().enumerate().map(|(index, worker)| NodeWorker {
                         index: index as u16,
@@ -18,7 +18,14 @@ impl World {
                 // Half of the nodes wait until the registration of their former life has ended.
                 let is_own = self.store.nodes.get(&name).is_none_or(|known| *known == workers);
                 if is_own || node % 2 == 0 {
+                    let is_resuming = process.roles.is_resuming();
+                    let resumes = process.formers.iter().map(|it| it.filter(|_| is_resuming));
+                    let resumes: Vec<Option<BootId>> = resumes.collect();
+                    self.nodes[node].resumes = resumes;
+                    self.nodes[node].lives = workers.iter().map(|it| it.boot_id).collect();
                     self.store.register(self.now_ms, &name, workers);
+                    let process = self.nodes[node].process.as_mut().expect("it runs");
+                    process.roles.on(self.now_ms, Input::Registered);
                     self.nodes[node].lease_until_ms = self.now_ms + LEASE_MS;
                 }
             }

@@ -127,6 +127,8 @@ impl World {
             let is_written = has_store
                 && !dice.one_in(20)
                 && store.change(now_ms, change.shard, change.at, &change.transition);
+            let is_resumed = matches!(change.transition, Transition::Resume { .. });
+            seen.resumed += u64::from(is_written && is_resumed);
             seen.lost_races += u64::from(has_store && !is_written);
             let is_done = is_written && !dice.one_in(20);
             process.answers.push_back((now_ms + dice.below(30), change.shard, is_done));
