@@ -1,4 +1,4 @@
-//! A node that is started while etcd does not answer.
+//! Nodes that are started while etcd does not answer: one, one after the other, and all.
 
 use std::time::{Duration, Instant};
 
@@ -98,7 +98,7 @@ fn no_connection_ends_when_two_nodes_fail_one_after_the_other_without_etcd() {
 
 const QUARANTINE_SEC: u32 = 10;
 
-/// Shards with a primary on some node that says of it that nothing is wrong.
+/// Shards that some node is primary of.
 fn served(lab: &ClusterLab) -> usize {
     let of_node = |node: &ClusterNode| {
         let member = node.get("/member").ok()?;

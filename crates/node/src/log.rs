@@ -130,7 +130,7 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("start-failed", "The process cannot start; the exit code says why."),
     (
         "started-without-etcd",
-        "etcd does not answer: the node runs with what its disk knows of the cluster, takes copies of its shards and makes no new flows until etcd answers.",
+        "etcd does not answer: the node runs with what its disk knows of the cluster, takes copies of its shards and makes no new flows until etcd answers, or all members of a shard have been started so.",
     ),
     ("stop-requested", "A signal asked the process to end."),
     ("tables-built", "A worker has its tables; says how large and on which pages."),

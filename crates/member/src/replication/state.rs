@@ -85,7 +85,7 @@ impl State {
             queue: VecDeque::with_capacity(shards_max),
             answers: VecDeque::with_capacity(64),
             wanted: Vec::with_capacity(WANTS_MAX),
-            comebacks: Vec::new(),
+            comebacks: Vec::with_capacity(COMEBACKS_MAX),
             forgetting: Vec::with_capacity(shards_max),
             confirming: Vec::with_capacity(shards_max),
             lost: Vec::with_capacity(LOST_MAX),
