@@ -29,20 +29,23 @@ pub struct Part {
 
 /// Every part. `run` sends it through [`world::measured_burst`], or changes of flows through a function named alike, and
 /// returns how many packets or flows that were.
-pub const PARTS: [Part; 12] = [
+pub const PARTS: [Part; 15] = [
     part("gre-udp-up", "established UDP, home to internet", 527.0, trace::gre_udp_up),
     part("gre-udp-down", "established UDP, internet to home", 518.0, trace::gre_udp_down),
     part("gre-tcp-up", "established TCP, home to internet", 548.0, trace::gre_tcp_up),
     part("gre-tcp-down", "established TCP, internet to home", 540.0, trace::gre_tcp_down),
-    part("gre-udp-open", "first packets of UDP flows", 1340.0, trace::gre_udp_open),
-    part("gre-tcp-open", "SYNs, the MSS clamped", 1500.0, trace::gre_tcp_open),
+    part("gre-udp-open", "first packets of UDP flows", 1360.0, trace::gre_udp_open),
+    part("gre-tcp-open", "SYNs, the MSS clamped", 1520.0, trace::gre_tcp_open),
     part("plain-udp-up", "established UDP without tunnels, up", 505.0, trace::plain_udp_up),
     part("plain-udp-down", "established UDP without tunnels, down", 448.0, trace::plain_udp_down),
     part("no-mapping", "from the internet to ports nobody holds", 735.0, trace::no_mapping),
+    part("flood-syn", "SYNs of a home over its limit of the slow path", 625.0, trace::flood_syn),
+    part("flood-remotes", "one port to new remotes, over the limit", 645.0, trace::flood_remotes),
+    part("flood-fragments", "first fragments, over the limit", 620.0, trace::flood_fragments),
     part(
         "replica-open",
         "first packets of UDP flows, noted for replicas",
-        1440.0,
+        1460.0,
         trace::replica_open,
     ),
     part(

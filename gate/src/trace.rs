@@ -167,3 +167,46 @@ pub(crate) fn no_mapping() -> usize {
     let packets: Vec<_> = scan.collect();
     world.measure(Side::Internet, &packets, Some(DropReason::NoMapping))
 }
+
+/// Packets of a flooding home that come before those that count: it is over its limit of the slow path then.
+const BEFORE: u32 = 1024;
+
+/// A packet of a home that floods: `transport` from `port` of one host to `remote`.
+fn of_flood(transport: Transport, port: u16, remote: (u32, u16)) -> Vec<u8> {
+    tunnelled(segment(transport, (FLOODING, port), remote))
+}
+
+const FLOODING: u32 = u32::from_be_bytes([192, 168, 1, 10]);
+
+fn tunnelled(inner: Vec<u8>) -> Vec<u8> {
+    build::ipv4(home(0, 0), endpoint(0)).gre(build::gre(), inner)
+}
+
+/// A home floods with what `packet` makes of the numbers from 0 on.
+fn flood(packet: impl Fn(u32) -> Vec<u8>) -> usize {
+    let mut world = World::with_slow_path(1000);
+    let before: Vec<_> = (0..BEFORE).map(&packet).collect();
+    world.offer(Side::Access, &before);
+    let packets: Vec<_> = (BEFORE..BEFORE + ROUNDS * FLOWS).map(packet).collect();
+    world.measure(Side::Access, &packets, Some(DropReason::SlowPathLimit))
+}
+
+pub(crate) fn flood_syn() -> usize {
+    let server = u32::from_be_bytes([198, 51, 100, 1]);
+    flood(|n| of_flood(Transport::Tcp(SYN), 1024 + n as u16, (server, SERVER_PORT)))
+}
+
+pub(crate) fn flood_remotes() -> usize {
+    let net = u32::from_be_bytes([198, 51, 0, 0]);
+    flood(|n| of_flood(Transport::Udp, 5000, (net + 1 + n, SERVER_PORT)))
+}
+
+/// First fragments of ever new datagrams of one flow.
+pub(crate) fn flood_fragments() -> usize {
+    let server = u32::from_be_bytes([198, 51, 100, 1]);
+    flood(|n| {
+        let datagram = build::ipv4(FLOODING, server).ttl(64).identification(n as u16);
+        let datagram = datagram.udp(5000, SERVER_PORT, [7; 40]);
+        tunnelled(build::fragments(datagram, 44).swap_remove(0))
+    })
+}

@@ -273,6 +273,8 @@ pub(crate) const KEYS: &[Key] = &[
         "ICMP errors that a worker makes in a second, in all (RFC 1812 section 4.3.2.8)."),
     key("limits", "redirects_per_sec", Integer(1, 10_000_000), "packets/s", Value("10_000"),
         "Packets of one home, or one remote, without a flow here that a worker sends to another one in a second."),
+    key("limits", "slow_path_packets_per_sec", Integer(1000, 100_000_000), "packets/s", Value("200_000"),
+        "Packets that one home may send, and as many that it may get, in a second outside the fast path, a tenth of them at once: those of new flows, of further remotes of a port, ICMP, fragments, IP options. Beyond it they are dropped as `slow-path-limit`: they take the worker's time from all homes. Packets of the first session of a mapping do not count."),
 
     key("pool", "first_id", Integer(1, 4_294_967_295), "", Value("1"),
         "Number of the pool's first shard, for ever; the others follow. Leave room for growth before the next pool."),

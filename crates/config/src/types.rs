@@ -285,6 +285,8 @@ pub struct Limits {
     pub worker_icmp_errors_per_sec: u32,
     /// Packets of a home that are sent to another worker.
     pub redirects_per_sec: u32,
+    /// Of a home, each way.
+    pub slow_path_packets_per_sec: u32,
 }
 
 /// `[[shard]]`: a fixed group of subscribers.

@@ -11,6 +11,7 @@ use crate::flow_key::Toward;
 use crate::ip_error::Complaint;
 use crate::ip_input::{Packet, is_martian};
 use crate::local::check_ping;
+use crate::slow_path::Way;
 use crate::upstream::{Step, Upstream};
 use crate::{AccessMode, DropReason, Side, ecn, rewrite};
 
@@ -167,11 +168,16 @@ impl<F: Frame> Engine<F> {
             return Err(DropReason::GreProtocol);
         }
         let tunnel_len = outer.header_len + header.len;
+        // It would not take the fast path. A key's home may: only now it is known that there is none.
+        let home = Home { shard, outer: source, gre_key: header.key };
+        if header.key.is_none() && self.slow_path.is_over(&home, Way::Up) {
+            return Err(DropReason::SlowPathLimit);
+        }
         let inner = Packet::read(outer.bytes.get(tunnel_len..).unwrap_or_default())
             .map_err(|error| error.reason(DropReason::InnerMalformed, DropReason::InnerChecksum))?;
         packet.offset += tunnel_len;
         packet.len = inner.bytes.len();
-        packet.home = Home { shard, outer: source, gre_key: header.key };
+        packet.home = home;
         if is_keepalive(&inner, endpoint, source) {
             return match self.nat.is_subscriber(&packet.home) {
                 true => Ok(Step::KeepaliveBack),
@@ -210,6 +216,9 @@ impl<F: Frame> Engine<F> {
             return Err(DropReason::NotServing);
         }
         packet.home = Home { shard, outer: source, gre_key: None };
+        if self.slow_path.is_over(&packet.home, Way::Up) {
+            return Err(DropReason::SlowPathLimit);
+        }
         packet.is_remarked = false;
         self.inner_input(whole, packet)
     }

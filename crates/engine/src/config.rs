@@ -103,6 +103,9 @@ pub struct Limits {
     /// Packets of one home, or of one remote, that are redirected to other workers in a second; as many at once. 10,000:
     /// a hand-over redirects all that a home sends at 100 Mbit/s.
     pub redirects_per_sec: u32,
+    /// Packets of one home that take the slow path in a second, each way; a tenth of them at once. 200,000: a home of
+    /// 1 Gbit/s sends and gets as many packets of 600 bytes, and they take some percent of a core.
+    pub slow_path_packets_per_sec: u32,
 }
 
 impl Default for Limits {
@@ -113,6 +116,7 @@ impl Default for Limits {
             icmp_errors_to_homes: true,
             icmp_errors_to_internet: true,
             redirects_per_sec: 10_000,
+            slow_path_packets_per_sec: 200_000,
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::ip_fragment::fragment;
 use crate::ip_input::Packet;
 use crate::party::Party;
 use crate::rewrite::{self, End};
+use crate::slow_path::Way;
 use crate::{AccessMode, DropReason, Side, ecn};
 
 /// What a frame from the internet side wants.
@@ -161,6 +162,9 @@ impl<F: Frame> Engine<F> {
             Err(refusal) => return self.miss_elsewhere_down(frame, packet, shard, refusal, cx),
         };
         self.hear_down(packet, shard);
+        if !self.may_take_slow_path(&delivery.home, Way::Down) {
+            return Err(DropReason::SlowPathLimit);
+        }
         if packet.key.kind == Kind::Session {
             self.send_down(frame, packet, &delivery, cx);
             return Ok(());

@@ -23,6 +23,7 @@ use crate::peer::Peers;
 use crate::rate_limit::PartyLimit;
 use crate::redirect::{UNSEALED_MAX, Unsealed};
 use crate::shards::Shards;
+use crate::slow_path::SlowPathLimit;
 use crate::upstream::Upstream;
 use crate::{AccessMode, Counters, DropReason, MssClamp, Output, Side};
 
@@ -82,6 +83,7 @@ pub struct Engine<F: Frame> {
     pub(crate) duties: Duties,
     pub(crate) peers: Peers,
     pub(crate) redirects: PartyLimit,
+    pub(crate) slow_path: SlowPathLimit,
     pub(crate) datagrams: Datagrams<F>,
     /// Packets for other workers that wait to be sealed.
     pub(crate) unsealed: VecDeque<Unsealed<F>>,
@@ -146,6 +148,7 @@ impl<F: Frame> Engine<F> {
                 REDIRECTS_PER_SEC,
                 party_seed,
             ),
+            slow_path: SlowPathLimit::new(limits.slow_path_packets_per_sec, party_seed),
             datagrams: Datagrams::new(config.replication_port),
             unsealed: VecDeque::with_capacity(if config.peers_max > 0 { UNSEALED_MAX } else { 0 }),
             counters: Arc::default(),
@@ -205,6 +208,7 @@ impl<F: Frame> Engine<F> {
         assert!(frames.len() <= BURST_MAX, "a burst is at most {BURST_MAX} frames");
         let bytes = frames.iter().map(|frame| frame.data().len() as u64).sum();
         self.counters.count(side, Direction::Receive, frames.len() as u64, bytes);
+        self.slow_path.set_now(now.ms);
         let cx = &mut Context { pool, out, now };
         match side {
             Side::Access => self.receive_access(frames, cx),

@@ -91,8 +91,8 @@ impl ErrorLimiter {
         let about_size = worker_per_sec / 2;
         Self {
             is_on: [limits.icmp_errors_to_homes, limits.icmp_errors_to_internet],
-            homes: PartyTable::new(PARTIES, per_sec, seed),
-            remotes: PartyTable::new(PARTIES, per_sec, seed),
+            homes: PartyTable::new(PARTIES, per_sec, per_sec, seed),
+            remotes: PartyTable::new(PARTIES, per_sec, per_sec, seed),
             worker: [about_size, worker_per_sec - about_size].map(SharedRate::new),
         }
     }

@@ -67,6 +67,7 @@ mod rate_limit;
 mod redirect;
 mod rewrite;
 mod shards;
+mod slow_path;
 mod table_use;
 mod upstream;
 

@@ -76,19 +76,22 @@ struct Account {
 pub(crate) struct PartyTable {
     key: HashKey,
     per_sec: i64,
+    /// Thousandths of a request.
+    most: i64,
     modest_per_sec: i64,
     lines: Box<[[Account; WAYS]]>,
 }
 
 impl PartyTable {
-    /// Room for `parties`; each may ask `per_sec` times a second, and as many times at once.
-    pub(crate) fn new(parties: usize, per_sec: u32, seed: [u64; 2]) -> Self {
+    /// Room for `parties`; each may ask `per_sec` times a second, and `at_once` times after a rest.
+    pub(crate) fn new(parties: usize, per_sec: u32, at_once: u32, seed: [u64; 2]) -> Self {
         let nobody = Account { tag: 0, asked_ms: 0, tokens: 0, modest: 0 };
         let lines = (parties / WAYS).next_power_of_two();
         let per_sec = i64::from(per_sec);
         Self {
             key: HashKey::new(seed),
             per_sec,
+            most: i64::from(at_once) * REQUEST,
             modest_per_sec: (per_sec / MODEST_PART).max(1),
             lines: vec![[nobody; WAYS]; lines].into(),
         }
@@ -96,7 +99,7 @@ impl PartyTable {
 
     /// Notes a request of `kind`; each kind is counted on its own.
     pub(crate) fn ask(&mut self, party: &Party, kind: u8, now_ms: u64) -> Demand {
-        let (most, modest_most) = (self.per_sec * REQUEST, self.modest_most());
+        let (most, modest_most) = (self.most, self.modest_most());
         let (per_sec, modest_per_sec) = (self.per_sec, self.modest_per_sec);
         let account = self.account(party, kind, now_ms);
         // So many requests a second are so many thousandths a millisecond. In a long time all is earned.
@@ -119,7 +122,7 @@ impl PartyTable {
 
     fn account(&mut self, party: &Party, kind: u8, now_ms: u64) -> &mut Account {
         let tag = self.tag(party, kind);
-        let (tokens, modest) = (self.per_sec * REQUEST, self.modest_most());
+        let (tokens, modest) = (self.most, self.modest_most());
         let line = (tag >> 32) as usize & (self.lines.len() - 1);
         let accounts = &mut self.lines[line];
         let known = accounts.iter().position(|account| account.tag == tag);
@@ -143,7 +146,7 @@ mod tests {
     use super::*;
 
     fn table() -> PartyTable {
-        PartyTable::new(4096, 20, [1, 2])
+        PartyTable::new(4096, 20, 20, [1, 2])
     }
 
     fn ask(table: &mut PartyTable, remote: u32, now_ms: u64) -> Demand {
@@ -208,7 +211,7 @@ mod tests {
     /// However many ask, the table keeps its size, and parties that ask all the time stay in it.
     #[test]
     fn a_crowd_pushes_out_only_parties_that_ask_no_more() {
-        let mut table = PartyTable::new(64, 20, [1, 2]);
+        let mut table = PartyTable::new(64, 20, 20, [1, 2]);
         let mut granted = 0;
         for ms in 0..100_000_u64 {
             granted += u64::from(ask(&mut table, 0, ms) != Demand::Excessive);
@@ -230,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_rate_of_none_grants_none() {
-        let mut table = PartyTable::new(64, 0, [1, 2]);
+        let mut table = PartyTable::new(64, 0, 0, [1, 2]);
         assert!((0..10_000).all(|ms| ask(&mut table, 1, ms) == Demand::Excessive));
     }
 }

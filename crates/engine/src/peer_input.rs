@@ -90,6 +90,7 @@ impl<F: Frame> Engine<F> {
         pool: &mut P,
         out: &mut Output<F>,
     ) {
+        self.slow_path.set_now(now.ms);
         let mut packet = Upstream::EMPTY;
         match self.stray_input(frame.data(), &mut packet) {
             Ok(step) => packet.step = step,

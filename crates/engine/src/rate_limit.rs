@@ -68,8 +68,8 @@ impl PartyLimit {
     /// For `parties` homes and as many remotes that are known at once.
     pub(crate) fn new(parties: usize, per_sec: u32, worker_per_sec: u32, seed: [u64; 2]) -> Self {
         Self {
-            homes: PartyTable::new(parties, per_sec, seed),
-            remotes: PartyTable::new(parties, per_sec, seed),
+            homes: PartyTable::new(parties, per_sec, per_sec, seed),
+            remotes: PartyTable::new(parties, per_sec, per_sec, seed),
             worker: SharedRate::new(worker_per_sec.into()),
         }
     }

@@ -16,6 +16,7 @@ use crate::ip_error::Complaint;
 use crate::ip_fragment::fragment;
 use crate::ip_input::Packet;
 use crate::rewrite::{self, End};
+use crate::slow_path::Way;
 use crate::{DropReason, Side};
 
 /// What a frame from the access side wants.
@@ -131,6 +132,9 @@ impl<F: Frame> Engine<F> {
         packet: &Upstream,
         cx: &mut Context<'_, P>,
     ) {
+        if !self.may_take_slow_path(&packet.home, Way::Up) {
+            return self.discard(DropReason::SlowPathLimit);
+        }
         let is_new = packet.is_straight && packet.candidate.is_none();
         let done = match is_new && self.duties.creates(packet.home.shard) {
             true => self.wait(frame, packet),

@@ -67,6 +67,7 @@ pub(crate) fn engine_config(
             icmp_errors_to_internet: config.limits.icmp_errors_to_internet,
             worker_icmp_errors_per_sec: config.limits.worker_icmp_errors_per_sec,
             redirects_per_sec: config.limits.redirects_per_sec,
+            slow_path_packets_per_sec: config.limits.slow_path_packets_per_sec,
         },
         forward_source_routes: config.nat.forward_source_routes,
     })

@@ -153,7 +153,8 @@ fn rule(section: &str, name: &str) -> Option<Rule> {
             | "icmp_errors_per_sec"
             | "icmp_errors_to_homes"
             | "icmp_errors_to_internet"
-            | "worker_icmp_errors_per_sec",
+            | "worker_icmp_errors_per_sec"
+            | "slow_path_packets_per_sec",
         ) => Rule::Unnoticed,
         _ => return None,
     };

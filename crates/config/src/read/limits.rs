@@ -17,5 +17,6 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Limits
         icmp_errors_to_internet: section.boolean("icmp_errors_to_internet", findings),
         worker_icmp_errors_per_sec: section.integer("worker_icmp_errors_per_sec", findings),
         redirects_per_sec: section.integer("redirects_per_sec", findings),
+        slow_path_packets_per_sec: section.integer("slow_path_packets_per_sec", findings),
     }
 }

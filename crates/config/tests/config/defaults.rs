@@ -80,6 +80,7 @@ icmp_errors_to_homes = true
 icmp_errors_to_internet = true
 worker_icmp_errors_per_sec = 1000
 redirects_per_sec = 10_000
+slow_path_packets_per_sec = 200_000
 [[shard]]
 id = 1
 endpoint = "10.100.0.1"

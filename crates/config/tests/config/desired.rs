@@ -116,7 +116,7 @@ fn unusual() -> String {
     text.push_str("[[shard]]\nid = 2000\nendpoint = \"10.101.0.2\"\npublic = [\"198.51.100.16/28\"]\ncommit = \"async\"\n");
     text.push_str("[timeouts]\nprofile = \"carrier\"\nudp_sec = 77\n");
     text.push_str("[fragments]\ndatagrams_max = 64\nheld_max = 0\nheld_per_datagram_max = 1\ntimeout_sec = 3\n");
-    text.push_str("[limits]\nsessions = 100\nnew_flows_per_sec = 7\nnew_flows_burst = 8\nnew_homes_per_sec = 9\nfragments_percent = 3\nicmp_errors_per_sec = 4\nicmp_errors_to_homes = false\nicmp_errors_to_internet = false\nworker_icmp_errors_per_sec = 5\nredirects_per_sec = 6\n");
+    text.push_str("[limits]\nsessions = 100\nnew_flows_per_sec = 7\nnew_flows_burst = 8\nnew_homes_per_sec = 9\nfragments_percent = 3\nicmp_errors_per_sec = 4\nicmp_errors_to_homes = false\nicmp_errors_to_internet = false\nworker_icmp_errors_per_sec = 5\nredirects_per_sec = 6\nslow_path_packets_per_sec = 1001\n");
     text
 }
 

@@ -229,9 +229,8 @@ impl Phase {
 /// Under what weir counts the packets of an attack, some of them at least; none where it passes them all.
 fn effects(attack: Attack) -> &'static [&'static str] {
     match attack {
-        Attack::Harmless | Attack::Fragments => &[],
-        Attack::Syn => &["new-flows", "ports-exhausted"],
-        Attack::Remotes => &["new-flows", "sessions-per-subscriber"],
+        Attack::Harmless => &[],
+        Attack::Syn | Attack::Remotes | Attack::Fragments => &["slow-path-limit"],
         Attack::Ttl => &["ttl-exceeded"],
         // Not new-homes: the homes themselves are refused under it while they come.
         Attack::Forged => &["subscribers-max"],
@@ -378,10 +377,12 @@ mod tests {
     #[test]
     fn an_attack_without_its_drops_is_a_fault_of_the_run() {
         let mut flood = phase(20.0, 0);
-        assert!(flood.check_effect(Attack::Fragments).is_ok());
+        assert!(flood.check_effect(Attack::Harmless).is_ok());
         assert!(flood.check_effect(Attack::Ttl).is_err());
         flood.drops.push(("ttl-exceeded".into(), 1.0));
         assert!(flood.check_effect(Attack::Ttl).is_ok());
-        assert!(flood.check_effect(Attack::Syn).unwrap_err().to_string().contains("new-flows"));
+        assert!(
+            flood.check_effect(Attack::Syn).unwrap_err().to_string().contains("slow-path-limit")
+        );
     }
 }

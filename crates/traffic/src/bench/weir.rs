@@ -135,7 +135,7 @@ impl Place<'_> {
             // What is measured is the worker, not how homes are paced.
             let _ = writeln!(
                 text,
-                "ports_per_subscriber = {ports}\n\n[limits]\nflows = {}\nnew_flows_per_sec = 10_000_000\nnew_flows_burst = 65_535\nnew_homes_per_sec = 65_535",
+                "ports_per_subscriber = {ports}\n\n[limits]\nflows = {}\nnew_flows_per_sec = 10_000_000\nnew_flows_burst = 65_535\nnew_homes_per_sec = 65_535\nslow_path_packets_per_sec = 100_000_000",
                 (4 * load.flows_per_subscriber).max(1024),
             );
         }

@@ -1,0 +1,198 @@
+//! Hot. What one home may have of the slow path. A packet there takes several times as long as on the fast path, so a home
+//! that sends nothing else would take the worker's time from all others, whatever becomes of its packets.
+//!
+//! ```text
+//!   packet on the slow path, either way:  its home is over its limit in this millisecond  -->  dropped
+//!                                         else it passes; one in 32 is charged to its home, for all 32
+//! ```
+//!
+//! A home is charged as often as it sends, and nearly every packet costs a count. A home over its limit is known by
+//! its address, so that its packets are dropped before the slow path reads them. It is over until the next millisecond,
+//! in which it has earned some packets more.
+
+use weir_nat::Home;
+use weir_wire::frame::Frame;
+
+use crate::engine::Engine;
+use crate::party::{Demand, Party, PartyTable};
+
+/// One packet in so many is charged to its home.
+const SAMPLE: u32 = 32;
+/// Homes whose packets are counted at once.
+const HOMES: usize = 4096;
+/// A home may have a second's packets by this part at once.
+const BURST_PART: u32 = 10;
+/// Places for homes that are over their limit.
+const PLACES_LOG2: u32 = 6;
+
+/// Where the packets of a home go. Each way has its own limit: a remote must not stop what the home sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Up,
+    Down,
+}
+
+/// A home that was over its limit in a millisecond.
+#[derive(Clone, Copy, Debug)]
+struct Over {
+    home: Home,
+    way: Way,
+    ms: u64,
+}
+
+/// The limit of each home of a worker.
+#[derive(Debug)]
+pub(crate) struct SlowPathLimit {
+    /// A request is [`SAMPLE`] packets.
+    homes: PartyTable,
+    /// Packets until one is looked at; each is while a home is over its limit.
+    left: u32,
+    /// Packets until one is charged, of those that were looked at while a home was over its limit.
+    uncharged: u32,
+    now_ms: u64,
+    /// The last millisecond in which a home was over its limit.
+    over_ms: u64,
+    over: [Option<Over>; 1 << PLACES_LOG2],
+}
+
+impl SlowPathLimit {
+    /// Each home may have `per_sec` packets a second each way, and a tenth of that at once.
+    pub(crate) fn new(per_sec: u32, seed: [u64; 2]) -> Self {
+        let per_sec = (per_sec / SAMPLE).max(1);
+        Self {
+            homes: PartyTable::new(HOMES, per_sec, (per_sec / BURST_PART).max(1), seed),
+            left: SAMPLE,
+            uncharged: SAMPLE,
+            now_ms: 0,
+            over_ms: u64::MAX,
+            over: [None; 1 << PLACES_LOG2],
+        }
+    }
+
+    /// What follows comes now.
+    #[inline(always)]
+    pub(crate) fn set_now(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+    }
+
+    /// Counts a packet on the slow path. Whether it is to be looked at: one is charged, or a home may be over its limit.
+    #[inline(always)]
+    fn count(&mut self) -> bool {
+        self.left -= 1;
+        self.left == 0
+    }
+
+    /// May a packet that is to be looked at take the slow path? `home`: its identity.
+    fn admit(&mut self, home: &Home, way: Way) -> bool {
+        let is_over = self.is_over(home, way);
+        // While a home is over its limit those of the others are charged as seldom as before.
+        if !is_over && (self.over_ms != self.now_ms || self.is_next_charged()) {
+            self.charge(home, way);
+        }
+        self.left = if self.over_ms == self.now_ms { 1 } else { SAMPLE };
+        !is_over
+    }
+
+    fn is_next_charged(&mut self) -> bool {
+        self.uncharged = if self.uncharged == 0 { SAMPLE - 1 } else { self.uncharged - 1 };
+        self.uncharged == 0
+    }
+
+    /// Is the home over its limit? Counts nothing.
+    #[inline]
+    pub(crate) fn is_over(&self, home: &Home, way: Way) -> bool {
+        self.over_ms == self.now_ms
+            && self.over[place(home)]
+                .is_some_and(|over| over.ms == self.now_ms && over.way == way && over.home == *home)
+    }
+
+    fn charge(&mut self, home: &Home, way: Way) {
+        let ms = self.now_ms;
+        if self.homes.ask(&Party::Home(*home), way as u8, ms) == Demand::Excessive {
+            self.over[place(home)] = Some(Over { home: *home, way, ms });
+            self.over_ms = ms;
+        }
+    }
+}
+
+impl<F: Frame> Engine<F> {
+    /// May this packet of a home take the slow path?
+    #[inline(always)]
+    pub(crate) fn may_take_slow_path(&mut self, home: &Home, way: Way) -> bool {
+        !self.slow_path.count() || self.may_take_slow_path_otherwise(home, way)
+    }
+
+    #[inline(never)]
+    fn may_take_slow_path_otherwise(&mut self, home: &Home, way: Way) -> bool {
+        self.slow_path.admit(&self.nat.identity(home), way)
+    }
+}
+
+/// Homes at one place displace each other, and then both get some packets more.
+#[inline]
+fn place(home: &Home) -> usize {
+    (home.outer.wrapping_mul(0x9e37_79b1) >> (32 - PLACES_LOG2)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_nat::ShardIndex;
+
+    use super::*;
+
+    const PER_SEC: u32 = 200_000;
+
+    fn home(outer: u32) -> Home {
+        Home { shard: ShardIndex(1), outer, gre_key: None }
+    }
+
+    /// Packets of `sent` that pass in a millisecond.
+    fn pass(limit: &mut SlowPathLimit, home: &Home, way: Way, ms: u64, sent: u32) -> u32 {
+        limit.set_now(ms);
+        (0..sent).map(|_| u32::from(!limit.count() || limit.admit(home, way))).sum()
+    }
+
+    #[test]
+    fn a_home_gets_its_rate_and_a_tenth_of_it_at_once() {
+        let mut limit = SlowPathLimit::new(PER_SEC, [1, 2]);
+        let one = home(1);
+        let at_once = pass(&mut limit, &one, Way::Up, 1000, 100_000);
+        assert!((20_000..=20_000 + 2 * SAMPLE).contains(&at_once), "{at_once}");
+        let later: u32 = (1001..2001).map(|ms| pass(&mut limit, &one, Way::Up, ms, 5000)).sum();
+        assert!((195_000..=220_000).contains(&later), "{later} in a second");
+    }
+
+    #[test]
+    fn a_home_within_its_limit_loses_nothing_beside_homes_that_flood() {
+        let mut limit = SlowPathLimit::new(PER_SEC, [1, 2]);
+        let mut lost = 0;
+        for ms in 0..1000 {
+            for flooding in 0..3 {
+                pass(&mut limit, &home(100 + flooding), Way::Up, ms, 1003);
+            }
+            lost += 50 - pass(&mut limit, &home(1), Way::Up, ms, 50);
+        }
+        assert_eq!(lost, 0);
+    }
+
+    #[test]
+    fn what_comes_to_a_home_leaves_what_it_sends_alone() {
+        let mut limit = SlowPathLimit::new(PER_SEC, [1, 2]);
+        let one = home(1);
+        assert!(pass(&mut limit, &one, Way::Down, 1000, 100_000) < 100_000);
+        assert!(limit.is_over(&one, Way::Down) && !limit.is_over(&one, Way::Up));
+        assert_eq!(pass(&mut limit, &one, Way::Up, 1000, 10_000), 10_000);
+    }
+
+    #[test]
+    fn homes_that_differ_by_key_or_shard_are_counted_apart() {
+        let mut limit = SlowPathLimit::new(PER_SEC, [1, 2]);
+        let one = home(1);
+        pass(&mut limit, &one, Way::Up, 1000, 100_000);
+        assert!(limit.is_over(&one, Way::Up));
+        assert!(!limit.is_over(&Home { gre_key: Some(7), ..one }, Way::Up));
+        assert!(!limit.is_over(&Home { shard: ShardIndex(2), ..one }, Way::Up));
+        limit.set_now(1001);
+        assert!(!limit.is_over(&one, Way::Up), "until the next millisecond");
+    }
+}
