@@ -142,9 +142,12 @@ impl Observer {
         let fault = self.clock.now();
         self.timeline.marks.push((fault, name.to_owned()));
         act()?;
+        let done_after = self.clock.now() - fault;
         self.settle(fault, settle, until_whole);
         let idle_for = self.wait_idle();
-        let is_answered = self.connections.call().is_ok();
+        let answered = self.connections.call();
+        // What follows begins with all of them.
+        let is_answered = answered.and_then(|()| self.connections.wait_open()).is_ok();
         // A move for the balance may have begun meanwhile.
         self.wait_whole(until_whole);
         let window = Window { start: self.covered, end: self.clock.now() };
@@ -155,7 +158,8 @@ impl Observer {
             self.timeline.samples.append(&mut watch.samples());
         }
         let whole_after = match &self.watch {
-            Some(_) => self.timeline.whole_after(window, fault),
+            Some(_) if until_whole => self.timeline.whole_after(window, fault),
+            Some(_) => None,
             None => Some(0),
         };
         let moves = self.timeline.moves(Window { start: fault, ..window });
@@ -163,6 +167,7 @@ impl Observer {
         let observation = Observation {
             name: name.to_owned(),
             kind: "",
+            done_after,
             up: Side::of(&flows, |flow| flow.up),
             down: Side::of(&flows, |flow| flow.down),
             moved_endpoints: flows.iter().flat_map(|flow| flow.moved.clone()).collect(),

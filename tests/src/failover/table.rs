@@ -31,6 +31,10 @@ pub fn render(rows: &[(Promise, Observation)]) -> String {
         for reason in reasons {
             let _ = writeln!(missed, "{}: {reason}", seen.name);
         }
+        if *promise == Promise::OpenAgain {
+            let after = seen.done_after as f64 / 1e6;
+            let _ = writeln!(missed, "{}: every shard had a primary after {after:.1} s", seen.name);
+        }
         for (cause, count) in &seen.connections.causes {
             let _ = writeln!(missed, "{}: {count} connections: {cause}", seen.name);
         }
@@ -141,6 +145,7 @@ fn verdict(promise: Promise, is_kept: bool) -> &'static str {
         (Promise::NothingLost, true) => "ok: nothing lost",
         (Promise::NothingBroken, true) => "ok: nothing broken",
         (Promise::NoneBrokenHoweverYoung, true) => "ok: nothing broken, however young",
+        (Promise::OpenAgain, true) => "ok: open again",
         (Promise::Broken, true) => "ok: broken, as without copies it must be",
         (_, false) => "MISSED",
     }
