@@ -42,8 +42,8 @@ pub fn render(rows: &[(Promise, Observation)]) -> String {
     }
     let mut text = aligned(&HEAD.map(str::to_owned), &lines, &verdicts);
     text.push_str(
-        "gap: longest silence of a home's flow, median / most of all homes; pause: longest time in which a core, a worker or \
-         a sender wanted to run and could not; broken: of those open at the fault; \
+        "gap: longest silence of a home's flow, median / most of all homes; pause: longest time in which a core, a worker, a \
+         routing daemon or a sender wanted to run and could not; broken: of those open at the fault; \
          young: broken or unopened of those younger than 0.1 s; last route: until both switches sent all prefixes of the \
          node elsewhere\n",
     );

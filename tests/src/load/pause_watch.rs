@@ -30,7 +30,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// Time between two looks for new threads.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(250);
 /// Threads that packets or routes wait for, by how their names begin: senders and receivers of probes, workers, roles,
-/// and routing daemons.
+/// and routing daemons of nodes and switches.
 const NAMES: [&str; 8] =
     ["probe-", "weir-worker", "weir-roles", "weir-routes", "bird", "bgpd", "bfdd", "zebra"];
 /// The guard, and the first thread of a node.
@@ -220,6 +220,7 @@ mod tests {
 
     use super::*;
     use crate::condition::wait_for;
+    use crate::steering::{Network, PACKAGED_BFD, Switch, SwitchKind};
 
     const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -266,6 +267,28 @@ mod tests {
         assert!(!seen.iter().any(|it| it.of.starts_with("probe-asleep") && it.length() > 150_000));
         watch.forget_before(clock.now() + 1);
         assert_eq!(watch.within(Window { start: 0, end: clock.now() }), []);
+    }
+
+    #[test]
+    fn routing_daemons_of_a_switch_are_watched() {
+        let lab = crate::Lab::open().unwrap();
+        for (kind, role, daemons) in [(SwitchKind::Bird, "bird", 1), (SwitchKind::Frr, "frr", 3)] {
+            let namespace = lab.namespace(role).unwrap();
+            namespace.ip("link add br0 type bridge").unwrap();
+            namespace.ip("addr add 10.9.0.254/24 dev br0").unwrap();
+            namespace.ip("link set br0 up").unwrap();
+            let switch = Switch::start(&lab, namespace, kind, Network::Access, 2, PACKAGED_BFD);
+            let switch = switch.unwrap();
+            // A child bears another name until it has become the daemon.
+            wait_for("daemons of a switch under watch", DEADLINE, || {
+                let mut threads = BTreeMap::new();
+                search(&mut threads);
+                let processes = switch.namespace.process_ids();
+                let is_watched = |&&process: &&i32| threads.contains_key(&(process, process));
+                (processes.iter().filter(is_watched).count() == daemons).then_some(())
+            })
+            .unwrap();
+        }
     }
 
     #[test]
