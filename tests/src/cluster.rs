@@ -19,6 +19,7 @@ mod map;
 mod network;
 mod node;
 mod public;
+mod site;
 mod store;
 mod supervisor;
 

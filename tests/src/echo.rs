@@ -2,14 +2,14 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
 
 use crate::namespace::Namespace;
+use crate::threads::{Stop, Threads};
 
 /// How often a server looks whether it shall end.
 const STOP_POLL: Duration = Duration::from_millis(50);
@@ -18,9 +18,8 @@ const STOP_POLL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Echo {
     local: SocketAddrV4,
-    is_stopping: Arc<AtomicBool>,
     peers: Arc<Mutex<Vec<SocketAddr>>>,
-    thread: Option<JoinHandle<()>>,
+    _threads: Threads,
 }
 
 impl Echo {
@@ -28,30 +27,30 @@ impl Echo {
     pub fn udp(namespace: &Namespace, local: SocketAddrV4) -> Result<Self> {
         let socket = namespace.enter(|| Ok(UdpSocket::bind(local)?))?;
         socket.set_read_timeout(Some(STOP_POLL))?;
-        Ok(Self::start(local, move |is_stopping, peers| {
+        Self::start(local, move |stop, peers| {
             let mut buffer = [0; 65_535];
-            while !is_stopping.load(Ordering::Relaxed) {
+            while !stop.is_set() {
                 if let Ok((length, peer)) = socket.recv_from(&mut buffer) {
-                    remember(&peers, peer);
+                    remember(peers, peer);
                     // A home that is gone loses its answer.
                     let _ = socket.send_to(&buffer[..length], peer);
                 }
             }
-        }))
+        })
     }
 
     /// TCP: every byte goes back on its connection.
     pub fn tcp(namespace: &Namespace, local: SocketAddrV4) -> Result<Self> {
         let listener = namespace.enter(|| Ok(TcpListener::bind(local)?))?;
         listener.set_nonblocking(true)?;
-        Ok(Self::start(local, move |is_stopping, peers| {
+        Self::start(local, move |stop, peers| {
             let mut streams = Vec::new();
-            while !is_stopping.load(Ordering::Relaxed) {
+            while !stop.is_set() {
                 match listener.accept() {
                     Ok((stream, peer)) => {
-                        remember(&peers, peer);
-                        let is_stopping = Arc::clone(&is_stopping);
-                        streams.push(thread::spawn(move || echo(stream, &is_stopping)));
+                        remember(peers, peer);
+                        let stop = stop.clone();
+                        streams.push(thread::spawn(move || echo(stream, &stop)));
                     }
                     Err(_) => thread::sleep(STOP_POLL),
                 }
@@ -60,7 +59,7 @@ impl Echo {
                 // A broken connection is the client's to notice.
                 let _ = stream.join();
             }
-        }))
+        })
     }
 
     /// Where it listens.
@@ -75,35 +74,22 @@ impl Echo {
 
     fn start(
         local: SocketAddrV4,
-        serve: impl FnOnce(Arc<AtomicBool>, Arc<Mutex<Vec<SocketAddr>>>) + Send + 'static,
-    ) -> Self {
-        let is_stopping = Arc::new(AtomicBool::new(false));
+        serve: impl FnOnce(&Stop, &Mutex<Vec<SocketAddr>>) + Send + 'static,
+    ) -> Result<Self> {
         let peers = Arc::new(Mutex::new(Vec::new()));
-        let (stopping, seen) = (Arc::clone(&is_stopping), Arc::clone(&peers));
-        Self {
-            local,
-            is_stopping,
-            peers,
-            thread: Some(thread::spawn(move || serve(stopping, seen))),
-        }
+        let seen = Arc::clone(&peers);
+        let mut threads = Threads::default();
+        threads.spawn("echo", move |stop| serve(stop, &seen))?;
+        Ok(Self { local, peers, _threads: threads })
     }
 }
 
-impl Drop for Echo {
-    fn drop(&mut self) {
-        self.is_stopping.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn echo(mut stream: TcpStream, is_stopping: &AtomicBool) {
+fn echo(mut stream: TcpStream, stop: &Stop) {
     let mut buffer = [0; 16_384];
     if stream.set_nonblocking(false).is_err() || stream.set_read_timeout(Some(STOP_POLL)).is_err() {
         return;
     }
-    while !is_stopping.load(Ordering::Relaxed) {
+    while !stop.is_set() {
         match stream.read(&mut buffer) {
             Ok(0) => return,
             Ok(length) => {

@@ -37,6 +37,7 @@ pub mod process;
 pub mod services;
 mod stale;
 pub mod steering;
+mod threads;
 pub mod veth;
 pub mod weir;
 pub mod weir_config;

@@ -1,6 +1,6 @@
 //! Nodes that are started while etcd does not answer: one, one after the other, and all.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
@@ -75,10 +75,7 @@ fn no_connection_ends(lab: &ClusterLab) -> Result<()> {
     ensure!(open == connections.lasting(), "{open} connections of {}", connections.lasting());
     // etcd is back first, then the other node.
     control.restart_store()?;
-    wait_for("a node that takes part", DEADLINE, || {
-        let member = first.get("/member").ok()?;
-        (member["is_registered"].as_bool() == Some(true)).then_some(())
-    })?;
+    first.wait_registered()?;
     second.weir.resume()?;
     lab.wait_whole()?;
     connections.call().context("with etcd again")?;
@@ -98,51 +95,14 @@ fn no_connection_ends_when_two_nodes_fail_one_after_the_other_without_etcd() {
 
 const QUARANTINE_SEC: u32 = 10;
 
-/// Shards that some node is primary of.
-fn served(lab: &ClusterLab) -> usize {
-    let of_node = |node: &ClusterNode| {
-        let member = node.get("/member").ok()?;
-        let shards = member["shards"].as_array()?.clone();
-        Some(shards.iter().filter(|shard| shard["role"].as_str() == Some("primary")).count())
-    };
-    lab.nodes.iter().filter_map(of_node).sum()
-}
-
 /// All nodes are killed at once while etcd is away, and begin again without it.
 fn the_site_opens_again(lab: &ClusterLab) -> Result<()> {
-    let control = lab.control()?;
     lab.wait_ok()?;
-    control.kill_store()?;
-    let killed = Instant::now();
-    lab.nodes.iter().try_for_each(|node| node.weir.signal(Signal::SIGKILL))?;
-    lab.nodes.iter().try_for_each(|node| node.wait_ready(1))?;
-    // Not every node need be a member of a shard.
-    wait_for("a node that says when it opens", DEADLINE, || {
-        let says = |node: &ClusterNode| {
-            let status = node.cli(&["status"]).ok()?;
-            status.stdout.contains("it makes new flows in").then_some(())
-        };
-        lab.nodes.iter().find_map(says)
-    })?;
-    let shards = usize::from(lab.options.shards);
-    wait_for("a primary of every shard, without etcd", DEADLINE, || {
-        (served(lab) == shards).then_some(())
-    })?;
-    let closed = killed.elapsed();
-    ensure!(closed >= Duration::from_secs(QUARANTINE_SEC.into()), "open after {closed:?}");
-    lab.nodes.iter().try_for_each(ClusterNode::wait_sessions)?;
+    lab.restart_without_store()?;
     let mixture = Mixture { trickles: 10, streams: 0, dialogues: 30, idle: 10, short_per_sec: 0 };
     let connections = lab.connect(Clock::start(), mixture).context("opened without etcd")?;
     connections.call()?;
-    control.restart_store()?;
-    for node in &lab.nodes {
-        wait_for("a node that takes part", DEADLINE, || {
-            let member = node.get("/member").ok()?;
-            (member["is_registered"].as_bool() == Some(true)).then_some(())
-        })?;
-    }
-    lab.wait_whole()?;
-    lab.wait_ok()?;
+    lab.regain_store()?;
     connections.call().context("with etcd again")?;
     let open = connections.ledger().open(None);
     ensure!(open == connections.lasting(), "{open} connections of {}", connections.lasting());

@@ -16,8 +16,8 @@ use weir_lab::failover::{
 };
 use weir_lab::steering::SwitchKind;
 
-/// Events that leave the cluster with another number of nodes, are for two of them, need another binary, or are none.
-const LEFT_OUT: [&str; 4] = ["nothing", "second", "upgrade", "add"];
+/// Events that leave the cluster with another number of nodes, are for two of them or all, need another binary, or are none.
+const LEFT_OUT: [&str; 5] = ["nothing", "second", "upgrade", "site", "add"];
 /// Mappings of UDP live for five minutes, then their ports rest.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 

@@ -71,6 +71,16 @@ impl ClusterOptions {
         }
     }
 
+    /// How long ports rest, and a site that restarts without etcd stays closed at least.
+    ///
+    /// # Errors
+    /// When the cluster's file is wrong.
+    pub fn quarantine(&self) -> Result<Duration> {
+        let cluster = weir_config::parse_cluster(&self.files().cluster(), "cluster.toml");
+        let (cluster, _) = cluster.map_err(|findings| anyhow::anyhow!("{findings:?}"))?;
+        Ok(Duration::from_secs(cluster.nat.quarantine_sec.into()))
+    }
+
     /// Time that every shard has to get all its copies, from nothing or after a fault.
     pub fn whole_deadline(&self) -> Duration {
         WHOLE_DEADLINE + SHARD_DEADLINE * u32::from(self.shards)

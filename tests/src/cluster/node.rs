@@ -26,6 +26,8 @@ use crate::weir;
 const SESSION_DEADLINE: Duration = Duration::from_secs(30);
 /// Time a node has to say `ready`: it makes its tables first, which may be large.
 const READY_DEADLINE: Duration = Duration::from_secs(180);
+/// Time a node has to register once etcd answers.
+const REGISTERED_DEADLINE: Duration = Duration::from_secs(120);
 const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A node of the cluster.
@@ -148,6 +150,22 @@ impl ClusterNode {
             (last.matches("Established").count() == 2).then_some(())
         });
         both.with_context(|| last)
+    }
+
+    /// Waits until it is registered in etcd.
+    pub fn wait_registered(&self) -> Result<()> {
+        wait_for("a node that takes part", REGISTERED_DEADLINE, || {
+            let member = self.get("/member").ok()?;
+            (member["is_registered"].as_bool() == Some(true)).then_some(())
+        })
+        .with_context(|| self.name())
+    }
+
+    /// Shards that it is primary of, as it says itself; none if it does not answer.
+    pub fn primaries(&self) -> Option<usize> {
+        let member = self.get("/member").ok()?;
+        let shards = member["shards"].as_array()?;
+        Some(shards.iter().filter(|shard| shard["role"].as_str() == Some("primary")).count())
     }
 
     /// Runs `weir <args>` against this node's admin socket.

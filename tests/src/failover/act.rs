@@ -230,6 +230,15 @@ pub(super) fn store_killed(lab: &mut ClusterLab, _: u8) -> Result<()> {
     control.restart_store()
 }
 
+/// Every copy ends with it. Returns when every shard has a primary again.
+pub(super) fn restart_site(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    lab.restart_without_store()
+}
+
+pub(super) fn restore_store(lab: &mut ClusterLab, _: u8) -> Result<()> {
+    lab.regain_store()
+}
+
 pub(super) fn terminate(lab: &mut ClusterLab, victim: u8) -> Result<()> {
     let weir = &lab.node(victim)?.weir;
     weir.end(Signal::SIGTERM)?;

@@ -93,17 +93,20 @@ enum Silence {
     Millis(u64),
     /// The switches notice it, by BFD; and so long the rest takes.
     BfdAnd(u64),
+    /// Nobody has copies, so all ports rest first; and so long the rest takes.
+    QuarantineAnd(u64),
 }
 
 impl Silence {
-    fn micros(self, options: &ClusterOptions) -> Micros {
+    fn micros(self, options: &ClusterOptions) -> Result<Micros> {
         let frr = if options.switches == SwitchKind::Frr { FRR_MS } else { 0 };
         let bfd = 3 * options.bfd.as_millis() as u64;
-        1_000
-            * match self {
-                Silence::Millis(millis) => frr + millis,
-                Silence::BfdAnd(millis) => frr + bfd + millis,
-            }
+        let millis = match self {
+            Silence::Millis(millis) => frr + millis,
+            Silence::BfdAnd(millis) => frr + bfd + millis,
+            Silence::QuarantineAnd(millis) => options.quarantine()?.as_millis() as u64 + millis,
+        };
+        Ok(1_000 * millis)
     }
 }
 
@@ -129,7 +132,7 @@ const fn asked(name: &'static str, moments: &'static [Moment]) -> Event {
     Event { name, is_shown: false, moments }
 }
 
-use Promise::{NothingBroken, NothingLost};
+use Promise::{NothingBroken, NothingLost, OpenAgain};
 
 /// Every event, in an order in which each leaves the cluster whole for the next.
 pub const EVENTS: &[Event] = &[
@@ -255,6 +258,16 @@ pub const EVENTS: &[Event] = &[
             then("the first is back, rebalance", NothingLost, LEASE, act::start_the_dead),
         ],
     ),
+    asked(
+        "site",
+        &[
+            moment("site restarts without etcd", OpenAgain, SHORT, act::restart_site)
+                .silent(Silence::QuarantineAnd(10_000))
+                .copies_later(),
+            then("site serves without etcd", NothingLost, SHORT, act::nothing).copies_later(),
+            then("site has etcd again", NothingBroken, LEASE, act::restore_store),
+        ],
+    ),
     shown("add", &[moment("one more node", NothingLost, LEASE, act::add)]),
 ];
 
@@ -335,6 +348,7 @@ impl Event {
             let watched = moment.what.contains("{}").then_some(victim);
             let promise = moment.promise.with(lab.options.commit);
             let until_whole = moment.ends_whole && promise != Promise::Broken;
+            let silence_max = moment.silence_max.map(|it| it.micros(&lab.options)).transpose()?;
             let observation = observer
                 .observe(&what, moment.settle, until_whole, watched, || (moment.act)(lab, victim))
                 .with_context(|| what.clone())?;
@@ -343,7 +357,7 @@ impl Event {
                 Observation {
                     kind: moment.what,
                     moves_max: moment.moves_max,
-                    silence_max: moment.silence_max.map(|it| it.micros(&lab.options)),
+                    silence_max,
                     ..observation
                 },
             ));
@@ -363,6 +377,15 @@ fn busiest(lab: &ClusterLab) -> Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_site_may_be_silent_for_the_quarantine_of_its_ports_and_ten_seconds() {
+        let silence = Event::named("site").unwrap().moments[0].silence_max.unwrap();
+        let mut options = ClusterOptions { quarantine_sec: Some(10), ..ClusterOptions::default() };
+        assert_eq!(silence.micros(&options).unwrap(), 20_000_000);
+        options.quarantine_sec = None;
+        assert_eq!(silence.micros(&options).unwrap(), 130_000_000);
+    }
 
     #[test]
     fn each_event_has_a_name_of_its_own_and_chooses_its_node() {

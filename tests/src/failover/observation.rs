@@ -31,6 +31,8 @@ pub struct Observation {
     pub name: String,
     /// The same without the node: equal in all runs.
     pub kind: &'static str,
+    /// How long it took to do it, until it was done.
+    pub done_after: Micros,
     /// Home to server.
     pub up: Side,
     /// Server to home.

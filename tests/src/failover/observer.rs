@@ -3,9 +3,9 @@
 //! Windows follow each other without a gap, so what happens between two faults is seen too.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -18,6 +18,7 @@ use crate::cluster::{ClusterLab, Map, MapReader};
 use crate::condition::wait_for;
 use crate::load::{Clock, Connections, Micros, Mixture, PauseWatch, Probes, Window};
 use crate::steering::Network;
+use crate::threads::Threads;
 
 /// Time between two looks at the map.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
@@ -142,9 +143,12 @@ impl Observer {
         let fault = self.clock.now();
         self.timeline.marks.push((fault, name.to_owned()));
         act()?;
+        let done_after = self.clock.now() - fault;
         self.settle(fault, settle, until_whole);
         let idle_for = self.wait_idle();
-        let is_answered = self.connections.call().is_ok();
+        let answered = self.connections.call();
+        // What follows begins with all of them.
+        let is_answered = answered.and_then(|()| self.connections.wait_open()).is_ok();
         // A move for the balance may have begun meanwhile.
         self.wait_whole(until_whole);
         let window = Window { start: self.covered, end: self.clock.now() };
@@ -155,7 +159,8 @@ impl Observer {
             self.timeline.samples.append(&mut watch.samples());
         }
         let whole_after = match &self.watch {
-            Some(_) => self.timeline.whole_after(window, fault),
+            Some(_) if until_whole => self.timeline.whole_after(window, fault),
+            Some(_) => None,
             None => Some(0),
         };
         let moves = self.timeline.moves(Window { start: fault, ..window });
@@ -163,6 +168,7 @@ impl Observer {
         let observation = Observation {
             name: name.to_owned(),
             kind: "",
+            done_after,
             up: Side::of(&flows, |flow| flow.up),
             down: Side::of(&flows, |flow| flow.down),
             moved_endpoints: flows.iter().flat_map(|flow| flow.moved.clone()).collect(),
@@ -233,12 +239,11 @@ impl Observer {
 #[derive(Debug)]
 struct Watch {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    _threads: Threads,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    is_stopping: AtomicBool,
     samples: Mutex<Vec<MapSample>>,
     /// When the map was read last, if it was whole then; 0 if not.
     whole_at: AtomicU64,
@@ -248,10 +253,11 @@ impl Watch {
     fn start(clock: Clock, reader: MapReader, shards: usize) -> Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("map".into()).spawn(move || {
+        let mut threads = Threads::default();
+        threads.spawn("map", move |stop| {
             let mut last: Option<Map> = None;
             let mut pause = SAMPLE_INTERVAL;
-            while !of_thread.is_stopping.load(Ordering::Relaxed) {
+            while !stop.is_set() {
                 thread::sleep(pause);
                 let (begun, at) = (Instant::now(), clock.now());
                 let map = reader.read();
@@ -265,7 +271,7 @@ impl Watch {
                 last = Some(map);
             }
         })?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, _threads: threads })
     }
 
     /// Whether it was whole when it was read last, and that was later than `since`: what was read before a fault, or
@@ -277,16 +283,6 @@ impl Watch {
     /// The samples since the last call.
     fn samples(&self) -> Vec<MapSample> {
         std::mem::take(&mut lock(&self.shared.samples))
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.shared.is_stopping.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It ended with a panic: that was printed.
-            let _ = thread.join();
-        }
     }
 }
 

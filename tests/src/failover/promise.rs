@@ -13,6 +13,9 @@ pub enum Promise {
     NothingBroken,
     /// The same with output commit: no connection that a home had breaks, however young.
     NoneBrokenHoweverYoung,
+    /// Every connection may end, since no copy is left. Every shard has a primary again in time, and every connection is
+    /// opened again.
+    OpenAgain,
     /// The opposite, of a cluster without copies: a measurement that cannot fail shows nothing.
     Broken,
 }
@@ -43,7 +46,10 @@ impl Promise {
             }
             return missed;
         }
-        refuse(connections.broken as u64, "connections broken");
+        let may_end = self == Promise::OpenAgain;
+        if !may_end {
+            refuse(connections.broken as u64, "connections broken");
+        }
         refuse(connections.broken_before as u64, "connections broken before anything happened");
         refuse(seen.up.doubled + seen.down.doubled, "packets doubled");
         if self == Promise::NoneBrokenHoweverYoung {
@@ -62,10 +68,14 @@ impl Promise {
                 most / 1_000
             ));
         }
+        if may_end && seen.silence_max.is_some_and(|most| seen.done_after > most) {
+            let after = seen.done_after / 1_000;
+            missed.push(format!("every shard had a primary after {after} ms only"));
+        }
         if seen.moves_max.is_some_and(|most| seen.moves_of_one > most) {
             missed.push(format!("a shard moved {} times", seen.moves_of_one));
         }
-        for Change { at, from, to } in &seen.moved_endpoints {
+        for Change { at, from, to } in seen.moved_endpoints.iter().filter(|_| !may_end) {
             missed.push(format!(
                 "a public endpoint changed: {from}, {to} at {:.3} s",
                 *at as f64 / 1e6
@@ -166,6 +176,33 @@ mod tests {
         assert!(late.len() == 1 && late[0].contains("silent for 51 ms"), "{late:?}");
         assert!(missed(&silent(80_000, vec![pause(10_000, 40_000)])).is_empty());
         assert_eq!(missed(&silent(81_000, vec![pause(10_000, 40_000)])).len(), 1);
+    }
+
+    #[test]
+    fn connections_of_a_site_that_restarts_may_end_and_its_silence_is_bounded() {
+        let missed = |seen: &Observation| Promise::OpenAgain.missed(seen);
+        let all_end = |it: &mut Observation| {
+            (it.connections.broken, it.connections.younger_broken) = (10, 1);
+            (it.up.lost, it.connections.unopened) = (100, 20);
+            (it.moved_endpoints, it.silence_max) = (vec![change()], Some(50_000));
+        };
+        assert!(missed(&with(all_end)).is_empty());
+        type Case = (fn(&mut Observation), &'static str);
+        let cases: [Case; 5] = [
+            (|it| it.done_after = 51_000, "a primary after 51 ms"),
+            (|it| it.connections.broken_before = 1, "before anything"),
+            (|it| it.up.gap_max = 51_000, "silent"),
+            (|it| it.down.doubled = 1, "doubled"),
+            (|it| it.is_answered = false, "answered"),
+        ];
+        for (change, words) in cases {
+            let seen = with(|it| {
+                all_end(it);
+                change(it);
+            });
+            let missed = missed(&seen);
+            assert!(missed.len() == 1 && missed[0].contains(words), "{missed:?}, {words}");
+        }
     }
 
     fn pause(start: Micros, end: Micros) -> Pause {

@@ -4,7 +4,6 @@ use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use ipnet::Ipv4Net;
@@ -20,6 +19,7 @@ use weir_steer::dump;
 use super::route_history::{Departures, RouteChange, RouteHistory};
 use crate::load::{Clock, Micros};
 use crate::namespace::Namespace;
+use crate::threads::{Stop, Threads};
 
 /// RTNLGRP_IPV4_ROUTE of linux/rtnetlink.h.
 const IPV4_ROUTES: u32 = 7;
@@ -32,12 +32,11 @@ const PATIENCE: TimeVal = TimeVal::new(0, 100_000);
 #[derive(Debug)]
 pub(super) struct RouteWatch {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    _threads: Threads,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    is_stopping: AtomicBool,
     /// The kernel had to drop messages: nothing is known any more.
     has_missed: AtomicBool,
     history: Mutex<RouteHistory>,
@@ -58,10 +57,9 @@ impl RouteWatch {
             Ok(socket)
         })?;
         let of_thread = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("routes".into())
-            .spawn(move || of_thread.listen(clock, &socket))?;
-        Ok(Self { shared, thread: Some(thread) })
+        let mut threads = Threads::default();
+        threads.spawn("routes", move |stop| of_thread.listen(clock, stop, &socket))?;
+        Ok(Self { shared, _threads: threads })
     }
 
     /// What became of the routes to `next_hop` since a fault.
@@ -82,23 +80,13 @@ impl RouteWatch {
     }
 }
 
-impl Drop for RouteWatch {
-    fn drop(&mut self) {
-        self.shared.is_stopping.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It ended with a panic: that was printed.
-            let _ = thread.join();
-        }
-    }
-}
-
 impl Shared {
     fn history(&self) -> MutexGuard<'_, RouteHistory> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn listen(&self, clock: Clock, socket: &Socket) {
-        while !self.is_stopping.load(Ordering::Relaxed) {
+    fn listen(&self, clock: Clock, stop: &Stop, socket: &Socket) {
+        while !stop.is_set() {
             match socket.recv_from_full() {
                 Ok((datagram, _)) => {
                     let at = clock.now();

@@ -31,6 +31,10 @@ pub fn render(rows: &[(Promise, Observation)]) -> String {
         for reason in reasons {
             let _ = writeln!(missed, "{}: {reason}", seen.name);
         }
+        if *promise == Promise::OpenAgain {
+            let after = seen.done_after as f64 / 1e6;
+            let _ = writeln!(missed, "{}: every shard had a primary after {after:.1} s", seen.name);
+        }
         for (cause, count) in &seen.connections.causes {
             let _ = writeln!(missed, "{}: {count} connections: {cause}", seen.name);
         }
@@ -38,8 +42,8 @@ pub fn render(rows: &[(Promise, Observation)]) -> String {
     }
     let mut text = aligned(&HEAD.map(str::to_owned), &lines, &verdicts);
     text.push_str(
-        "gap: longest silence of a home's flow, median / most of all homes; pause: longest time in which a core, a worker or \
-         a sender wanted to run and could not; broken: of those open at the fault; \
+        "gap: longest silence of a home's flow, median / most of all homes; pause: longest time in which a core, a worker, a \
+         routing daemon or a sender wanted to run and could not; broken: of those open at the fault; \
          young: broken or unopened of those younger than 0.1 s; last route: until both switches sent all prefixes of the \
          node elsewhere\n",
     );
@@ -141,6 +145,7 @@ fn verdict(promise: Promise, is_kept: bool) -> &'static str {
         (Promise::NothingLost, true) => "ok: nothing lost",
         (Promise::NothingBroken, true) => "ok: nothing broken",
         (Promise::NoneBrokenHoweverYoung, true) => "ok: nothing broken, however young",
+        (Promise::OpenAgain, true) => "ok: open again",
         (Promise::Broken, true) => "ok: broken, as without copies it must be",
         (_, false) => "MISSED",
     }

@@ -105,12 +105,16 @@ impl Connections {
         let addresses = homes.1.to_vec();
         connections
             .thread(homes.0, "tcp-homes", async move { open(shared, mixture, addresses).await })?;
-        wait_for("all connections", OPEN_DEADLINE, || {
-            let ledger = connections.ledger();
-            (ledger.open(None) >= connections.lasting).then_some(())
-        })
-        .with_context(|| format!("only {} are open", connections.ledger().open(None)))?;
+        connections.wait_open()?;
         Ok(connections)
+    }
+
+    /// Waits until all are open, those too that followed broken ones.
+    pub fn wait_open(&self) -> Result<()> {
+        wait_for("all connections", OPEN_DEADLINE, || {
+            (self.ledger().open(None) >= self.lasting).then_some(())
+        })
+        .with_context(|| format!("only {} are open", self.ledger().open(None)))
     }
 
     /// What became of them.

@@ -12,9 +12,8 @@
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -22,6 +21,7 @@ use anyhow::{Context, Result, ensure};
 use super::clock::{Clock, Micros, Window};
 use super::probes::Change;
 use crate::namespace::Namespace;
+use crate::threads::{Stop, Threads};
 
 /// Ages at which a flow's datagrams are sent: longer than a failover lasts, from the first to the last.
 const AGES: [Micros; 3] = [0, 1_000_000, 3_000_000];
@@ -100,16 +100,11 @@ impl NewFlowLog {
 struct Shared {
     clock: Clock,
     log: Mutex<NewFlowLog>,
-    is_stopping: AtomicBool,
 }
 
 impl Shared {
     fn log(&self) -> MutexGuard<'_, NewFlowLog> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Relaxed)
     }
 }
 
@@ -117,7 +112,7 @@ impl Shared {
 #[derive(Debug)]
 pub struct NewFlows {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    _threads: Threads,
 }
 
 impl NewFlows {
@@ -133,14 +128,12 @@ impl NewFlows {
             UdpSocket::bind(plan.server).with_context(|| format!("socket {}", plan.server))
         })?;
         at_server.set_read_timeout(Some(STOP_POLL))?;
-        let log = Mutex::default();
-        let shared = Arc::new(Shared { clock, log, is_stopping: AtomicBool::new(false) });
-        let mut flows = Self { shared: Arc::clone(&shared), threads: Vec::new() };
-        let of_thread = Arc::clone(&shared);
-        let receiver = thread::Builder::new().name("new-flows-seen".into());
-        flows.threads.push(receiver.spawn(move || receive(&of_thread, &at_server))?);
-        flows.threads.push(homes.spawn("new-flows", move || begin(&shared, &plan))?);
-        Ok(flows)
+        let shared = Arc::new(Shared { clock, log: Mutex::default() });
+        let [of_receiver, of_sender] = [Arc::clone(&shared), Arc::clone(&shared)];
+        let mut threads = Threads::default();
+        threads.spawn("new-flows-seen", move |stop| receive(&of_receiver, stop, &at_server))?;
+        threads.spawn_in(homes, "new-flows", move |stop| begin(&of_sender, stop, &plan))?;
+        Ok(Self { shared, _threads: threads })
     }
 
     /// What became of those that began within the window.
@@ -152,16 +145,6 @@ impl NewFlows {
     pub const AGE_MAX: Duration = Duration::from_micros(AGES[AGES.len() - 1]);
 }
 
-impl Drop for NewFlows {
-    fn drop(&mut self) {
-        self.shared.is_stopping.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            // It ended with a panic: that was printed.
-            let _ = thread.join();
-        }
-    }
-}
-
 /// A flow that has sent some of its datagrams.
 struct Open {
     socket: UdpSocket,
@@ -170,7 +153,7 @@ struct Open {
 }
 
 /// What a busy machine made impossible is left out, not made up for.
-fn begin(shared: &Shared, plan: &NewFlowPlan) {
+fn begin(shared: &Shared, stop: &Stop, plan: &NewFlowPlan) {
     let interval = Micros::from(1_000_000 / plan.per_sec);
     let send = |flow: &Open| {
         // What cannot be sent is not seen, and counts as that.
@@ -181,7 +164,7 @@ fn begin(shared: &Shared, plan: &NewFlowPlan) {
     let ports = PORTS.cycle().flat_map(|port| plan.homes.iter().map(move |&home| (home, port)));
     let mut locals = ports.map(|(home, port)| SocketAddrV4::new(home, port));
     let mut next = shared.clock.now();
-    while !shared.is_stopping() {
+    while !stop.is_set() {
         let now = shared.clock.now();
         for (so_far, age) in AGES.iter().enumerate().skip(1) {
             while sent[so_far].front().is_some_and(|flow| flow.begun + age <= now) {
@@ -205,9 +188,9 @@ fn begin(shared: &Shared, plan: &NewFlowPlan) {
     }
 }
 
-fn receive(shared: &Shared, socket: &UdpSocket) {
+fn receive(shared: &Shared, stop: &Stop, socket: &UdpSocket) {
     let mut number = [0; 8];
-    while !shared.is_stopping() {
+    while !stop.is_set() {
         let Ok((8, from)) = socket.recv_from(&mut number) else { continue };
         shared.log().arrive(u64::from_be_bytes(number), from, shared.clock.now());
     }

@@ -10,9 +10,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -21,6 +20,7 @@ use nix::unistd::{Pid, gettid};
 
 use super::clock::{Clock, Micros, Window};
 use super::pauses::Pause;
+use crate::threads::{Stop, Threads};
 
 /// Shorter ones are everyday life.
 const PAUSE_MIN: Micros = 5_000;
@@ -30,7 +30,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// Time between two looks for new threads.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(250);
 /// Threads that packets or routes wait for, by how their names begin: senders and receivers of probes, workers, roles,
-/// and routing daemons.
+/// and routing daemons of nodes and switches.
 const NAMES: [&str; 8] =
     ["probe-", "weir-worker", "weir-roles", "weir-routes", "bird", "bgpd", "bfdd", "zebra"];
 /// The guard, and the first thread of a node.
@@ -40,13 +40,12 @@ const GUARD: &str = "weir";
 #[derive(Debug)]
 pub struct PauseWatch {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Threads,
 }
 
 #[derive(Debug)]
 struct Shared {
     clock: Clock,
-    is_stopping: AtomicBool,
     pauses: Mutex<Vec<Pause>>,
 }
 
@@ -56,41 +55,36 @@ impl PauseWatch {
     /// # Errors
     /// When a thread cannot be started or may not become a real-time one.
     pub fn start(clock: Clock) -> Result<Self> {
-        let shared = Arc::new(Shared {
-            clock,
-            is_stopping: AtomicBool::new(false),
-            pauses: Mutex::default(),
-        });
-        let mut watch = Self { shared, threads: Vec::new() };
+        let shared = Arc::new(Shared { clock, pauses: Mutex::default() });
+        let mut watch = Self { shared, threads: Threads::default() };
         let allowed = sched_getaffinity(Pid::from_raw(0))?;
         for core in (0..CpuSet::count()).filter(|&core| allowed.is_set(core).unwrap_or_default()) {
-            watch.spawn(format!("tick-{core}"), Some(core), move |shared| {
-                shared.tick(&format!("core {core}"));
+            watch.spawn(&format!("tick-{core}"), Some(core), move |shared, stop| {
+                shared.tick(stop, &format!("core {core}"));
             })?;
         }
-        watch.spawn("run-delays".into(), None, Shared::watch_threads)?;
+        watch.spawn("run-delays", None, Shared::watch_threads)?;
         Ok(watch)
     }
 
     fn spawn(
         &mut self,
-        name: String,
+        name: &str,
         core: Option<usize>,
-        body: impl FnOnce(&Shared) + Send + 'static,
+        body: impl FnOnce(&Shared, &Stop) + Send + 'static,
     ) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let (started, is_started) = std::sync::mpsc::channel();
-        let thread = thread::Builder::new().name(name.clone()).spawn(move || {
+        self.threads.spawn(name, move |stop| {
             let ready = make_real_time(core);
             let is_ready = ready.is_ok();
             // The other end waits for exactly this.
             let _ = started.send(ready);
             if is_ready {
-                body(&shared);
+                body(&shared, stop);
             }
         })?;
-        self.threads.push(thread);
-        is_started.recv().context("the thread ended")?.with_context(|| name)
+        is_started.recv().context("the thread ended")?.with_context(|| name.to_owned())
     }
 
     /// Pauses that reach into a window, in order of their ends.
@@ -105,21 +99,7 @@ impl PauseWatch {
     }
 }
 
-impl Drop for PauseWatch {
-    fn drop(&mut self) {
-        self.shared.is_stopping.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            // It ended with a panic: that was printed.
-            let _ = thread.join();
-        }
-    }
-}
-
 impl Shared {
-    fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Relaxed)
-    }
-
     fn add(&self, length: Micros, of: &str) {
         if length >= PAUSE_MIN {
             let end = self.clock.now();
@@ -128,9 +108,9 @@ impl Shared {
         }
     }
 
-    fn tick(&self, of: &str) {
+    fn tick(&self, stop: &Stop, of: &str) {
         let mut last = self.clock.now();
-        while !self.is_stopping() {
+        while !stop.is_set() {
             thread::sleep(TICK);
             let now = self.clock.now();
             self.add((now - last).saturating_sub(TICK.as_micros() as Micros), of);
@@ -138,10 +118,10 @@ impl Shared {
         }
     }
 
-    fn watch_threads(&self) {
+    fn watch_threads(&self, stop: &Stop) {
         let mut threads: BTreeMap<(i32, i32), Watched> = BTreeMap::new();
         let mut next_search = 0;
-        while !self.is_stopping() {
+        while !stop.is_set() {
             if self.clock.now() >= next_search {
                 search(&mut threads);
                 next_search = self.clock.now() + SEARCH_INTERVAL.as_micros() as Micros;
@@ -235,8 +215,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread::JoinHandle;
+
     use super::*;
     use crate::condition::wait_for;
+    use crate::steering::{Network, PACKAGED_BFD, Switch, SwitchKind};
 
     const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -283,6 +267,28 @@ mod tests {
         assert!(!seen.iter().any(|it| it.of.starts_with("probe-asleep") && it.length() > 150_000));
         watch.forget_before(clock.now() + 1);
         assert_eq!(watch.within(Window { start: 0, end: clock.now() }), []);
+    }
+
+    #[test]
+    fn routing_daemons_of_a_switch_are_watched() {
+        let lab = crate::Lab::open().unwrap();
+        for (kind, role, daemons) in [(SwitchKind::Bird, "bird", 1), (SwitchKind::Frr, "frr", 3)] {
+            let namespace = lab.namespace(role).unwrap();
+            namespace.ip("link add br0 type bridge").unwrap();
+            namespace.ip("addr add 10.9.0.254/24 dev br0").unwrap();
+            namespace.ip("link set br0 up").unwrap();
+            let switch = Switch::start(&lab, namespace, kind, Network::Access, 2, PACKAGED_BFD);
+            let switch = switch.unwrap();
+            // A child bears another name until it has become the daemon.
+            wait_for("daemons of a switch under watch", DEADLINE, || {
+                let mut threads = BTreeMap::new();
+                search(&mut threads);
+                let processes = switch.namespace.process_ids();
+                let is_watched = |&&process: &&i32| threads.contains_key(&(process, process));
+                (processes.iter().filter(is_watched).count() == daemons).then_some(())
+            })
+            .unwrap();
+        }
     }
 
     #[test]

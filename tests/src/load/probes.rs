@@ -9,9 +9,8 @@
 //! Neither socket is connected: an ICMP error must not eat a packet.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -21,6 +20,7 @@ use super::clock::{Clock, Micros, Window};
 use super::stream_log::{Bin, StreamLog, StreamReport};
 use crate::condition::wait_for;
 use crate::namespace::Namespace;
+use crate::threads::{Stop, Threads};
 
 /// Bytes of a datagram: flow, number, and as many more as a voice packet has.
 const DATAGRAM_LEN: usize = 64;
@@ -86,14 +86,13 @@ struct Shared {
     clock: Clock,
     interval: Duration,
     flows: Vec<Flow>,
-    is_stopping: AtomicBool,
 }
 
 /// Running probes; they end when dropped.
 #[derive(Debug)]
 pub struct Probes {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    _threads: Threads,
 }
 
 impl Probes {
@@ -105,30 +104,24 @@ impl Probes {
         server: &Namespace,
     ) -> Result<Self> {
         let flows = plan.homes.iter().map(|_| Flow::default()).collect();
-        let is_stopping = AtomicBool::new(false);
-        let shared = Arc::new(Shared { clock, interval: plan.interval, flows, is_stopping });
+        let shared = Arc::new(Shared { clock, interval: plan.interval, flows });
         let at_server = server.enter(|| socket(plan.server))?;
         let at_home = homes
             .enter(|| plan.homes.iter().map(|&home| socket(SocketAddrV4::new(home, 0))).collect());
         let at_home: Vec<UdpSocket> = at_home?;
-        let mut threads = Vec::new();
-        let mut start = |name: String, body: Box<dyn FnOnce(&Shared) + Send>| {
-            let shared = Arc::clone(&shared);
-            let thread = thread::Builder::new().name(name).spawn(move || body(&shared))?;
-            threads.push(thread);
-            anyhow::Ok(())
-        };
+        let mut threads = Threads::default();
         for (flow, socket) in at_home.iter().enumerate() {
-            let socket = socket.try_clone()?;
-            let receive = move |shared: &Shared| receive_at_home(shared, flow, &socket);
-            start(format!("probe-home-{flow}"), Box::new(receive))?;
+            let (it, socket) = (Arc::clone(&shared), socket.try_clone()?);
+            let receive = move |stop: &Stop| receive_at_home(&it, stop, flow, &socket);
+            threads.spawn(&format!("probe-home-{flow}"), receive)?;
         }
-        let socket = at_server.try_clone()?;
-        start("probe-server".into(), Box::new(move |it| receive_at_server(it, &socket)))?;
-        start("probe-down".into(), Box::new(move |it| send_from_server(it, &at_server)))?;
-        let to = plan.server;
-        start("probe-up".into(), Box::new(move |it| send_from_homes(it, &at_home, to)))?;
-        let probes = Self { shared, threads };
+        let (it, socket) = (Arc::clone(&shared), at_server.try_clone()?);
+        threads.spawn("probe-server", move |stop| receive_at_server(&it, stop, &socket))?;
+        let it = Arc::clone(&shared);
+        threads.spawn("probe-down", move |stop| send_from_server(&it, stop, &at_server))?;
+        let (it, to) = (Arc::clone(&shared), plan.server);
+        threads.spawn("probe-up", move |stop| send_from_homes(&it, stop, &at_home, to))?;
+        let probes = Self { shared, _threads: threads };
         probes.wait_working()?;
         Ok(probes)
     }
@@ -192,25 +185,11 @@ impl Probes {
     }
 }
 
-impl Drop for Probes {
-    fn drop(&mut self) {
-        self.shared.is_stopping.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            // It ended with a panic: that was printed.
-            let _ = thread.join();
-        }
-    }
-}
-
 impl Shared {
-    fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Relaxed)
-    }
-
     /// Calls `send` at each interval. What a busy machine made impossible is left out, not made up for.
-    fn each_interval(&self, mut send: impl FnMut()) {
+    fn each_interval(&self, stop: &Stop, mut send: impl FnMut()) {
         let mut next = Instant::now();
-        while !self.is_stopping() {
+        while !stop.is_set() {
             send();
             next += self.interval;
             match next.checked_duration_since(Instant::now()) {
@@ -242,8 +221,8 @@ fn parse(bytes: &[u8]) -> Option<(usize, u64)> {
     Some((usize::try_from(u64::from_be_bytes(*flow)).ok()?, u64::from_be_bytes(*number)))
 }
 
-fn send_from_homes(shared: &Shared, sockets: &[UdpSocket], server: SocketAddrV4) {
-    shared.each_interval(|| {
+fn send_from_homes(shared: &Shared, stop: &Stop, sockets: &[UdpSocket], server: SocketAddrV4) {
+    shared.each_interval(stop, || {
         for (number, (flow, socket)) in shared.flows.iter().zip(sockets).enumerate() {
             let packet = lock(&flow.up).send(shared.clock.now());
             // What cannot be sent is lost, and counts as that.
@@ -252,8 +231,8 @@ fn send_from_homes(shared: &Shared, sockets: &[UdpSocket], server: SocketAddrV4)
     });
 }
 
-fn send_from_server(shared: &Shared, socket: &UdpSocket) {
-    shared.each_interval(|| {
+fn send_from_server(shared: &Shared, stop: &Stop, socket: &UdpSocket) {
+    shared.each_interval(stop, || {
         for (number, flow) in shared.flows.iter().enumerate() {
             let Some(endpoint) = lock(&flow.endpoint).now else { continue };
             let packet = lock(&flow.down).send(shared.clock.now());
@@ -262,9 +241,9 @@ fn send_from_server(shared: &Shared, socket: &UdpSocket) {
     });
 }
 
-fn receive_at_home(shared: &Shared, flow: usize, socket: &UdpSocket) {
+fn receive_at_home(shared: &Shared, stop: &Stop, flow: usize, socket: &UdpSocket) {
     let mut buffer = [0; DATAGRAM_LEN];
-    while !shared.is_stopping() {
+    while !stop.is_set() {
         let Ok((len, _)) = socket.recv_from(&mut buffer) else { continue };
         if let Some((_, number)) = parse(&buffer[..len]).filter(|&(of, _)| of == flow) {
             lock(&shared.flows[flow].down).arrive(number, shared.clock.now());
@@ -272,9 +251,9 @@ fn receive_at_home(shared: &Shared, flow: usize, socket: &UdpSocket) {
     }
 }
 
-fn receive_at_server(shared: &Shared, socket: &UdpSocket) {
+fn receive_at_server(shared: &Shared, stop: &Stop, socket: &UdpSocket) {
     let mut buffer = [0; DATAGRAM_LEN];
-    while !shared.is_stopping() {
+    while !stop.is_set() {
         let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
         let Some((flow, number)) = parse(&buffer[..len]) else { continue };
         let Some(flow) = shared.flows.get(flow) else { continue };

@@ -49,6 +49,9 @@ struct Args {
     /// Flows that each node's tables have room for, at about 95 bytes each. [default: 100000]
     #[arg(long, value_name = "FLOWS")]
     tables: Option<u32>,
+    /// How long ports rest (`[nat] quarantine_sec`), and a site that restarts without etcd stays closed. [default: as shipped]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(5..=86_400))]
+    quarantine: Option<u32>,
     /// Reserves huge pages for all tables as long as the demonstration runs.
     #[arg(long)]
     huge_pages: bool,
@@ -121,6 +124,7 @@ fn options(args: &Args) -> ClusterOptions {
         flows_max: args.tables.unwrap_or(default.flows_max),
         has_huge_pages: args.huge_pages,
         commit: args.commit.map(OutputCommit::ending_in),
+        quarantine_sec: args.quarantine,
         ..default
     }
 }

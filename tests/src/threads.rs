@@ -1,0 +1,62 @@
+//! Threads that end when their owner is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use anyhow::Result;
+
+use crate::namespace::Namespace;
+
+/// Says whether a thread shall end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stop(Arc<AtomicBool>);
+
+/// Running threads. When this is dropped, all are told to end, and waited for.
+#[derive(Debug, Default)]
+pub(crate) struct Threads {
+    stop: Stop,
+    running: Vec<JoinHandle<()>>,
+}
+
+impl Stop {
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Threads {
+    /// Starts a thread. `body` looks at the stop again and again.
+    pub(crate) fn spawn(
+        &mut self,
+        name: &str,
+        body: impl FnOnce(&Stop) + Send + 'static,
+    ) -> Result<()> {
+        let stop = self.stop.clone();
+        let thread = thread::Builder::new().name(name.to_owned());
+        self.running.push(thread.spawn(move || body(&stop))?);
+        Ok(())
+    }
+
+    /// The same, of a thread that lives in a namespace.
+    pub(crate) fn spawn_in(
+        &mut self,
+        namespace: &Namespace,
+        name: &str,
+        body: impl FnOnce(&Stop) + Send + 'static,
+    ) -> Result<()> {
+        let stop = self.stop.clone();
+        self.running.push(namespace.spawn(name, move || body(&stop))?);
+        Ok(())
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop.0.store(true, Ordering::Relaxed);
+        for thread in self.running.drain(..) {
+            // It ended with a panic: that was printed.
+            let _ = thread.join();
+        }
+    }
+}
