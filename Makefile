@@ -9,7 +9,7 @@ help:
 	@echo 'make demo    a cluster under load loses its nodes, and a table tells what homes saw (KEEP=1 leaves it running)'
 	@echo 'make demo-single   homes, one weir node and an internet with real servers (KEEP=1 leaves them running)'
 	@echo 'make failover      some faults many times: RUNS=5 EVENTS="kill silence" FRR=1; SHARDS=1000 a node, NODES=3,'
-	@echo '                   TABLES=22000000 flows a node, HUGE=1 on huge pages, COMMIT=release or drop (docs/failover.md)'
+	@echo '                   TABLES=22000000 flows a node, HUGE=1 on huge pages, COMMIT=release or drop, QUARANTINE=10 seconds (docs/failover.md)'
 	@echo 'make soak          faults drawn from a seed for half an hour: MINUTES=30 SEED=1 COMMIT=release FRR=1 LOGS=1'
 	@echo 'make test    every test: unit, property, differential, fuzz, end to end in namespaces'
 	@echo 'make fuzz    ten million random inputs for every fuzz target: INPUTS=10000000 ONLY=pattern (hours; fuzz/README.md)'
@@ -42,7 +42,7 @@ later: deps
 failover: build $(if $(LATER),later)
 	@target/release/demo $(EVENTS) --runs $(or $(RUNS),3) --no-control $(if $(FRR),--frr) \
 	  $(if $(NODES),--nodes $(NODES)) $(if $(SHARDS),--shards $(SHARDS)) \
-	  $(if $(TABLES),--tables $(TABLES)) $(if $(HUGE),--huge-pages) $(if $(COMMIT),--commit=$(COMMIT)) \
+	  $(if $(TABLES),--tables $(TABLES)) $(if $(HUGE),--huge-pages) $(if $(COMMIT),--commit=$(COMMIT)) $(if $(QUARANTINE),--quarantine $(QUARANTINE)) \
 	  $(if $(LOGS),--logs) $(if $(LATER),--later $(LATER))
 
 soak: build
