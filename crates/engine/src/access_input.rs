@@ -11,6 +11,7 @@ use crate::flow_key::Toward;
 use crate::ip_error::Complaint;
 use crate::ip_input::{Packet, is_martian};
 use crate::local::check_ping;
+use crate::party::Party;
 use crate::slow_path::Way;
 use crate::upstream::{Step, Upstream};
 use crate::{AccessMode, DropReason, Side, ecn, rewrite};
@@ -170,7 +171,7 @@ impl<F: Frame> Engine<F> {
         let tunnel_len = outer.header_len + header.len;
         // It would not take the fast path. A key's home may: only now it is known that there is none.
         let home = Home { shard, outer: source, gre_key: header.key };
-        if header.key.is_none() && self.slow_path.is_over(&home, Way::Up) {
+        if header.key.is_none() && self.slow_path.is_over(&Party::Home(home), Way::Up) {
             return Err(DropReason::SlowPathLimit);
         }
         let inner = Packet::read(outer.bytes.get(tunnel_len..).unwrap_or_default())
@@ -216,7 +217,7 @@ impl<F: Frame> Engine<F> {
             return Err(DropReason::NotServing);
         }
         packet.home = Home { shard, outer: source, gre_key: None };
-        if self.slow_path.is_over(&packet.home, Way::Up) {
+        if self.slow_path.is_over(&Party::Home(packet.home), Way::Up) {
             return Err(DropReason::SlowPathLimit);
         }
         packet.is_remarked = false;

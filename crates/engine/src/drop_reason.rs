@@ -69,7 +69,7 @@ drop_reasons! {
     AddressConflict "address-conflict" "Firewall mode: the address is another home's, or was until quarantine_sec ago.";
     InsideNotPublic "inside-not-public" "Firewall mode: the home's address is not one of its shard's public addresses.";
     InboundSessionsMax "inbound-sessions-max" "The mapping already has inbound_sessions_max sessions opened from the internet.";
-    SlowPathLimit "slow-path-limit" "The home sends or gets more packets a second than it may that the fast path does not take (limits.slow_path_packets_per_sec).";
+    SlowPathLimit "slow-path-limit" "The home sends or gets more packets a second than it may that the fast path does not take, or a remote more fragments before their first (limits.slow_path_packets_per_sec).";
     FragmentTiny "fragment-tiny" "A fragment made to hide the transport header (RFC 1858, RFC 3128).";
     FragmentLimit "fragment-limit" "Came before its first fragment, and its sender or all together have more such fragments than may be held: the oldest of the greediest go first.";
     FragmentTimeout "fragment-timeout" "Its first fragment did not come in time, or was refused.";

@@ -57,6 +57,7 @@ impl<F: Frame> Engine<F> {
             }
             // Its first has passed the home that sent it before, and found no way down.
             _ if packet.step == Step::Hairpin => Err(DropReason::FragmentTimeout),
+            _ if !self.may_remote_take_slow_path(datagram.source) => Err(DropReason::SlowPathLimit),
             _ => self.hold_fragment(datagram, frame, cx.now),
         }
     }

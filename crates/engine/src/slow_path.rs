@@ -1,5 +1,5 @@
-//! Hot. What one home may have of the slow path. A packet there takes several times as long as on the fast path, so a home
-//! that sends nothing else would take the worker's time from all others, whatever becomes of its packets.
+//! Hot. What one home, or one remote, may have of the slow path. A packet there takes several times as long as on the fast
+//! path, so a home that sends nothing else would take the worker's time from all others, whatever becomes of its packets.
 //!
 //! ```text
 //!   packet on the slow path, either way:  its home is over its limit in this millisecond  -->  dropped
@@ -8,7 +8,8 @@
 //!
 //! A home is charged as often as it sends, and nearly every packet costs a count. A home over its limit is known by
 //! its address, so that its packets are dropped before the slow path reads them. It is over until the next millisecond,
-//! in which it has earned some packets more.
+//! in which it has earned some packets more. A remote stands for the home where that is not known: its fragments that come
+//! before their first.
 
 use weir_nat::Home;
 use weir_wire::frame::Frame;
@@ -16,13 +17,13 @@ use weir_wire::frame::Frame;
 use crate::engine::Engine;
 use crate::party::{Demand, Party, PartyTable};
 
-/// One packet in so many is charged to its home.
+/// One packet in so many is charged to its party.
 const SAMPLE: u32 = 32;
-/// Homes whose packets are counted at once.
-const HOMES: usize = 4096;
-/// A home may have a second's packets by this part at once.
+/// Parties whose packets are counted at once.
+const PARTIES: usize = 4096;
+/// A party may have a second's packets by this part at once.
 const BURST_PART: u32 = 10;
-/// Places for homes that are over their limit.
+/// Places for parties that are over their limit.
 const PLACES_LOG2: u32 = 6;
 
 /// Where the packets of a home go. Each way has its own limit: a remote must not stop what the home sends.
@@ -32,35 +33,35 @@ pub(crate) enum Way {
     Down,
 }
 
-/// A home that was over its limit in a millisecond.
+/// A party that was over its limit in a millisecond.
 #[derive(Clone, Copy, Debug)]
 struct Over {
-    home: Home,
+    party: Party,
     way: Way,
     ms: u64,
 }
 
-/// The limit of each home of a worker.
+/// The limit of each party of a worker.
 #[derive(Debug)]
 pub(crate) struct SlowPathLimit {
     /// A request is [`SAMPLE`] packets.
-    homes: PartyTable,
-    /// Packets until one is looked at; each is while a home is over its limit.
+    parties: PartyTable,
+    /// Packets until one is looked at; each is while a party is over its limit.
     left: u32,
-    /// Packets until one is charged, of those that were looked at while a home was over its limit.
+    /// Packets until one is charged, of those that were looked at while a party was over its limit.
     uncharged: u32,
     now_ms: u64,
-    /// The last millisecond in which a home was over its limit.
+    /// The last millisecond in which a party was over its limit.
     over_ms: u64,
     over: [Option<Over>; 1 << PLACES_LOG2],
 }
 
 impl SlowPathLimit {
-    /// Each home may have `per_sec` packets a second each way, and a tenth of that at once.
+    /// Each party may have `per_sec` packets a second each way, and a tenth of that at once.
     pub(crate) fn new(per_sec: u32, seed: [u64; 2]) -> Self {
         let per_sec = (per_sec / SAMPLE).max(1);
         Self {
-            homes: PartyTable::new(HOMES, per_sec, (per_sec / BURST_PART).max(1), seed),
+            parties: PartyTable::new(PARTIES, per_sec, (per_sec / BURST_PART).max(1), seed),
             left: SAMPLE,
             uncharged: SAMPLE,
             now_ms: 0,
@@ -75,19 +76,19 @@ impl SlowPathLimit {
         self.now_ms = now_ms;
     }
 
-    /// Counts a packet on the slow path. Whether it is to be looked at: one is charged, or a home may be over its limit.
+    /// Counts a packet on the slow path. Whether it is to be looked at: one is charged, or a party may be over its limit.
     #[inline(always)]
     fn count(&mut self) -> bool {
         self.left -= 1;
         self.left == 0
     }
 
-    /// May a packet that is to be looked at take the slow path? `home`: its identity.
-    fn admit(&mut self, home: &Home, way: Way) -> bool {
-        let is_over = self.is_over(home, way);
-        // While a home is over its limit those of the others are charged as seldom as before.
+    /// May a packet that is to be looked at take the slow path?
+    fn admit(&mut self, party: &Party, way: Way) -> bool {
+        let is_over = self.is_over(party, way);
+        // While a party is over its limit those of the others are charged as seldom as before.
         if !is_over && (self.over_ms != self.now_ms || self.is_next_charged()) {
-            self.charge(home, way);
+            self.charge(party, way);
         }
         self.left = if self.over_ms == self.now_ms { 1 } else { SAMPLE };
         !is_over
@@ -98,18 +99,17 @@ impl SlowPathLimit {
         self.uncharged == 0
     }
 
-    /// Is the home over its limit? Counts nothing.
+    /// Is the party over its limit? Counts nothing.
     #[inline]
-    pub(crate) fn is_over(&self, home: &Home, way: Way) -> bool {
-        self.over_ms == self.now_ms
-            && self.over[place(home)]
-                .is_some_and(|over| over.ms == self.now_ms && over.way == way && over.home == *home)
+    pub(crate) fn is_over(&self, party: &Party, way: Way) -> bool {
+        let is_it = |over: Over| over.ms == self.now_ms && over.way == way && over.party == *party;
+        self.over_ms == self.now_ms && self.over[place(party)].is_some_and(is_it)
     }
 
-    fn charge(&mut self, home: &Home, way: Way) {
+    fn charge(&mut self, party: &Party, way: Way) {
         let ms = self.now_ms;
-        if self.homes.ask(&Party::Home(*home), way as u8, ms) == Demand::Excessive {
-            self.over[place(home)] = Some(Over { home: *home, way, ms });
+        if self.parties.ask(party, way as u8, ms) == Demand::Excessive {
+            self.over[place(party)] = Some(Over { party: *party, way, ms });
             self.over_ms = ms;
         }
     }
@@ -124,14 +124,20 @@ impl<F: Frame> Engine<F> {
 
     #[inline(never)]
     fn may_take_slow_path_otherwise(&mut self, home: &Home, way: Way) -> bool {
-        self.slow_path.admit(&self.nat.identity(home), way)
+        self.slow_path.admit(&Party::Home(self.nat.identity(home)), way)
+    }
+
+    /// May this packet of a remote, to a home that is not known yet, take the slow path?
+    pub(crate) fn may_remote_take_slow_path(&mut self, remote: u32) -> bool {
+        !self.slow_path.count() || self.slow_path.admit(&Party::Remote(remote), Way::Down)
     }
 }
 
-/// Homes at one place displace each other, and then both get some packets more.
+/// Parties at one place displace each other, and then both get some packets more.
 #[inline]
-fn place(home: &Home) -> usize {
-    (home.outer.wrapping_mul(0x9e37_79b1) >> (32 - PLACES_LOG2)) as usize
+fn place(party: &Party) -> usize {
+    let (Party::Home(Home { outer: address, .. }) | Party::Remote(address)) = party;
+    (address.wrapping_mul(0x9e37_79b1) >> (32 - PLACES_LOG2)) as usize
 }
 
 #[cfg(test)]
@@ -142,14 +148,18 @@ mod tests {
 
     const PER_SEC: u32 = 200_000;
 
-    fn home(outer: u32) -> Home {
-        Home { shard: ShardIndex(1), outer, gre_key: None }
+    fn home(outer: u32) -> Party {
+        home_of(1, outer, None)
+    }
+
+    fn home_of(shard: u16, outer: u32, gre_key: Option<u32>) -> Party {
+        Party::Home(Home { shard: ShardIndex(shard), outer, gre_key })
     }
 
     /// Packets of `sent` that pass in a millisecond.
-    fn pass(limit: &mut SlowPathLimit, home: &Home, way: Way, ms: u64, sent: u32) -> u32 {
+    fn pass(limit: &mut SlowPathLimit, party: &Party, way: Way, ms: u64, sent: u32) -> u32 {
         limit.set_now(ms);
-        (0..sent).map(|_| u32::from(!limit.count() || limit.admit(home, way))).sum()
+        (0..sent).map(|_| u32::from(!limit.count() || limit.admit(party, way))).sum()
     }
 
     #[test]
@@ -185,13 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn homes_that_differ_by_key_or_shard_are_counted_apart() {
+    fn parties_that_differ_by_key_shard_or_kind_are_counted_apart() {
         let mut limit = SlowPathLimit::new(PER_SEC, [1, 2]);
         let one = home(1);
         pass(&mut limit, &one, Way::Up, 1000, 100_000);
         assert!(limit.is_over(&one, Way::Up));
-        assert!(!limit.is_over(&Home { gre_key: Some(7), ..one }, Way::Up));
-        assert!(!limit.is_over(&Home { shard: ShardIndex(2), ..one }, Way::Up));
+        for other in [home_of(1, 1, Some(7)), home_of(2, 1, None), Party::Remote(1)] {
+            assert!(!limit.is_over(&other, Way::Up));
+        }
         limit.set_now(1001);
         assert!(!limit.is_over(&one, Way::Up), "until the next millisecond");
     }

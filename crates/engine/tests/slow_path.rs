@@ -62,6 +62,26 @@ fn a_remote_that_floods_a_home_takes_nothing_of_what_the_home_sends() {
     }
 }
 
+/// Which home they are for is not known, so the remote is charged.
+#[test]
+fn a_remote_that_floods_fragments_before_their_first_leaves_other_remotes_theirs() {
+    let mut world = World::new(limited());
+    let public = ends(&world.up(HOME_A, established()).into_internet());
+    let pieces = |from: &str, n| {
+        let datagram = build::ipv4(from, public.0).identification(n);
+        build::fragments(datagram.udp(53, public.1, [7; 100]), 60)
+    };
+    for n in 0..10_000 {
+        assert!(world.down(&pieces(SERVER_2, n)[1]).is_nothing());
+    }
+    let beyond = world.dropped(DropReason::SlowPathLimit);
+    assert!((10_000 - AT_ONCE_MAX as u64..9_900).contains(&beyond), "{beyond}");
+    let whole = pieces(SERVER, 1);
+    assert!(world.down(&whole[1]).is_nothing());
+    let sent = world.down(&whole[0]).access.len();
+    assert_eq!(sent, 2, "the first, and the second that waited for it");
+}
+
 #[test]
 fn homes_without_tunnels_are_limited_alike() {
     let mut config = limited();
