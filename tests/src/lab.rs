@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
+use nix::sys::statvfs::statvfs;
 use nix::unistd::geteuid;
 
 use crate::huge_pages::HugePages;
@@ -21,7 +22,22 @@ pub use crate::stale::remove_kept;
 /// Start of every name a lab gives: `weir-lab-<process id>-<number>-<role>`.
 pub(crate) const PREFIX: &str = "weir-lab-";
 
+/// A file system in memory.
+const MEMORY: &str = "/dev/shm";
+/// Bytes that are free where a lab lies in memory: etcd reserves 64 MB for each part of its log.
+const MEMORY_MIN: u64 = 1 << 30;
+
 static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Where labs lie: in `TMPDIR` if that is set, else in memory if there is room. A disk that others write to, too, can take
+/// a minute to store a line of etcd's, and a cluster whose etcd stands still is not what a test is about.
+pub(crate) fn parent() -> PathBuf {
+    let free = || statvfs(MEMORY).map_or(0, |it| it.blocks_available() * it.fragment_size());
+    match std::env::var_os("TMPDIR") {
+        None if free() >= MEMORY_MIN => MEMORY.into(),
+        _ => std::env::temp_dir(),
+    }
+}
 
 /// An open laboratory.
 #[derive(Debug)]
@@ -48,7 +64,7 @@ impl Lab {
         stale::remove_abandoned();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(&name);
+        let directory = parent().join(&name);
         fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
         let contents = Arc::new(Contents {
             name,
