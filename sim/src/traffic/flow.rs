@@ -53,6 +53,8 @@ pub(crate) struct Left {
     pub(crate) place: Place,
     /// When as many as are waited for, or all copies, were last seen to have the mapping.
     pub(crate) known_us: Option<u64>,
+    /// The nodes that had it then, a bit each.
+    pub(crate) known_by: u64,
 }
 
 /// How far a session must have come for a packet to leave: what copies must know of it before. It only grows.

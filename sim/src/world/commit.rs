@@ -44,6 +44,7 @@ pub(super) struct Commits {
 #[derive(Debug)]
 struct Ended {
     at_us: u64,
+    node: usize,
     known: BTreeSet<(Inside, Endpoint)>,
 }
 
@@ -62,11 +63,11 @@ struct Watched {
 
 impl Commits {
     /// A process has ended, and all that its workers knew is gone.
-    pub(super) fn lose(&mut self, at_us: u64, tables: Vec<Table>) {
+    pub(super) fn lose(&mut self, at_us: u64, node: usize, tables: Vec<Table>) {
         let mappings = tables.into_iter().flatten();
         let known =
             mappings.flat_map(|(inside, publics)| publics.into_iter().map(move |it| (inside, it)));
-        self.ended.push(Ended { at_us, known: known.collect() });
+        self.ended.push(Ended { at_us, node, known: known.collect() });
     }
 
     fn ended_since(&self, since_us: u64) -> impl Iterator<Item = &Ended> {
@@ -176,8 +177,8 @@ impl World {
         if before.is_some_and(|left| left.progress >= progress) {
             return;
         }
-        let known_us = before.and_then(|left| left.known_us);
-        let mut left = Left { public, progress, at_us: self.now_us, place, known_us };
+        let (known_us, known_by) = before.map_or((None, 0), |left| (left.known_us, left.known_by));
+        let mut left = Left { public, progress, at_us: self.now_us, place, known_us, known_by };
         let is_waited_for = self.is_waited_for(place, watched, commit, shown, before);
         let nodes =
             if is_waited_for { self.nodes_that_know(socket, &left) } else { BTreeSet::new() };
@@ -194,6 +195,7 @@ impl World {
             }
             if copies >= wanted {
                 left.known_us = Some(self.now_us);
+                left.known_by = nodes.iter().fold(0, |known, node| known | 1 << node);
             }
             self.traffic.counts.committed += 1;
         } else {
@@ -256,6 +258,22 @@ impl World {
         }
     }
 
+    /// Nodes that knew a mapping and, beside deaths, have left its shard since: a writer that has ended cannot have heard of
+    /// that, and waited for them.
+    fn left_the_map(&self, socket: &Socket, left: &Left, known_us: u64) -> usize {
+        let shard = ShardId(socket.shard);
+        let has_ended = |node| self.commits.ended_since(known_us).any(|ended| ended.node == node);
+        let is_member = |place: &Place| self.worker(*place).replication.place(shard).is_some();
+        let places = self.places();
+        let nodes: BTreeSet<usize> = places.iter().map(|place| place.node).collect();
+        let members: BTreeSet<usize> =
+            places.iter().filter(|place| is_member(place)).map(|place| place.node).collect();
+        let has_left = |node: &&usize| {
+            left.known_by >> **node & 1 == 1 && !has_ended(**node) && !members.contains(node)
+        };
+        nodes.iter().filter(has_left).count()
+    }
+
     /// What has left is known to somebody, unless more have ended since than copies were waited for.
     pub(super) fn check_left(&mut self) {
         let Some(commit) = self.options.commit else { return };
@@ -266,7 +284,11 @@ impl World {
         let is_lost = |flow: &Flow| {
             let socket = &self.traffic.sockets[flow.socket];
             let left = socket.left?;
-            let losses = self.commits.losses_since(left.known_us?);
+            let known_us = left.known_us?;
+            let losses = match self.commits.losses_since(known_us) {
+                0 => 0,
+                deaths => deaths + self.left_the_map(socket, &left, known_us),
+            };
             let may_end = matches!(flow.stage, Stage::Closing | Stage::Over);
             let is_known = || places.iter().any(|&it| self.session_at(it, socket, &left).is_some());
             let is_lost = losses <= commit.replicas.into() && !may_end && !is_known();

@@ -97,7 +97,7 @@ impl World {
         }
         let workers = 0..self.options.workers_per_node;
         let tables = workers.map(|worker| self.table(Place { node, worker })).collect();
-        self.commits.lose(self.now_us, tables);
+        self.commits.lose(self.now_us, node, tables);
         let it = &mut self.nodes[node];
         it.process = None;
         it.life += 1;
