@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use nix::sys::statvfs::statvfs;
+use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
 use nix::unistd::geteuid;
 
 use crate::huge_pages::HugePages;
@@ -32,9 +32,13 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// Where labs lie: in `TMPDIR` if that is set, else in memory if there is room. A disk that others write to, too, can take
 /// a minute to store a line of etcd's, and a cluster whose etcd stands still is not what a test is about.
 pub(crate) fn parent() -> PathBuf {
-    let free = || statvfs(MEMORY).map_or(0, |it| it.blocks_available() * it.fragment_size());
+    let has_room = |memory: Statvfs| {
+        let free = memory.blocks_available() * memory.fragment_size();
+        // Some tests start a copy of a program there.
+        free >= MEMORY_MIN && !memory.flags().contains(FsFlags::ST_NOEXEC)
+    };
     match std::env::var_os("TMPDIR") {
-        None if free() >= MEMORY_MIN => MEMORY.into(),
+        None if statvfs(MEMORY).is_ok_and(has_room) => MEMORY.into(),
         _ => std::env::temp_dir(),
     }
 }
