@@ -31,7 +31,7 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// Where labs lie: in `TMPDIR` if that is set, else in memory if there is room. A disk that others write to, too, can take
 /// a minute to store a line of etcd's, and a cluster whose etcd stands still is not what a test is about.
-pub(crate) fn parent() -> PathBuf {
+fn parent() -> PathBuf {
     let has_room = |memory: Statvfs| {
         let free = memory.blocks_available() * memory.fragment_size();
         // Some tests start a copy of a program there.
@@ -41,6 +41,11 @@ pub(crate) fn parent() -> PathBuf {
         None if statvfs(MEMORY).is_ok_and(has_room) => MEMORY.into(),
         _ => std::env::temp_dir(),
     }
+}
+
+/// Where labs may lie that were opened when there was more room, or less.
+pub(crate) fn parents() -> [PathBuf; 2] {
+    [MEMORY.into(), std::env::temp_dir()]
 }
 
 /// An open laboratory.

@@ -6,7 +6,7 @@ use std::path::Path;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::lab::{PREFIX, parent};
+use crate::lab::{PREFIX, parents};
 use crate::namespace::Namespace;
 
 /// A file in a lab's directory that says: the process ended on purpose and left it running.
@@ -14,7 +14,7 @@ pub(crate) const KEPT: &str = "kept";
 
 /// Removes labs whose process is gone, except those that were kept.
 pub(crate) fn remove_abandoned() {
-    remove(|lab| !parent().join(lab).join(KEPT).exists());
+    remove(|lab| !parents().iter().any(|parent| parent.join(lab).join(KEPT).exists()));
 }
 
 /// Removes labs whose process is gone, also those that were kept.
@@ -32,10 +32,11 @@ fn remove(is_wanted: impl Fn(&str) -> bool) {
         kill_all(&namespace);
         namespace.remove();
     }
-    let parent = parent();
-    for name in names(&parent).into_iter().filter(is_abandoned) {
-        // A directory in use by somebody else's rights stays.
-        let _ = fs::remove_dir_all(parent.join(name));
+    for parent in parents() {
+        for name in names(&parent).into_iter().filter(is_abandoned) {
+            // A directory in use by somebody else's rights stays.
+            let _ = fs::remove_dir_all(parent.join(name));
+        }
     }
 }
 

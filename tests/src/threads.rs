@@ -12,7 +12,7 @@ use crate::namespace::Namespace;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
-/// Running threads. When this is dropped, all are told to end, and waited for.
+/// Running threads. Dropping this tells all of them to end and joins them.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     stop: Stop,
