@@ -258,20 +258,18 @@ impl World {
         }
     }
 
-    /// Nodes that knew a mapping and, beside deaths, have left its shard since: a writer that has ended cannot have heard of
-    /// that, and waited for them.
+    /// Nodes that knew a mapping, go on, and are no members of its shard any more: its writer waited for them, and ended
+    /// before it could hear of that.
     fn left_the_map(&self, socket: &Socket, left: &Left, known_us: u64) -> usize {
         let shard = ShardId(socket.shard);
-        let has_ended = |node| self.commits.ended_since(known_us).any(|ended| ended.node == node);
-        let is_member = |place: &Place| self.worker(*place).replication.place(shard).is_some();
         let places = self.places();
-        let nodes: BTreeSet<usize> = places.iter().map(|place| place.node).collect();
-        let members: BTreeSet<usize> =
-            places.iter().filter(|place| is_member(place)).map(|place| place.node).collect();
-        let has_left = |node: &&usize| {
-            left.known_by >> **node & 1 == 1 && !has_ended(**node) && !members.contains(node)
+        let has_ended = |node| self.commits.ended_since(known_us).any(|ended| ended.node == node);
+        let is_member = |node| {
+            let mut of_node = places.iter().filter(|place| place.node == node);
+            of_node.any(|place| self.worker(*place).replication.place(shard).is_some())
         };
-        nodes.iter().filter(has_left).count()
+        let knew = (0..self.nodes.len()).filter(|node| left.known_by >> node & 1 == 1);
+        knew.filter(|&node| !has_ended(node) && !is_member(node)).count()
     }
 
     /// What has left is known to somebody, unless more have ended since than copies were waited for.
