@@ -82,11 +82,21 @@ fn nodes_are_well(lab: &ClusterLab) -> Result<()> {
         ensure!(is_told == has_routes, "{}", silent.stdout);
         ensure!(silent.stdout.contains("BIRD does not run here"), "{}", silent.stdout);
 
-        let status = node.cli(&["status"])?;
-        ensure!(status.status.code() == Some(0), "{}", status.stdout);
-        ensure!(status.stdout.contains("\ncluster lab: OK\n"), "{}", status.stdout);
+        is_well(node)?;
     }
     Ok(())
+}
+
+/// Each node shows what it has heard of the map a moment later than the map is whole.
+fn is_well(node: &ClusterNode) -> Result<()> {
+    let mut last = String::new();
+    let seen = wait_for("status without a finding", SETTLED, || {
+        let status = node.cli(&["status"]).ok()?;
+        last = status.stdout;
+        let is_ok = last.contains("\ncluster lab: OK\n");
+        (status.status.code() == Some(0) && is_ok).then_some(())
+    });
+    seen.with_context(|| last)
 }
 
 fn socket_of(node: &ClusterNode) -> Result<String> {
