@@ -22,6 +22,7 @@ mod node_socket;
 #[cfg(target_arch = "x86_64")]
 mod processor;
 mod rebalance;
+mod replay;
 mod routes;
 mod run;
 mod sessions;
@@ -73,6 +74,7 @@ enum Command {
     Fence(fence::Args),
     Rebalance(rebalance::Args),
     Events(events::Args),
+    Replay(replay::Args),
     #[command(hide = true)]
     Guard(guard::Args),
 }
@@ -114,6 +116,7 @@ fn run_command() -> ExitCode {
         Command::Fence(args) => fence::run(&args),
         Command::Rebalance(args) => rebalance::run(&args),
         Command::Events(args) => events::run(&args),
+        Command::Replay(args) => replay::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

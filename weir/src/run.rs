@@ -18,6 +18,10 @@ pub(crate) struct Args {
     /// The configuration file; check it first with `weir check`.
     #[arg(long, short, value_name = "FILE")]
     config: PathBuf,
+    /// Write all that this node of a cluster is told by etcd, its guard and its workers to a file, up to 1 GiB, for
+    /// `weir replay`.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
 }
 
 /// Returns when the node has ended.
@@ -38,8 +42,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         }
     };
     let ended = match file {
+        File::Single(_) if args.record.is_some() => {
+            eprintln!(
+                "weir: --record: {name} is of a node of its own: only nodes of a cluster are told anything"
+            );
+            return ExitCode::from(11);
+        }
         File::Single(config) => weir_node::run(&config, &warnings),
-        File::Member(member) => weir_node::run_member(&member, &warnings),
+        File::Member(member) => weir_node::run_member(&member, &warnings, args.record.as_deref()),
         File::Cluster(_) => {
             eprintln!(
                 "weir: {name}: this is what all nodes share: `weir apply {name}`, and run a node's own file"

@@ -18,6 +18,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// Longest name of a cluster or a node, in bytes.
 const NAME_BYTES_MAX: usize = 63;
 const LEADER: &str = "leader/elected";
@@ -40,7 +42,8 @@ fn check_name(text: &str) -> Result<(), NameError> {
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
         pub struct $name(String);
 
         impl FromStr for $name {
@@ -48,6 +51,20 @@ macro_rules! name {
 
             fn from_str(text: &str) -> Result<Self, NameError> {
                 check_name(text).map(|()| Self(text.to_owned()))
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = NameError;
+
+            fn try_from(text: String) -> Result<Self, NameError> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
             }
         }
 
@@ -69,7 +86,7 @@ name! {
 }
 
 /// A key, without the cluster it belongs to.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Key {
     Meta,
     Desired,

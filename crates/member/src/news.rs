@@ -1,12 +1,13 @@
 //! What a worker tells of its part in the cluster.
 
+use serde::{Deserialize, Serialize};
 use weir_replica::{BootId, ComebackState, PeerIndex};
 use weir_shard::{Epoch, ShardId, Term};
 
 use crate::PeerId;
 
 /// Something that happened at a worker.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum News {
     ShardAdded(ShardId),
     /// There was no room for it.

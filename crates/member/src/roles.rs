@@ -458,12 +458,13 @@ impl Roles {
         })
     }
 
-    /// A worker of this node serves a shard, or announces it better than a replica, that another member has a full copy
-    /// of: a node that ends in order waits until there is none.
+    /// A worker of this node serves a shard, or announces it better than a replica, that a worker of another node has a full
+    /// copy of: a node that ends in order waits until there is none.
     pub fn has_to_hand_over(&self) -> bool {
         self.parts().any(|(_, _, part)| {
             let is_served = matches!(part.role(), Role::Primary | Role::Acting);
-            (is_served || part.keeps_former_route()) && !part.is_last_copy()
+            (is_served || part.keeps_former_route())
+                && part.others_synced().any(|other| other.worker.node != self.node)
         })
     }
 

@@ -5,12 +5,10 @@ use std::io::{self, Read};
 
 use weir_config::{Config, Interface, Shard};
 use weir_engine::{
-    AccessMode, CommitLimits, EngineConfig, FragmentLimits, Limits, MssClamp, ShardConfig,
-    SideConfig,
+    AccessMode, CommitLimits, EngineConfig, FragmentLimits, Limits, MssClamp, SideConfig,
 };
-use weir_nat::{
-    AddressRanges, Filtering, NatConfig, Pooling, ShardId, ShardIndex, ShardRoom, Timeouts,
-};
+use weir_nat::{AddressRanges, Filtering, NatConfig, Pooling, ShardIndex, ShardRoom, Timeouts};
+use weir_node_core::setup::{engine_shard, nat_shard};
 use weir_wire::ethernet::Mac;
 
 /// What a worker of a cluster has room for, beyond what its file says.
@@ -95,15 +93,6 @@ fn side(interface: &Interface) -> SideConfig {
     }
 }
 
-/// A shard as the data path knows it.
-pub(crate) fn engine_shard(shard: &Shard) -> ShardConfig {
-    ShardConfig {
-        id: ShardId(shard.id),
-        endpoint: shard.endpoint.map(u32::from),
-        subscribers: shard.subscribers.clone(),
-    }
-}
-
 /// The configuration of the NAT of worker `worker`.
 pub(crate) fn nat_config(
     config: &Config,
@@ -159,16 +148,6 @@ const HOME_SESSIONS: u32 = 4096;
 /// A small part of a table, too, so that it takes many homes to fill it.
 fn share(limit: u32, table: u32) -> u32 {
     limit.min((table / 16).max(16))
-}
-
-/// A shard as the NAT knows it. Without translation the homes' own addresses stand where public ones would.
-pub(crate) fn nat_shard(shard: &Shard, is_translating: bool) -> weir_nat::ShardConfig {
-    let has_public = is_translating || !shard.public.is_empty();
-    weir_nat::ShardConfig {
-        id: ShardId(shard.id),
-        public: if has_public { shard.public.clone() } else { shard.subscribers.clone() },
-        subscribers_max: shard.subscribers_max,
-    }
 }
 
 fn timeouts(seconds: &weir_config::Timeouts) -> Timeouts {

@@ -7,6 +7,7 @@
 //!   written out -> socket file goes
 //! ```
 
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -62,18 +63,28 @@ impl File<'_> {
 /// # Errors
 /// Why it did not start, or ended by itself; already written to the log.
 pub fn run(config: &Config, warnings: &[Diagnostic]) -> Result<(), Failure> {
-    run_file(&File::Single(config), warnings)
+    run_file(&File::Single(config), warnings, None)
 }
 
 /// Runs a node of a cluster until SIGTERM or SIGINT; it hands its shards over before it ends.
 ///
+/// `recording`: where all that the node is told is written down, for `weir replay`.
+///
 /// # Errors
 /// As [`run`].
-pub fn run_member(member: &Member, warnings: &[Diagnostic]) -> Result<(), Failure> {
-    run_file(&File::Member(member), warnings)
+pub fn run_member(
+    member: &Member,
+    warnings: &[Diagnostic],
+    recording: Option<&Path>,
+) -> Result<(), Failure> {
+    run_file(&File::Member(member), warnings, recording)
 }
 
-fn run_file(file: &File<'_>, warnings: &[Diagnostic]) -> Result<(), Failure> {
+fn run_file(
+    file: &File<'_>,
+    warnings: &[Diagnostic],
+    recording: Option<&Path>,
+) -> Result<(), Failure> {
     let node = file.node();
     let cores = expected_control_cores(node, file.workers());
     let its_cores = cores.clone();
@@ -102,7 +113,7 @@ fn run_file(file: &File<'_>, warnings: &[Diagnostic]) -> Result<(), Failure> {
     for warning in warnings {
         tracing::warn!(event = "config-warning", "{warning}");
     }
-    let result = start_and_control(file, log, &forced_end);
+    let result = start_and_control(file, log, &forced_end, recording);
     match &result {
         Ok(()) => tracing::info!(event = "node-stopped", "stopped"),
         Err(Failure::WorkerPanic { .. }) => {
@@ -132,7 +143,12 @@ fn expected_control_cores(node: &NodeConfig, workers: &[WorkerConfig]) -> Vec<us
     cores::control(node.control_cores.as_deref(), &online, &workers)
 }
 
-fn start_and_control(file: &File<'_>, log: Log, forced_end: &ForcedEnd) -> Result<(), Failure> {
+fn start_and_control(
+    file: &File<'_>,
+    log: Log,
+    forced_end: &ForcedEnd,
+    recording: Option<&Path>,
+) -> Result<(), Failure> {
     let node_config = file.node();
     if let File::Single(config) = file {
         memory::check(config, &[]).map_err(Failure::Memory)?;
@@ -198,7 +214,7 @@ fn start_and_control(file: &File<'_>, log: Log, forced_end: &ForcedEnd) -> Resul
             thread
         })
         .collect();
-    let membership = joining.map(|joining| joining.take_part(&node)).transpose()?;
+    let membership = joining.map(|joining| joining.take_part(&node, recording)).transpose()?;
     let result = runtime.block_on(control(
         Arc::clone(&node),
         membership.as_ref(),

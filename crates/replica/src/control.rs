@@ -83,7 +83,7 @@ pub struct Comeback {
 }
 
 /// What a worker has that came back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ComebackState {
     /// Nothing, and nobody has told it anything of the shard.
     Empty,

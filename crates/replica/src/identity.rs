@@ -2,15 +2,17 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Lanes of a shard: public ports are dealt to them by block index.
 pub const LANES: usize = 8;
 
 /// A worker of the cluster: a number that all nodes agree on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WorkerId(pub u64);
 
 /// One life of a process, drawn at random when it starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BootId(pub u128);
 
 /// A shard, by the number that all nodes know it by.
@@ -72,7 +74,7 @@ impl Reign {
 }
 
 /// A peer's place in the table of one [`Endpoint`](crate::Endpoint); used again after the peer was removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PeerIndex(pub u16);
 
 impl PeerIndex {

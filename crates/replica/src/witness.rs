@@ -7,6 +7,8 @@
 //! - Nodes that are not heard are not told. A peer whose heartbeats have no sightings at all is of an earlier build: what
 //!   it hears is not known.
 
+use serde::{Deserialize, Serialize};
+
 use crate::bytes::Writer;
 use crate::control::{SIGHTINGS_MAX, Sighting, Sightings, emit_sightings};
 use crate::endpoint::{Endpoint, Peer};
@@ -16,7 +18,7 @@ use crate::identity::PeerIndex;
 const TOLD_US: u64 = 1_000_000;
 
 /// Signs of life of one peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerSigns {
     /// Milliseconds since something authentic came from it, or since it was added.
     pub silent_ms: u64,

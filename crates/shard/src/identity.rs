@@ -34,7 +34,8 @@ impl fmt::Display for ShardId {
 }
 
 /// Name of a node: `name` of `[node]` in its configuration.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct NodeId(Arc<str>);
 
 impl NodeId {
@@ -48,6 +49,20 @@ impl NodeId {
 
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl TryFrom<String> for NodeId {
+    type Error = NameError;
+
+    fn try_from(name: String) -> Result<Self, NameError> {
+        Self::new(&name)
+    }
+}
+
+impl From<NodeId> for String {
+    fn from(name: NodeId) -> Self {
+        name.0.as_ref().to_owned()
     }
 }
 

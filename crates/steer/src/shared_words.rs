@@ -30,6 +30,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use serde::{Deserialize, Serialize};
 
 use crate::life::Life;
 use crate::route::{WORKERS_MAX, WorkerIndex};
@@ -107,8 +108,8 @@ impl Stake {
 }
 
 /// How often a worker was fenced: 0 at the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fence(pub(crate) u32);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fence(pub u32);
 
 /// The mapped memory, with its descriptor for the next guard.
 pub struct SharedWords {

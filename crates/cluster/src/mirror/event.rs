@@ -1,10 +1,12 @@
 //! What a mirror is told by etcd and the clock, what it wants done, and what it tells its owner.
 
+use serde::{Deserialize, Serialize};
+
 use crate::keys::Key;
 use crate::revision::{Place, Revision};
 
 /// What a mirror tells its owner, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MirrorEvent {
     /// The key has this value now.
     Put { key: Key, value: Vec<u8>, mod_revision: Revision },
@@ -20,7 +22,7 @@ pub enum MirrorEvent {
 }
 
 /// How another history was noticed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RestoreReason {
     /// It is another etcd.
     ClusterId { before: u64, now: u64 },

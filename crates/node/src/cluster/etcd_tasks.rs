@@ -7,9 +7,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 use weir_cluster::{Cluster, Key, NodeName, NodeRecord, Range, Revision, Session, Store};
+use weir_node_core::first_look::{LOOK_INTERVAL, SAY_INTERVAL, is_known};
+use weir_node_core::{Registration, Written};
 use weir_shard::{ShardEntry, ShardId};
 
-use super::first_look::{LOOK_INTERVAL, SAY_INTERVAL, is_known, look};
+use super::first_look::look;
 use super::inbox::{Notice, Sender};
 use crate::turns::{Thread, Turns};
 
@@ -18,7 +20,7 @@ const TURN: Duration = Duration::from_millis(500);
 
 /// What the registration is asked to do.
 #[derive(Debug)]
-enum Registration {
+enum Order {
     Update(NodeRecord),
     Close(oneshot::Sender<()>),
 }
@@ -28,7 +30,7 @@ enum Registration {
 pub(super) struct EtcdTasks {
     cluster: Cluster,
     inbox: Sender,
-    registration: UnboundedSender<Registration>,
+    registration: UnboundedSender<Order>,
     /// Taken when the node joins.
     joining: Mutex<Option<(Registering, oneshot::Sender<Session>)>>,
 }
@@ -98,7 +100,7 @@ impl EtcdTasks {
     /// Writes another record of this node.
     pub(super) fn update(&self, record: NodeRecord) {
         // The task lives as long as this.
-        let _ = self.registration.send(Registration::Update(record));
+        let _ = self.registration.send(Order::Update(record));
     }
 
     /// Writes a shard's entry if it still has this revision. The answer comes as [`Notice::Written`].
@@ -107,14 +109,15 @@ impl EtcdTasks {
         let value = entry.to_json().into_bytes();
         self.cluster.handle().spawn(async move {
             let outcome = store.put(Key::Shard(shard.0), Some(expected), value).await;
-            let _ = inbox.send(Notice::Written { shard, outcome });
+            let how = Written::of(&outcome);
+            let _ = inbox.send(Notice::Written { shard, how });
         });
     }
 
     /// Takes the node's key away at once.
     pub(super) fn leave(&self) {
         let (done, is_done) = oneshot::channel();
-        if self.registration.send(Registration::Close(done)).is_ok() {
+        if self.registration.send(Order::Close(done)).is_ok() {
             let _ = self.cluster.handle().block_on(is_done);
         }
     }
@@ -148,7 +151,7 @@ async fn look_until_found(store: Store, cluster_id: String, inbox: Sender) {
 /// The registration before there is one, and then as long as it is held.
 async fn register(
     mut opened: oneshot::Receiver<Session>,
-    mut asked: UnboundedReceiver<Registration>,
+    mut asked: UnboundedReceiver<Order>,
     inbox: Sender,
 ) {
     let mut newest = None;
@@ -159,8 +162,8 @@ async fn register(
                 Err(_) => return,
             },
             order = asked.recv() => match order {
-                Some(Registration::Update(record)) => newest = Some(record),
-                Some(Registration::Close(done)) => {
+                Some(Order::Update(record)) => newest = Some(record),
+                Some(Order::Close(done)) => {
                     let _ = done.send(());
                     return;
                 }
@@ -174,16 +177,18 @@ async fn register(
     hold(session, asked, inbox).await;
 }
 
-async fn hold(mut session: Session, mut asked: UnboundedReceiver<Registration>, inbox: Sender) {
+async fn hold(mut session: Session, mut asked: UnboundedReceiver<Order>, inbox: Sender) {
     loop {
         tokio::select! {
             event = session.next_event() => {
                 let Some(event) = event else { return };
-                let _ = inbox.send(Notice::Claim(event));
+                if let Some(registration) = Registration::of(&event) {
+                    let _ = inbox.send(Notice::Registration(registration));
+                }
             }
             order = asked.recv() => match order {
-                Some(Registration::Update(record)) => session.update(&record),
-                Some(Registration::Close(done)) => {
+                Some(Order::Update(record)) => session.update(&record),
+                Some(Order::Close(done)) => {
                     // Without an answer the key goes with its lease.
                     let _ = session.close().await;
                     let _ = done.send(());

@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weir_member::STANDSTILL_US;
+use weir_node_core::GuardNews;
 use weir_steer::{Event, Fence, Guard, Options, RequestError, Route, SharedWords, WorkerIndex};
 
 use crate::failure::Failure;
@@ -25,25 +26,6 @@ use crate::turns::{Thread, Turns};
 
 /// The longest wait without a look at what is ordered.
 const WAIT: Duration = Duration::from_millis(500);
-
-/// What the guard did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum GuardNews {
-    /// The list of this number is in the kernel.
-    Set { worker: WorkerIndex, number: u64 },
-    /// It is there in part, or not at all; it is set again in a while.
-    NotSet { worker: WorkerIndex, number: u64, why: String },
-    /// The guard took the worker for dead: its routes are withdrawn.
-    Fenced { worker: WorkerIndex },
-    /// The guard stands still: a worker's end withdraws nothing. It goes on, or is replaced.
-    Silent,
-    /// The guard goes on.
-    Awake,
-    /// There is no guard, and no route is announced.
-    Absent { why: String },
-    /// Another guard runs, or what it could not do.
-    Said { text: String },
-}
 
 /// Routes of a worker, to be set under the fence that it acknowledged last.
 #[derive(Debug)]

@@ -20,16 +20,16 @@ use std::time::{Duration, Instant};
 
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use tokio::sync::mpsc;
-use weir_cluster::{ClaimEvent, MirrorEvent, Outcome};
+use weir_cluster::MirrorEvent;
 use weir_member::News;
 use weir_member::replication::ReplicationStatus;
 use weir_nat::ShardIndex;
+use weir_node_core::{Event, GuardNews, Registration, Written};
 use weir_replica::ClusterKeys;
 use weir_shard::ShardId;
 use weir_steer::{Fence, WorkerIndex};
 
 use super::bird_thread::BirdSide;
-use super::guard_thread::GuardNews;
 
 /// News of a worker that wait in its ring.
 const NEWS_MAX: usize = 1024;
@@ -41,18 +41,8 @@ const GUARD_EVENTS_MAX: usize = 256;
 /// A message to the roles thread.
 #[derive(Debug)]
 pub(crate) enum Inbox {
-    Etcd(MirrorEvent),
-    Claim(ClaimEvent),
-    /// To a node that started without etcd: etcd answers, and holds the cluster that the node knows, or the one of this id.
-    ClusterFound(Result<(), String>),
-    /// Something of the map is on disk, or could not be written.
-    Saved,
-    /// How the write of a shard's entry ended.
-    Written {
-        shard: ShardId,
-        outcome: Outcome,
-    },
-    Guard(GuardNews),
+    /// What the core is told as it is.
+    Event(Event),
     /// How BIRD announces each side, as it counts; twice a second where it is watched.
     Bird(Vec<BirdSide>),
     Worker {
@@ -62,32 +52,18 @@ pub(crate) enum Inbox {
         place: Option<ShardIndex>,
     },
     /// How a worker's copies stand; once a second.
-    Replication {
-        worker: usize,
-        status: Box<ReplicationStatus>,
-    },
-    /// A worker that the guard took for dead goes on: its routes are to be set under this fence.
-    Rejoined {
-        worker: usize,
-        fence: Fence,
-        /// Packets that had waited in its rings.
-        waited: usize,
-    },
+    Replication { worker: usize, status: Box<ReplicationStatus> },
     /// The keys of replication from now on, or why the former ones go on.
     Keys(Result<ClusterKeys, String>),
-    /// The node is to end: hand over what can be handed over.
-    HandOver,
-    /// It ends now.
-    End,
 }
 
 /// A message of any thread but a worker and the mirror of etcd.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    Claim(ClaimEvent),
+    Registration(Registration),
     ClusterFound(Result<(), String>),
-    Saved,
-    Written { shard: ShardId, outcome: Outcome },
+    Saved(Result<(), String>),
+    Written { shard: ShardId, how: Written },
     Guard(GuardNews),
     Bird(Vec<BirdSide>),
     Keys(Result<ClusterKeys, String>),
@@ -115,10 +91,10 @@ impl Notice {
     /// None: an event of the guard. What is said of its life is one order of events, and workers' fences are counted.
     fn state(&self) -> Option<State> {
         Some(match self {
-            Self::Claim(ClaimEvent::Connected | ClaimEvent::Lost { .. }) => State::Connection,
-            Self::Claim(_) => State::Registration,
+            Self::Registration(Registration::Silent) => State::Connection,
+            Self::Registration(_) => State::Registration,
             Self::ClusterFound(_) => State::Cluster,
-            Self::Saved => State::Disk,
+            Self::Saved(_) => State::Disk,
             Self::Written { shard, .. } => State::Write(*shard),
             Self::Guard(GuardNews::Set { worker, .. }) => State::RoutesSet(*worker),
             Self::Guard(GuardNews::NotSet { worker, .. }) => State::RoutesNotSet(*worker),
@@ -133,17 +109,17 @@ impl Notice {
 
 impl From<Notice> for Inbox {
     fn from(notice: Notice) -> Self {
-        match notice {
-            Notice::Claim(event) => Self::Claim(event),
-            Notice::ClusterFound(found) => Self::ClusterFound(found),
-            Notice::Saved => Self::Saved,
-            Notice::Written { shard, outcome } => Self::Written { shard, outcome },
-            Notice::Guard(news) => Self::Guard(news),
-            Notice::Bird(sides) => Self::Bird(sides),
-            Notice::Keys(keys) => Self::Keys(keys),
-            Notice::HandOver => Self::HandOver,
-            Notice::End => Self::End,
-        }
+        Self::Event(match notice {
+            Notice::Registration(registration) => Event::Registration(registration),
+            Notice::ClusterFound(found) => Event::ClusterFound(found),
+            Notice::Saved(ended) => Event::Saved(ended),
+            Notice::Written { shard, how } => Event::Written { shard, how },
+            Notice::Guard(news) => Event::Guard(news),
+            Notice::Bird(sides) => return Self::Bird(sides),
+            Notice::Keys(keys) => return Self::Keys(keys),
+            Notice::HandOver => Event::HandOver,
+            Notice::End => Event::End,
+        })
     }
 }
 
@@ -355,7 +331,7 @@ impl Receiver {
             self.turn = (self.turn + 1) % ways;
             let message = match self.turn {
                 0 => self.take_notice(),
-                1 => self.etcd.try_recv().ok().map(Inbox::Etcd),
+                1 => self.etcd.try_recv().ok().map(Event::Mirror).map(Inbox::Event),
                 worker => self.take_from_worker(worker - 2),
             };
             if message.is_some() {
@@ -375,7 +351,7 @@ impl Receiver {
         match news.pop() {
             Ok(FromWorker::News { news, place }) => Some(Inbox::Worker { worker, news, place }),
             Ok(FromWorker::Rejoined { fence, waited }) => {
-                Some(Inbox::Rejoined { worker, fence, waited })
+                Some(Inbox::Event(Event::Rejoined { worker, fence, waited }))
             }
             // The worker that puts one there at this moment wakes the reader afterwards.
             Err(_) => {

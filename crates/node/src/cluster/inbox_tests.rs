@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::channel;
 
-use weir_cluster::{Key, Revision};
+use weir_cluster::Key;
 use weir_member::replication::{CopyCounts, ReplicationCounters};
 use weir_replica::Refusals;
 use weir_shard::Epoch;
@@ -39,20 +39,19 @@ fn flood_of_states_leaves_the_newest_of_each() {
     let (sender, mut receiver) = inbox();
     for number in 0..20_000_u64 {
         let shard = ShardId((number % 5) as u32);
-        let outcome = Outcome::Done(Revision(number as i64));
         let why = number.to_string();
         for notice in [
-            Notice::Written { shard, outcome },
-            Notice::Saved,
+            Notice::Written { shard, how: Written::Refused(why.clone()) },
+            Notice::Saved(Ok(())),
             Notice::Bird(Vec::new()),
             Notice::Keys(Err(why.clone())),
             Notice::ClusterFound(Err(why.clone())),
             Notice::Guard(GuardNews::Set { worker: 0, number }),
             Notice::Guard(GuardNews::Set { worker: 1, number }),
             Notice::Guard(GuardNews::NotSet { worker: 1, number, why }),
-            Notice::Claim(ClaimEvent::Held { create_revision: Revision(1) }),
-            Notice::Claim(ClaimEvent::Expired),
-            Notice::Claim(ClaimEvent::Connected),
+            Notice::Registration(Registration::Held),
+            Notice::Registration(Registration::Gone),
+            Notice::Registration(Registration::Silent),
             Notice::HandOver,
         ] {
             sender.send(notice).unwrap();
@@ -60,16 +59,18 @@ fn flood_of_states_leaves_the_newest_of_each() {
     }
     let messages = drain(&mut receiver);
     assert_eq!(messages.len(), 5 + 10, "{messages:?}");
-    let last = |number: i64| number >= 20_000 - 5;
+    let is_last = |why: &str| why.parse::<u64>().is_ok_and(|number| number >= 20_000 - 5);
     for message in &messages {
         let is_newest = match message {
-            Inbox::Written { outcome: Outcome::Done(revision), .. } => last(revision.0),
-            Inbox::Keys(Err(why)) | Inbox::ClusterFound(Err(why)) => why == "19999",
-            Inbox::Guard(GuardNews::Set { number, .. } | GuardNews::NotSet { number, .. }) => {
-                *number == 19_999
+            Inbox::Event(Event::Written { how: Written::Refused(why), .. }) => is_last(why),
+            Inbox::Keys(Err(why)) | Inbox::Event(Event::ClusterFound(Err(why))) => why == "19999",
+            Inbox::Event(Event::Guard(
+                GuardNews::Set { number, .. } | GuardNews::NotSet { number, .. },
+            )) => *number == 19_999,
+            Inbox::Event(Event::Registration(registration)) => {
+                matches!(registration, Registration::Gone | Registration::Silent)
             }
-            Inbox::Claim(event) => matches!(event, ClaimEvent::Expired | ClaimEvent::Connected),
-            Inbox::Saved | Inbox::Bird(_) | Inbox::HandOver => true,
+            Inbox::Event(Event::Saved(_) | Event::HandOver) | Inbox::Bird(_) => true,
             other => panic!("{other:?}"),
         };
         assert!(is_newest, "{message:?}");
@@ -83,7 +84,7 @@ fn events_of_the_guard_above_the_bound_are_counted_and_the_newest_stay_in_order(
     let beyond = 1000;
     for number in 0..GUARD_EVENTS_MAX + beyond {
         // States between them count for nothing.
-        sender.send(Notice::Saved).unwrap();
+        sender.send(Notice::Saved(Ok(()))).unwrap();
         sender.send(Notice::Guard(GuardNews::Said { text: number.to_string() })).unwrap();
     }
     sender.send(Notice::Guard(GuardNews::Silent)).unwrap();
@@ -92,12 +93,15 @@ fn events_of_the_guard_above_the_bound_are_counted_and_the_newest_stay_in_order(
     let said: Vec<usize> = messages
         .iter()
         .filter_map(|message| match message {
-            Inbox::Guard(GuardNews::Said { text }) => text.parse().ok(),
+            Inbox::Event(Event::Guard(GuardNews::Said { text })) => text.parse().ok(),
             _ => None,
         })
         .collect();
     assert_eq!(said, (beyond + 1..GUARD_EVENTS_MAX + beyond).collect::<Vec<_>>());
-    assert!(matches!(messages.last(), Some(Inbox::Guard(GuardNews::Silent))), "{messages:?}");
+    assert!(
+        matches!(messages.last(), Some(Inbox::Event(Event::Guard(GuardNews::Silent)))),
+        "{messages:?}"
+    );
     // Room again.
     sender.send(Notice::Guard(GuardNews::Awake)).unwrap();
     assert_eq!((drain(&mut receiver).len(), receiver.lost_total()), (1, beyond as u64 + 1));
@@ -125,7 +129,7 @@ fn worker_without_room_keeps_its_news_and_tells_later_that_it_goes_on() {
     assert!(worker.has_room());
     let messages = drain(&mut receiver);
     assert!(
-        matches!(messages[..], [Inbox::Rejoined { worker: 0, waited: 30, .. }]),
+        matches!(messages[..], [Inbox::Event(Event::Rejoined { worker: 0, waited: 30, .. })]),
         "{messages:?}"
     );
 }
@@ -143,8 +147,11 @@ fn worker_waits_for_no_lock_that_the_reader_holds() {
     drop(held);
     assert!(worker.report(status()) && worker.report(status()));
     let messages = drain(&mut receiver);
-    let [Inbox::Worker { .. }, Inbox::Rejoined { .. }, Inbox::Replication { worker: 0, .. }] =
-        messages[..]
+    let [
+        Inbox::Worker { .. },
+        Inbox::Event(Event::Rejoined { .. }),
+        Inbox::Replication { worker: 0, .. },
+    ] = messages[..]
     else {
         panic!("{messages:?}")
     };
@@ -172,7 +179,7 @@ fn mirror_waits_for_room_and_no_event_of_it_is_lost() {
     assert!(!thread.is_finished());
     for id in 0..events {
         match receiver.recv_timeout(DEADLINE) {
-            Some(Inbox::Etcd(MirrorEvent::Delete { key: Key::Shard(next) })) => {
+            Some(Inbox::Event(Event::Mirror(MirrorEvent::Delete { key: Key::Shard(next) }))) => {
                 assert_eq!(next as usize, id);
             }
             other => panic!("{other:?} instead of event {id}"),
@@ -191,7 +198,7 @@ fn a_flood_of_one_way_holds_up_no_other() {
     quiet.news(News::ShardAdded(ShardId(9)), Some(ShardIndex(2)));
     sender.send(Notice::End).unwrap();
     let first: Vec<Inbox> = (0..3).filter_map(|_| receiver.try_recv()).collect();
-    assert!(first.iter().any(|it| matches!(it, Inbox::End)), "{first:?}");
+    assert!(first.iter().any(|it| matches!(it, Inbox::Event(Event::End))), "{first:?}");
     assert!(first.iter().any(|it| matches!(it, Inbox::Worker { worker: 1, .. })), "{first:?}");
 }
 
@@ -202,7 +209,7 @@ fn a_message_of_any_way_ends_a_long_wait() {
     let (took, taken) = channel();
     let thread = thread::spawn(move || {
         while let Some(message) = receiver.recv_timeout(20 * DEADLINE) {
-            let is_end = matches!(message, Inbox::End);
+            let is_end = matches!(message, Inbox::Event(Event::End));
             took.send(message).unwrap();
             if is_end {
                 return;
@@ -213,14 +220,14 @@ fn a_message_of_any_way_ends_a_long_wait() {
     worker.news(news(1), None);
     assert!(matches!(next(), Inbox::Worker { .. }));
     worker.rejoined(Fence::default(), 0);
-    assert!(matches!(next(), Inbox::Rejoined { .. }));
+    assert!(matches!(next(), Inbox::Event(Event::Rejoined { .. })));
     while !worker.report(status()) {}
     assert!(matches!(next(), Inbox::Replication { .. }));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(sender.send_etcd(MirrorEvent::Stale)).unwrap();
-    assert!(matches!(next(), Inbox::Etcd(MirrorEvent::Stale)));
+    assert!(matches!(next(), Inbox::Event(Event::Mirror(MirrorEvent::Stale))));
     sender.send(Notice::End).unwrap();
-    assert!(matches!(next(), Inbox::End));
+    assert!(matches!(next(), Inbox::Event(Event::End)));
     thread.join().unwrap();
-    assert_eq!(sender.send(Notice::Saved), Err(Gone));
+    assert_eq!(sender.send(Notice::Saved(Ok(()))), Err(Gone));
 }

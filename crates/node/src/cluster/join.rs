@@ -9,19 +9,21 @@ use weir_config::{ClusterShard, CommitOnTimeout, Config, Desired, Member, Worker
 use weir_engine::{CommitLimits, Uncommitted};
 use weir_member::Replication;
 use weir_member::replication::CommitOptions;
-use weir_member::roles::{LocalWorker, Roles, RolesConfig, RolesOptions, peer_at};
+use weir_member::roles::peer_at;
 use weir_nat::ShardRoom;
+use weir_node_core::KnownMap;
+use weir_node_core::first_look::Found;
+use weir_node_core::setup::fingerprint;
 use weir_replica::{ClusterKeys, Identity, REPLICAS_MAX};
 use weir_shard::{BootId, LANES, NodeId};
 use weir_steer::{Guard, Heartbeat, SharedWords, WorkerIndex};
 
 use super::connect::{node_name, read_keys, start_cluster};
-use super::first_look::{Found, wait_for_cluster};
+use super::first_look::wait_for_cluster;
 use super::guard_thread::start_guard;
 use super::inbox::{Receiver, Sender, inbox};
-use super::known_map::KnownMap;
 use super::life_file::LifeFile;
-use super::roles_thread::fingerprint;
+use super::map_file::{MapFile, load};
 use super::worker_part::{PEERS_MAX, WorkerLink, WorkerPart, worker_part};
 use crate::cores::keep_to;
 use crate::engine_config::{Room, random};
@@ -39,19 +41,20 @@ const COMMIT_PACE_US: u64 = 120;
 pub(crate) struct Joining {
     pub member: Member,
     pub desired: Desired,
+    pub(super) node: NodeId,
     pub(super) name: NodeName,
     pub(super) cluster: Cluster,
     pub(super) keys: ClusterKeys,
     pub(super) words: Arc<SharedWords>,
     pub(super) guard: Guard,
     pub(super) map: KnownMap,
+    pub(super) map_file: MapFile,
     /// The cluster is known from the disk, since etcd does not answer.
     pub(super) is_without_etcd: bool,
     pub(super) cluster_id: String,
     pub(super) life: LifeFile,
     /// One for each worker: a life of it.
     pub(super) boot_ids: Vec<BootId>,
-    pub(super) roles: Roles,
     pub(super) links: Vec<WorkerLink>,
     pub(super) inbox: Sender,
     pub(super) messages: Receiver,
@@ -67,7 +70,7 @@ impl Joining {
         let keys = read_keys(&member.cluster.key_file)?;
         let mut life = LifeFile::take(&state_path(member, "life"))?;
         let path = state_path(member, "json");
-        let mut map = KnownMap::load(&path).map_err(|error| {
+        let mut map = load(&path).map_err(|error| {
             Failure::Cluster(format!(
                 "{}: {error}; it keeps a restored etcd from undoing what is newer",
                 path.display()
@@ -90,37 +93,23 @@ impl Joining {
         let Found { cluster_id, desired, is_without_etcd } =
             wait_for_cluster(&cluster, &map, &member.cluster.name);
         map.set_cluster(&cluster_id);
-        let port = desired.cluster.replication_port;
-        let workers = member.workers.iter().zip(&boot_ids).enumerate();
-        let workers = workers.map(|(index, (worker, &boot_id))| LocalWorker {
-            boot_id,
-            replication: SocketAddrV4::new(worker.replication_address, port),
-            former: map.life(index),
-        });
-        let roles = Roles::new(RolesConfig {
-            node: node.clone(),
-            workers: workers.collect(),
-            known_epochs: map.epochs().collect(),
-            options: RolesOptions {
-                quarantine_ms: 1000 * u64::from(desired.nat.quarantine_sec),
-                ..RolesOptions::default()
-            },
-        });
         let (inbox, messages) = inbox();
+        let map_file = MapFile::new(path, inbox.clone());
         Ok(Self {
             member: member.clone(),
             desired,
+            node,
             name,
             cluster,
             keys,
             words,
             guard,
             map,
+            map_file,
             is_without_etcd,
             cluster_id,
             life,
             boot_ids,
-            roles,
             links: Vec::new(),
             inbox,
             messages,

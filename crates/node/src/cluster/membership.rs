@@ -1,14 +1,22 @@
 //! A node's membership from the first order to the last word.
+//!
+//! ```text
+//!   take_part --> hand_over (the core says when) --> withdraw: map on disk, routes gone --> workers end --> Farewell
+//! ```
 
-use std::io;
+use std::fs::File;
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::time::{Instant, sleep};
-use weir_cluster::{NodeName, NodeRecord, WorkerRecord};
-use weir_controller::operate::{OperateError, Operator};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use weir_cluster::{Cluster, NodeName, NodeRecord, WorkerRecord};
+use weir_node_core::farewell::{self, Step};
+use weir_node_core::recording::Recorder;
+use weir_node_core::{HAND_OVER_MAX, Start};
 use weir_shard::BootId;
 
 use super::bird_thread;
@@ -18,25 +26,21 @@ use super::guard_thread::GuardThread;
 use super::inbox::{Notice, Sender};
 use super::join::Joining;
 use super::key_state::KeyState;
-use super::known_map::KnownMap;
 use super::life_file::LifeFile;
-use super::map_saver::MapSaver;
+use super::map_file;
 use super::member_board::MemberBoard;
 use super::roles_thread;
-use crate::api::RoleStatus;
 use crate::failure::Failure;
 use crate::node::Node;
 use crate::turns::{Thread, Turns};
 
-/// The longest time for a hand-over. A service manager must wait longer before it kills.
-pub(crate) const HAND_OVER_MAX: Duration = Duration::from_secs(60);
-/// After the last shard was handed over: both switches have settled, and no straggler comes.
-const SETTLE: Duration = Duration::from_secs(1);
-/// Time for the roles to end: what they wait for is bounded, unless they stand still.
+/// Time for the roles thread to end: what it waits for is bounded, unless it stands still.
 const ROLES_END_MAX: Duration = Duration::from_secs(5);
-/// Between two looks at what is left.
-const LOOK: Duration = Duration::from_millis(20);
+/// Between two looks whether the roles thread stands still.
+const LOOK: Duration = Duration::from_millis(100);
 const END_POLL: Duration = Duration::from_millis(2);
+/// A recording ends when it is as long as this.
+const RECORDING_BYTES_MAX: u64 = 1 << 30;
 
 /// A node that takes part.
 #[derive(Debug)]
@@ -44,7 +48,7 @@ pub(crate) struct Membership {
     inbox: Sender,
     key_file: PathBuf,
     thread: JoinHandle<()>,
-    board: Arc<MemberBoard>,
+    handed_over: watch::Receiver<bool>,
     turns: Arc<Turns>,
     farewell: Farewell,
 }
@@ -62,11 +66,16 @@ pub(crate) struct Farewell {
 }
 
 impl Joining {
-    /// The node registers and takes roles from now on. Its workers must be running.
+    /// The node registers and takes roles from now on. Its workers must be running. `recording`: where all that its core is
+    /// told is written down.
     ///
     /// # Errors
-    /// When the system gives no thread.
-    pub(crate) fn take_part(mut self, node: &Arc<Node>) -> Result<Membership, Failure> {
+    /// When the system gives no thread, or the recording cannot be made.
+    pub(crate) fn take_part(
+        mut self,
+        node: &Arc<Node>,
+        recording: Option<&Path>,
+    ) -> Result<Membership, Failure> {
         let inbox = self.inbox.clone();
         let record = NodeRecord {
             boot_id: self.boot_ids[0].to_string(),
@@ -78,19 +87,11 @@ impl Joining {
             is_stopping: false,
             has_copies: false,
         };
-        let formers = (0..self.boot_ids.len()).map(|worker| self.map.life(worker)).collect();
         let ended = self.life.ended();
         let joining = Registering { name: self.name.clone(), ended };
         let etcd = EtcdTasks::start(self.cluster, joining, inbox.clone());
         if self.is_without_etcd {
             etcd.look_for(self.cluster_id.clone());
-        } else {
-            self.map.begin_lives(&self.boot_ids);
-            if let Err(error) = self.map.save() {
-                tracing::error!(event = "epochs-not-kept", "{error}");
-            }
-            etcd.mirror();
-            etcd.join(&record);
         }
         etcd.count_turns(Arc::clone(&node.turns));
         let etcd = Arc::new(etcd);
@@ -107,35 +108,37 @@ impl Joining {
             bird_thread::start(bird, Arc::clone(&board), inbox.clone())
                 .map_err(Failure::Control)?;
         }
-        let saved = inbox.clone();
-        let map_path = self.map.path().to_owned();
-        let parts = roles_thread::Parts {
-            roles: self.roles,
-            inbox: self.messages,
-            links: std::mem::take(&mut self.links),
-            node: Arc::clone(node),
-            etcd: Arc::clone(&etcd),
-            guard,
-            words: Arc::clone(&self.words),
-            map: MapSaver::new(self.map, move || {
-                // A node that ends listens no more.
-                let _ = saved.send(Notice::Saved);
-            }),
-            is_without_etcd: self.is_without_etcd,
-            board: Arc::clone(&board),
-            keys: KeyState::new(&self.keys),
+        let start = Start {
+            node: self.node,
             record,
-            boot_ids: self.boot_ids.clone(),
-            formers,
             addresses: self
                 .member
                 .workers
                 .iter()
                 .map(|worker| [worker.access.address.addr(), worker.internet.address.addr()])
                 .collect(),
+            map: self.map,
             desired: self.desired,
+            is_without_etcd: self.is_without_etcd,
         };
-        let thread = std::thread::Builder::new()
+        let recorder = recording.map(|path| record_to(path, &start)).transpose()?;
+        let map_path = self.map_file.path().to_owned();
+        let (handed_over, is_handed_over) = watch::channel(false);
+        let parts = roles_thread::Parts {
+            start,
+            inbox: self.messages,
+            links: std::mem::take(&mut self.links),
+            node: Arc::clone(node),
+            etcd: Arc::clone(&etcd),
+            guard,
+            words: Arc::clone(&self.words),
+            map_file: self.map_file,
+            board,
+            keys: KeyState::new(&self.keys),
+            handed_over,
+            recorder,
+        };
+        let thread = thread::Builder::new()
             .name("weir-roles".into())
             .spawn(move || roles_thread::run(parts))
             .map_err(Failure::Control)?;
@@ -143,7 +146,8 @@ impl Joining {
             Farewell { etcd, name: self.name, boot_ids: self.boot_ids, map_path, _life: self.life };
         let key_file = self.member.cluster.key_file;
         let turns = Arc::clone(&node.turns);
-        Ok(Membership { inbox, key_file, thread, board, turns, farewell })
+        let handed_over = is_handed_over;
+        Ok(Membership { inbox, key_file, thread, handed_over, turns, farewell })
     }
 
     fn worker_records(&self) -> Vec<WorkerRecord> {
@@ -163,35 +167,23 @@ impl Joining {
 }
 
 impl Membership {
-    /// Hands over what others have a full copy of; returns when they serve it and no straggler comes any more, or when
-    /// it takes too long.
+    /// Hands over what others have a full copy of; returns when the core says that it has, or when its thread does not.
     pub(crate) async fn hand_over(&self) {
         let _ = self.inbox.send(Notice::HandOver);
-        let end = Instant::now() + HAND_OVER_MAX;
-        let mut quiet_since = Instant::now();
-        loop {
-            let status = self.board.status();
-            let left = status.shards.iter().filter(|shard| is_to_be_handed_over(shard)).count();
-            if left > 0 || !status.is_stopping {
-                quiet_since = Instant::now();
-            }
-            if quiet_since.elapsed() >= SETTLE {
-                tracing::info!(event = "handed-over", "others serve what they have copies of");
-                return;
-            }
-            if Instant::now() >= end {
-                tracing::warn!(event = "hand-over-late", left, "ending with shards nobody took");
-                return;
-            }
-            if self.turns.stands_still(Thread::Roles) {
+        let end = Instant::now() + HAND_OVER_MAX + LOOK;
+        let mut handed_over = self.handed_over.clone();
+        while !*handed_over.borrow() {
+            if self.turns.stands_still(Thread::Roles) || Instant::now() >= end {
                 tracing::warn!(
                     event = "hand-over-late",
-                    left,
                     "the thread of the roles stands still and hands nothing over"
                 );
                 return;
             }
-            sleep(LOOK).await;
+            tokio::select! {
+                changed = handed_over.changed() => if changed.is_err() { return },
+                () = sleep(LOOK) => {}
+            }
         }
     }
 
@@ -203,9 +195,9 @@ impl Membership {
     /// Takes the routes away and stops to decide; the workers go on until they are stopped.
     pub(crate) fn withdraw(self) -> Farewell {
         let _ = self.inbox.send(Notice::End);
-        let end = std::time::Instant::now() + ROLES_END_MAX;
-        while !self.thread.is_finished() && std::time::Instant::now() < end {
-            std::thread::sleep(END_POLL);
+        let end = Instant::now() + ROLES_END_MAX;
+        while !self.thread.is_finished() && Instant::now() < end {
+            thread::sleep(END_POLL);
         }
         if self.thread.is_finished() {
             // A panic there has been reported.
@@ -218,36 +210,51 @@ impl Membership {
     }
 }
 
-/// Served here, or still announced better than a replica, while others could serve it.
-fn is_to_be_handed_over(shard: &RoleStatus) -> bool {
-    let is_served = ["primary", "acting"].contains(&shard.role.as_str());
-    let keeps_route = shard.metric.is_some_and(|metric| metric < 1 << 31);
-    (is_served || keeps_route) && shard.others_synced > 0
-}
-
 impl Farewell {
     /// Says that the node has gone, and that nothing of it can come back: whoever is left may have its lanes at once.
     /// To be called when no worker runs any more.
     pub(crate) fn say(self) {
-        let by = format!("{} as it ended", self.name);
-        let operator = Operator::new(self.etcd.cluster().store(), &by);
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let said = operator.say_ended(&self.name, &self.boot_ids, unix.as_millis() as u64);
-        // Unsaid, its lanes wait for its next start.
-        if let Err(error) = self.etcd.cluster().handle().block_on(said) {
-            tracing::warn!(event = "farewell-unsaid", "{error}");
-            let is_unsaid = matches!(&error, OperateError::Etcd(error) if !error.may_have_happened);
-            if is_unsaid && let Err(error) = note_unsaid(&self.map_path) {
-                tracing::error!(event = "epochs-not-kept", "{error}");
-            }
+        let at_ms = unix.as_millis() as u64;
+        let (farewell, first) = farewell::Farewell::new(self.name.clone(), self.boot_ids, at_ms);
+        let cluster = self.etcd.cluster();
+        let is_unsaid = cluster.handle().block_on(say(cluster, farewell, first));
+        if is_unsaid && let Err(error) = note_unsaid(&self.map_path) {
+            tracing::error!(event = "epochs-not-kept", "{error}");
         }
         self.etcd.leave();
     }
 }
 
-/// Nobody knows of the end of this process, so the next one may begin where it was a member.
+/// Whether nobody knows of the end for certain.
+async fn say(cluster: &Cluster, mut farewell: farewell::Farewell, first: Step) -> bool {
+    let store = cluster.store();
+    let mut step = first;
+    loop {
+        step = match step {
+            Step::Read(key) => {
+                farewell.read(store.get(&key).await.map_err(|error| error.to_string()))
+            }
+            Step::Write(swap) => farewell.written(&store.transact(&[swap], None).await),
+            Step::Leave { is_unsaid } => return is_unsaid,
+        };
+    }
+}
+
+/// The next process may begin where this one was a member.
 fn note_unsaid(path: &Path) -> io::Result<()> {
-    let mut map = KnownMap::load(path)?;
+    let mut map = map_file::load(path)?;
     map.set_ended(false);
-    map.save()
+    map_file::save(path, &map)
+}
+
+fn record_to(path: &Path, start: &Start) -> Result<Recorder<BufWriter<File>>, Failure> {
+    let refused = |error: io::Error| {
+        Failure::Cluster(format!(
+            "recording {}: {error}; name a file that can be written",
+            path.display()
+        ))
+    };
+    let out = BufWriter::new(File::create(path).map_err(refused)?);
+    Recorder::new(out, RECORDING_BYTES_MAX, Duration::ZERO, start).map_err(refused)
 }

@@ -1,4 +1,5 @@
-//! A node's part in a cluster: what joins [`weir_member`], which decides and copies, with etcd, the guard and the workers.
+//! A node's part in a cluster: the threads, sockets and files around [`weir_node_core`], which decides, and
+//! [`weir_member`], which copies.
 //!
 //! ```text
 //!   etcd <--mirror, session, writes--> roles thread --lists of routes--> routes thread --> guard process
@@ -18,18 +19,16 @@ mod guard_thread;
 mod inbox;
 mod join;
 mod key_state;
-mod known_map;
 mod life_file;
-mod map_saver;
+mod map_file;
 mod member_board;
 mod membership;
-mod news_queue;
-mod outside;
 mod roles_thread;
 mod show;
 mod worker_part;
 
 pub(crate) use join::Joining;
 pub(crate) use member_board::MemberBoard;
-pub(crate) use membership::{HAND_OVER_MAX, Membership};
+pub(crate) use membership::Membership;
+pub(crate) use weir_node_core::HAND_OVER_MAX;
 pub(crate) use worker_part::WorkerPart;

@@ -1,21 +1,21 @@
 //! The status of a member, made of what the roles and the workers show.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::Duration;
 
 use weir_controller::records::{ActingAnswer, BirdAnswer, DOUBTS_MAX, DoubtAnswer, NodeAnswer};
-use weir_member::roles::{AtStake, ShardStatus, Trouble};
+use weir_member::roles::{ShardStatus, Trouble};
+use weir_node_core::{GuardState, Outside};
 use weir_replica::Refusal;
 use weir_shard::role::Role;
 use weir_shard::{MemberState, ShardEntry, ShardId};
-use weir_steer::{Route, Stake, WorkerIndex};
+use weir_steer::{Route, WorkerIndex};
 
 use super::bird_thread::BirdSide;
-use super::outside::Outside;
-use super::roles_thread::{GuardState, RolesThread};
+use super::roles_thread::RolesThread;
 use crate::api::{
-    BirdSideStatus, HeldOffStatus, MemberStatus, PeerStatus, ReplicationStatus, RoleStatus,
-    RouteStatus,
+    BirdSideStatus, HeldOffStatus, MemberStatus, OutsideStatus, PeerStatus, ReplicationStatus,
+    RoleStatus, RouteStatus,
 };
 
 /// Time that switches have to follow a change.
@@ -25,44 +25,40 @@ const MISDIRECTED_SLOTS: u32 = 10;
 
 impl RolesThread {
     /// Lets others read how it stands.
-    pub(super) fn show(&self) {
-        let now_ms = self.now_ms();
-        let roles = &self.parts.roles;
+    pub(super) fn show(&self, now: Duration) {
+        let now_ms = now.as_millis() as u64;
+        let core = &self.core;
+        let roles = core.roles();
         let counters = roles.counters();
-        let etcd = self.parts.etcd.cluster();
+        let etcd = self.etcd.cluster();
         let (error, counts) = (etcd.last_error(), etcd.counts());
         let shards: Vec<RoleStatus> =
             roles.statuses().map(|status| self.role_status(&status, now_ms)).collect();
         self.log_changes(&shards);
-        for worker in 0..self.replication.len() {
-            let AtStake { is_serving, is_only_copy } = roles.at_stake(worker);
-            let stake = Stake::new(is_serving, is_only_copy);
-            self.parts.words.set_stake(worker as WorkerIndex, stake);
-        }
         let held_off = (0..self.replication.len()).filter_map(|worker| {
             let (left_ms, shards) = roles.held_off(worker)?;
             Some(HeldOffStatus { worker, shards, left_ms })
         });
         let status = MemberStatus {
-            cluster: self.parts.desired.cluster.name.clone(),
-            replicas: u64::from(self.parts.desired.cluster.replicas),
-            is_registered: self.is_registered,
-            without_etcd: self.outside.as_ref().map(Outside::status),
+            cluster: self.core.desired().cluster.name.clone(),
+            replicas: u64::from(self.core.desired().cluster.replicas),
+            is_registered: core.is_registered(),
+            without_etcd: core.outside().map(outside_status),
             etcd_error: error.map(|error| error.to_string()),
             etcd_silent_ms: counts.last_contact_age.map_or(now_ms, |age| age.as_millis() as u64),
             etcd_errors_total: counts.failures_total,
-            cluster_keys: self.parts.keys.names.clone(),
-            key_file_error: self.parts.keys.error.clone(),
+            cluster_keys: self.keys.names.clone(),
+            key_file_error: self.keys.error.clone(),
             is_map_fresh: roles.is_fresh(),
-            is_stopping: self.is_stopping,
+            is_stopping: core.is_stopping(),
             map_epoch_max: shards.iter().map(|shard| shard.epoch).max().unwrap_or(0),
             map_rejected_total: counters.entries_refused_total,
-            guard_restarts_total: self.guard_restarts_total,
-            guard_trouble: guard_trouble(&self.guard),
-            epochs_unsaved_ms: self.parts.map.unsaved(Instant::now()).as_millis() as u64,
-            epochs_error: self.parts.map.error().map(str::to_owned),
-            watchdog_trips_total: self.watchdog_trips_total,
-            events_lost_total: self.parts.inbox.lost_total(),
+            guard_restarts_total: core.guard_restarts_total(),
+            guard_trouble: guard_trouble(core.guard_state()),
+            epochs_unsaved_ms: core.keeper().unsaved(now).as_millis() as u64,
+            epochs_error: core.keeper().error().map(str::to_owned),
+            watchdog_trips_total: core.watchdog_trips_total(),
+            events_lost_total: self.inbox.lost_total(),
             held_off: held_off.collect(),
             hold_offs_total: counters.hold_offs_total,
             failovers_total: vec![
@@ -76,18 +72,18 @@ impl RolesThread {
             routes: self.route_statuses(),
             bird: self.bird.iter().map(bird_status).collect(),
         };
-        self.parts.board.show(status, self.answer());
+        self.board.show(status, self.answer());
     }
 
     /// What the controller asks a node for. The load of a shard is its ports in use.
     fn answer(&self) -> NodeAnswer {
         let load = |worker: usize, shard: ShardId| {
             let place = self.places.get(&(worker, shard));
-            let boards = &self.parts.node.workers[worker].board.shards;
+            let boards = &self.node.workers[worker].board.shards;
             let board = place.and_then(|place| boards.get(usize::from(place.0)));
             board.map_or(0, |board| board.ports_used.get())
         };
-        let report = self.parts.roles.report(load);
+        let report = self.core.roles().report(load);
         let hears = report.hears.into_iter().map(|(node, is_heard)| (node.to_string(), is_heard));
         let acting = report.acting.into_iter().map(|(shard, who, term)| ActingAnswer {
             shard: shard.0,
@@ -95,35 +91,35 @@ impl RolesThread {
             boot_id: who.boot_id,
             term,
         });
-        let doubts = self.parts.roles.doubts().take(DOUBTS_MAX);
+        let doubts = self.core.roles().doubts().take(DOUBTS_MAX);
         let doubts = doubts.map(|(shard, known, held)| DoubtAnswer {
             shard: shard.0,
             known,
             entry: held.and_then(|held| serde_json::from_str(&held.to_json()).ok()),
         });
-        let broken = self.sides.iter().enumerate();
+        let broken = self.core.sides().iter().enumerate();
         let broken = broken.filter(|(_, sides)| !sides.is_up()).map(|(worker, _)| worker as u16);
         let bird_down = self.bird.iter().filter_map(|it| {
             let cause = it.view.state.cause()?;
             Some(BirdAnswer { side: it.side.to_string(), cause: cause.into() })
         });
         NodeAnswer {
-            node: self.parts.node.name.clone(),
+            node: self.node.name.clone(),
             hears: hears.collect(),
             loads: report.loads.into_iter().map(|(shard, load)| (shard.0, load)).collect(),
             broken: broken.collect(),
             bird_down: bird_down.collect(),
             acting: acting.collect(),
             doubts: doubts.collect(),
-            doubts_total: Some(self.parts.roles.doubts().count()),
-            is_still: self.guard == GuardState::Silent,
+            doubts_total: Some(self.core.roles().doubts().count()),
+            is_still: *self.core.guard_state() == GuardState::Silent,
             // The node knows more of that than its roles.
             troubles: Vec::new(),
         }
     }
 
     fn log_changes(&self, shards: &[RoleStatus]) {
-        let before = self.parts.board.status();
+        let before = self.board.status();
         let before: BTreeMap<(usize, u32), &str> =
             before.shards.iter().map(|it| ((it.worker, it.shard), it.role.as_str())).collect();
         for RoleStatus { shard, worker, role, term, epoch, trouble, .. } in shards {
@@ -135,7 +131,7 @@ impl RolesThread {
     }
 
     fn role_status(&self, status: &ShardStatus<'_>, now_ms: u64) -> RoleStatus {
-        let me = &self.parts.node.name;
+        let me = &self.node.name;
         let others = |entry: &ShardEntry| {
             let others = entry.members().iter().filter(|member| {
                 let node = member.incarnation.worker.node.as_str();
@@ -147,7 +143,7 @@ impl RolesThread {
         let short = || {
             let replication = replication?;
             let is_short = replication.shards_short.contains(&status.shard);
-            let wanted = self.parts.desired.commit_replicas();
+            let wanted = self.core.desired().commit_replicas();
             is_short.then(|| format!("fewer than {wanted} copies for its packets to wait for"))
         };
         RoleStatus {
@@ -177,8 +173,8 @@ impl RolesThread {
         let status = |(worker, peer): (usize, weir_replica::PeerStatus)| PeerStatus {
             worker,
             peer: self
-                .names
-                .get(&peer.address)
+                .core
+                .name_of(&peer.address)
                 .map_or_else(|| peer.address.to_string(), ToString::to_string),
             address: peer.address,
             version: peer.version,
@@ -228,7 +224,7 @@ impl RolesThread {
     }
 
     fn route_statuses(&self) -> Vec<RouteStatus> {
-        let lists = self.routes.iter().enumerate();
+        let lists = self.core.routes().iter().enumerate();
         let routes = lists.flat_map(|(worker, set)| {
             set.routes
                 .iter()
@@ -236,6 +232,11 @@ impl RolesThread {
         });
         routes.collect()
     }
+}
+
+fn outside_status(outside: &Outside) -> OutsideStatus {
+    let Outside { shards, other_cluster, .. } = outside;
+    OutsideStatus { shards: shards.clone(), other_cluster: other_cluster.clone() }
 }
 
 fn guard_trouble(guard: &GuardState) -> Option<String> {

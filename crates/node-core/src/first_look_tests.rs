@@ -1,7 +1,5 @@
 //! Looks at an etcd that answers or not, by a node that knows its cluster or not.
 
-use std::path::Path;
-
 use super::*;
 
 const CLUSTER: &str = r#"[cluster]
@@ -22,7 +20,7 @@ fn desired() -> Desired {
 }
 
 fn map(desired: Option<&str>) -> KnownMap {
-    let mut map = KnownMap::load(Path::new("/nonexistent/n1.json")).unwrap();
+    let mut map = KnownMap::default();
     map.set_cluster("c1");
     if let Some(desired) = desired {
         map.set_desired(desired);
@@ -41,11 +39,11 @@ fn missing() -> Result<(String, Desired), NotFound> {
 #[test]
 fn a_node_that_knows_its_cluster_starts_without_an_etcd_that_is_silent_for_five_seconds() {
     let map = map(Some(&desired().to_json()));
-    let began = Instant::now();
-    let mut wait = Wait::new(began);
+    let began = Duration::from_secs(7);
+    let mut looks = FirstLook::new(began);
     let just_before = began + ETCD_PATIENCE - Duration::from_millis(1);
-    assert!(wait.take(just_before, silent(), &map, "edge").is_none());
-    let found = wait.take(began + ETCD_PATIENCE, silent(), &map, "edge").unwrap();
+    assert!(looks.take(just_before, silent(), &map, "edge").is_none());
+    let found = looks.take(began + ETCD_PATIENCE, silent(), &map, "edge").unwrap();
     assert!(found.is_without_etcd);
     assert_eq!((found.cluster_id.as_str(), found.desired), ("c1", desired()));
 }
@@ -53,16 +51,16 @@ fn a_node_that_knows_its_cluster_starts_without_an_etcd_that_is_silent_for_five_
 #[test]
 fn an_etcd_that_answers_is_believed_and_not_the_disk() {
     let map = map(Some(&desired().to_json()));
-    let began = Instant::now();
-    let mut wait = Wait::new(began);
+    let began = Duration::from_secs(7);
+    let mut looks = FirstLook::new(began);
     // It has lost everything: an operator has to look.
     for second in 0..100 {
         let now = began + Duration::from_secs(second);
-        assert!(wait.take(now, missing(), &map, "edge").is_none());
+        assert!(looks.take(now, missing(), &map, "edge").is_none());
     }
     let later = began + Duration::from_secs(100);
-    assert!(wait.take(later, silent(), &map, "edge").is_none(), "it was heard just now");
-    let found = wait.take(later, Ok(("c2".into(), desired())), &map, "edge").unwrap();
+    assert!(looks.take(later, silent(), &map, "edge").is_none(), "it was heard just now");
+    let found = looks.take(later, Ok(("c2".into(), desired())), &map, "edge").unwrap();
     assert!(!found.is_without_etcd && found.cluster_id == "c2");
 }
 
@@ -80,11 +78,11 @@ fn a_node_that_does_not_know_its_cluster_waits_for_etcd() {
     let of_other = desired().to_json().replace("\"edge\"", "\"north\"");
     assert_ne!(of_other, desired().to_json());
     for map in [map(None), map(Some(&of_other)), map(Some("{"))] {
-        let began = Instant::now();
-        let mut wait = Wait::new(began);
+        let began = Duration::from_secs(7);
+        let mut looks = FirstLook::new(began);
         for second in 0..100 {
             let now = began + Duration::from_secs(second);
-            assert!(wait.take(now, silent(), &map, "edge").is_none());
+            assert!(looks.take(now, silent(), &map, "edge").is_none());
         }
         assert!(on_disk(&map, "edge").is_err());
     }

@@ -2,28 +2,19 @@
 //! of each node are reached, what the operator wants of the cluster, and which cluster that is.
 //!
 //! An etcd that was restored from a backup tells older entries again; a node that has seen newer ones must not obey
-//! them. A node that starts while etcd does not answer knows its cluster from this file. It is JSON and replaced as a
-//! whole, so that a crash leaves the old one or the new one; values of etcd lie in it as they were read there.
+//! them. A node that starts while etcd does not answer knows its cluster from this map. Its text on disk is JSON and
+//! replaced as a whole, so that a crash leaves the old one or the new one; values of etcd lie in it as they were read there.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weir_config::Desired;
 use weir_shard::{BootId, Epoch, Member, ShardEntry, ShardId};
 
-/// The newest of the map, and its file. A clone costs a few pointers for each shard.
-#[derive(Clone, Debug)]
-pub(super) struct KnownMap {
-    path: PathBuf,
-    kept: Kept,
-}
-
+/// The newest of the map. A clone costs a few pointers for each shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+pub struct KnownMap {
     /// Of `/meta`; empty until it was seen.
     cluster_id: String,
     epochs: BTreeMap<u32, u64>,
@@ -60,34 +51,30 @@ impl<'de> Deserialize<'de> for Text {
 }
 
 impl KnownMap {
-    /// What the file says; nothing if there is none.
+    /// What a node has written.
     ///
     /// # Errors
-    /// When it cannot be read, or is not what a node wrote: whoever removes it says that no older etcd can come back.
-    pub(super) fn load(path: &Path) -> io::Result<Self> {
-        let kept: Kept = match fs::read(path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Kept::default(),
-            Err(error) => return Err(error),
-        };
-        Ok(Self { path: path.to_owned(), kept })
+    /// When it is anything else.
+    pub fn from_json(text: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(text)
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+    /// As it lies on disk.
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("texts and numbers")
     }
 
-    pub(super) fn epochs(&self) -> impl Iterator<Item = (ShardId, Epoch)> + '_ {
-        self.kept.epochs.iter().map(|(&shard, &epoch)| (ShardId(shard), Epoch(epoch)))
+    pub fn epochs(&self) -> impl Iterator<Item = (ShardId, Epoch)> + '_ {
+        self.epochs.iter().map(|(&shard, &epoch)| (ShardId(shard), Epoch(epoch)))
     }
 
-    pub(super) fn epoch(&self, shard: ShardId) -> Option<Epoch> {
-        self.kept.epochs.get(&shard.0).copied().map(Epoch)
+    pub fn epoch(&self, shard: ShardId) -> Option<Epoch> {
+        self.epochs.get(&shard.0).copied().map(Epoch)
     }
 
     /// Those of the highest epoch seen; without those that this version cannot read.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (ShardId, ShardEntry)> + '_ {
-        self.kept.entries.iter().filter_map(|(&shard, text)| {
+    pub fn entries(&self) -> impl Iterator<Item = (ShardId, ShardEntry)> + '_ {
+        self.entries.iter().filter_map(|(&shard, text)| {
             let entry = ShardEntry::from_json(text.0.as_bytes()).ok()?;
             (Some(entry.epoch()) == self.epoch(ShardId(shard))).then_some((ShardId(shard), entry))
         })
@@ -97,120 +84,101 @@ impl KnownMap {
     ///
     /// # Errors
     /// Why this version cannot read the latter.
-    pub(super) fn cluster(&self) -> Result<Option<(&str, Desired)>, serde_json::Error> {
-        let Some(desired) = self.kept.desired.as_ref().filter(|_| !self.kept.cluster_id.is_empty())
-        else {
+    pub fn cluster(&self) -> Result<Option<(&str, Desired)>, serde_json::Error> {
+        let Some(desired) = self.desired.as_ref().filter(|_| !self.cluster_id.is_empty()) else {
             return Ok(None);
         };
-        Ok(Some((self.kept.cluster_id.as_str(), serde_json::from_str(&desired.0)?)))
+        Ok(Some((self.cluster_id.as_str(), serde_json::from_str(&desired.0)?)))
     }
 
     /// This is the node's cluster from now on; what was seen of another one means nothing in it.
-    pub(super) fn set_cluster(&mut self, cluster_id: &str) {
-        if self.kept.cluster_id != cluster_id {
-            self.kept = Kept { cluster_id: cluster_id.to_owned(), ..Kept::default() };
+    pub fn set_cluster(&mut self, cluster_id: &str) {
+        if self.cluster_id != cluster_id {
+            *self = Self { cluster_id: cluster_id.to_owned(), ..Self::default() };
         }
     }
 
     /// None: the shard is no more. Whether that is new.
-    pub(super) fn set_epoch(&mut self, shard: ShardId, epoch: Option<Epoch>) -> bool {
+    pub fn set_epoch(&mut self, shard: ShardId, epoch: Option<Epoch>) -> bool {
         if self.epoch(shard) == epoch {
             return false;
         }
-        self.kept.entries.remove(&shard.0);
+        self.entries.remove(&shard.0);
         match epoch {
-            Some(epoch) => self.kept.epochs.insert(shard.0, epoch.0),
-            None => self.kept.epochs.remove(&shard.0),
+            Some(epoch) => self.epochs.insert(shard.0, epoch.0),
+            None => self.epochs.remove(&shard.0),
         };
         true
     }
 
     /// An entry that is to be obeyed, with its epoch. Whether that is new.
-    pub(super) fn set_entry(&mut self, shard: ShardId, entry: &ShardEntry) -> bool {
+    pub fn set_entry(&mut self, shard: ShardId, entry: &ShardEntry) -> bool {
         let text = Text(entry.to_json().into());
         let is_new = self.set_epoch(shard, Some(entry.epoch()));
-        self.kept.entries.insert(shard.0, text.clone()).as_ref() != Some(&text) || is_new
+        self.entries.insert(shard.0, text.clone()).as_ref() != Some(&text) || is_new
     }
 
     /// What the operator wants, as etcd has it. Whether that is new.
-    pub(super) fn set_desired(&mut self, text: &str) -> bool {
-        let is_new = self.kept.desired.as_ref().is_none_or(|desired| *desired.0 != *text);
+    pub fn set_desired(&mut self, text: &str) -> bool {
+        let is_new = self.desired.as_ref().is_none_or(|desired| *desired.0 != *text);
         if is_new {
-            self.kept.desired = Some(Text(text.into()));
+            self.desired = Some(Text(text.into()));
         }
         is_new
     }
 
     /// By name, as etcd had them.
-    pub(super) fn nodes(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.kept.nodes.iter().map(|(name, text)| (name.as_str(), &*text.0))
+    pub fn nodes(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.nodes.iter().map(|(name, text)| (name.as_str(), &*text.0))
     }
 
     /// None: the node is not registered any more. It is kept while it is a member of a shard, as it may still run. Whether
     /// that is new.
-    pub(super) fn set_node(&mut self, name: &str, text: Option<&str>) -> bool {
+    pub fn set_node(&mut self, name: &str, text: Option<&str>) -> bool {
         let Some(text) = text.map(|text| Text(text.into())) else {
             let is_its = |member: &Member| member.incarnation.worker.node.as_str() == name;
             let is_member = self.entries().any(|(_, entry)| entry.members().iter().any(is_its));
-            return !is_member && self.kept.nodes.remove(name).is_some();
+            return !is_member && self.nodes.remove(name).is_some();
         };
-        let is_new = self.kept.nodes.get(name) != Some(&text);
+        let is_new = self.nodes.get(name) != Some(&text);
         if is_new {
-            self.kept.nodes.insert(name.to_owned(), text);
+            self.nodes.insert(name.to_owned(), text);
         }
         is_new
     }
 
     /// Whether others may have been told that the processes of this node have ended: who would be a guest in their place has
     /// no place.
-    pub(super) fn is_ended(&self) -> bool {
-        self.kept.is_ended
+    pub fn is_ended(&self) -> bool {
+        self.is_ended
     }
 
     /// The life of a worker that etcd was told of last, as far as is known.
-    pub(super) fn life(&self, worker: usize) -> Option<BootId> {
-        BootId::try_from(self.kept.lives.get(worker)?.clone()).ok()
+    pub fn life(&self, worker: usize) -> Option<BootId> {
+        BootId::try_from(self.lives.get(worker)?.clone()).ok()
     }
 
     /// A process takes part, with these lives of its workers: that one before it has ended says nothing any more. To be on
     /// disk before etcd is told of it.
-    pub(super) fn begin_lives(&mut self, boot_ids: &[BootId]) {
-        self.kept.is_ended = false;
-        self.kept.lives = boot_ids.iter().map(ToString::to_string).collect();
+    pub fn begin_lives(&mut self, boot_ids: &[BootId]) {
+        self.is_ended = false;
+        self.lives = boot_ids.iter().map(ToString::to_string).collect();
     }
 
     /// Whether that is new.
-    pub(super) fn set_ended(&mut self, is_ended: bool) -> bool {
-        std::mem::replace(&mut self.kept.is_ended, is_ended) != is_ended
-    }
-
-    /// Writes the file, its folder too if need be. Once this returns, a loss of power does not bring the old one back.
-    ///
-    /// # Errors
-    /// What the file system refuses; the old file is still there then.
-    pub(super) fn save(&self) -> io::Result<()> {
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if let Some(folder) = folder {
-            fs::create_dir_all(folder)?;
-        }
-        let new = self.path.with_extension("new");
-        let mut file = File::create(&new)?;
-        let text = serde_json::to_vec(&self.kept).map_err(io::Error::other)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&new, &self.path)?;
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    pub fn set_ended(&mut self, is_ended: bool) -> bool {
+        std::mem::replace(&mut self.is_ended, is_ended) != is_ended
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use weir_shard::{Incarnation, NodeId, Transition, WorkerId};
 
     use super::*;
 
     /// The entry of a shard of n1 after so many changes.
-    pub(in crate::cluster) fn entry(epoch: u64) -> ShardEntry {
+    pub(crate) fn entry(epoch: u64) -> ShardEntry {
         let life = |node: &str, boot_id: u64| Incarnation {
             worker: WorkerId { node: NodeId::new(node).unwrap(), index: 0 },
             boot_id: BootId(boot_id.into()),
@@ -224,19 +192,21 @@ pub(super) mod tests {
         entry
     }
 
+    /// After a restart.
+    fn read(known: &KnownMap) -> KnownMap {
+        KnownMap::from_json(&known.to_json()).unwrap()
+    }
+
     #[test]
     fn what_was_saved_is_known_after_a_restart() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("lib/n1.json");
-        let mut known = KnownMap::load(&path).unwrap();
+        let mut known = KnownMap::default();
         known.set_cluster("c1");
         assert!(known.set_entry(ShardId(7), &entry(12)));
         assert!(!known.set_entry(ShardId(7), &entry(12)), "nothing new");
         assert!(known.set_entry(ShardId(8), &entry(9)));
         assert!(known.set_epoch(ShardId(8), None));
         assert!(known.set_epoch(ShardId(9), Some(Epoch(3))));
-        known.save().unwrap();
-        let mut again = KnownMap::load(&path).unwrap();
+        let mut again = read(&known);
         let epochs: Vec<_> = again.epochs().collect();
         assert_eq!(epochs, [(ShardId(7), Epoch(12)), (ShardId(9), Epoch(3))]);
         assert_eq!(again.entries().collect::<Vec<_>>(), [(ShardId(7), entry(12))]);
@@ -249,7 +219,7 @@ pub(super) mod tests {
 
     #[test]
     fn an_epoch_without_its_entry_leaves_no_older_entry() {
-        let mut known = KnownMap::load(Path::new("/nonexistent/n1.json")).unwrap();
+        let mut known = KnownMap::default();
         known.set_entry(ShardId(7), &entry(2));
         known.set_epoch(ShardId(7), Some(Epoch(3)));
         assert_eq!(known.entries().count(), 0);
@@ -258,14 +228,11 @@ pub(super) mod tests {
 
     #[test]
     fn a_node_s_record_is_kept_while_it_is_a_member() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("n2.json");
-        let mut known = KnownMap::load(&path).unwrap();
+        let mut known = KnownMap::default();
         known.set_entry(ShardId(7), &entry(2));
         assert!(known.set_node("n1", Some("{}")) && known.set_node("n3", Some("[]")));
         assert!(!known.set_node("n1", Some("{}")), "nothing new");
-        known.save().unwrap();
-        let mut again = KnownMap::load(&path).unwrap();
+        let mut again = read(&known);
         assert_eq!(again.nodes().collect::<Vec<_>>(), [("n1", "{}"), ("n3", "[]")]);
         assert!(!again.set_node("n1", None), "it may still run");
         assert!(again.set_node("n3", None));
@@ -276,18 +243,14 @@ pub(super) mod tests {
 
     #[test]
     fn that_the_node_has_said_its_end_is_known_until_it_takes_part_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("n1.json");
-        let mut known = KnownMap::load(&path).unwrap();
+        let mut known = KnownMap::default();
         assert!(!known.is_ended() && known.set_ended(true) && !known.set_ended(true));
         assert_eq!(known.life(0), None);
-        known.save().unwrap();
-        let mut again = KnownMap::load(&path).unwrap();
+        let mut again = read(&known);
         assert!(again.is_ended() && again.set_ended(false) && !again.is_ended());
         again.set_ended(true);
         again.begin_lives(&[BootId(5), BootId(6)]);
-        again.save().unwrap();
-        let again = KnownMap::load(&path).unwrap();
+        let again = read(&again);
         assert!(!again.is_ended());
         let lives = [again.life(0), again.life(1), again.life(2)];
         assert_eq!(lives, [Some(BootId(5)), Some(BootId(6)), None]);
@@ -295,7 +258,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_cluster_is_known_once_its_id_and_its_file_were_seen() {
-        let mut known = KnownMap::load(Path::new("/nonexistent/n1.json")).unwrap();
+        let mut known = KnownMap::default();
         assert!(known.set_desired("{"));
         assert!(!known.set_desired("{"));
         assert!(known.cluster().unwrap().is_none(), "of which cluster?");
@@ -307,10 +270,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_file_of_a_node_that_kept_epochs_only_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("n1.json");
-        fs::write(&path, r#"{"cluster_id":"c1","epochs":{"7":12}}"#).unwrap();
-        let known = KnownMap::load(&path).unwrap();
+        let known = KnownMap::from_json(br#"{"cluster_id":"c1","epochs":{"7":12}}"#).unwrap();
         assert_eq!(known.epochs().collect::<Vec<_>>(), [(ShardId(7), Epoch(12))]);
         assert!(known.entries().next().is_none() && known.cluster().unwrap().is_none());
     }
@@ -324,7 +284,7 @@ pub(super) mod tests {
             |(any, cluster_id, epochs, values, edits)| {
                 let text = |value: &String| Text(value.as_str().into());
                 let (entries, desired) = values;
-                let kept = Kept {
+                let kept = KnownMap {
                     lives: Vec::new(),
                     cluster_id: cluster_id.clone(),
                     epochs: epochs.iter().copied().collect(),
@@ -334,17 +294,16 @@ pub(super) mod tests {
                     is_ended: desired.is_some(),
                 };
                 let mut text = serde_json::to_vec(&kept).unwrap();
-                assert_eq!(serde_json::from_slice::<Kept>(&text).unwrap(), kept);
+                assert_eq!(serde_json::from_slice::<KnownMap>(&text).unwrap(), kept);
                 for (at, value) in edits {
                     let at = usize::from(*at) % text.len();
                     text[at] = *value;
                 }
                 for bytes in [&text, any] {
-                    if let Ok(read) = serde_json::from_slice::<Kept>(bytes) {
+                    if let Ok(read) = serde_json::from_slice::<KnownMap>(bytes) {
                         let again = serde_json::to_vec(&read).unwrap();
-                        assert_eq!(serde_json::from_slice::<Kept>(&again).unwrap(), read);
-                        let known = KnownMap { path: PathBuf::new(), kept: read };
-                        let _ = (known.entries().count(), known.cluster().is_ok());
+                        assert_eq!(serde_json::from_slice::<KnownMap>(&again).unwrap(), read);
+                        let _ = (read.entries().count(), read.cluster().is_ok());
                     }
                 }
             },
@@ -353,9 +312,6 @@ pub(super) mod tests {
 
     #[test]
     fn a_file_of_something_else_is_not_taken_for_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("n1.json");
-        fs::write(&path, "{}garbage").unwrap();
-        assert!(KnownMap::load(&path).is_err());
+        assert!(KnownMap::from_json(b"{}garbage").is_err());
     }
 }

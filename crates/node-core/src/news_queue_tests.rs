@@ -1,27 +1,21 @@
 //! Entries on their way from etcd over the disk to the roles.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::Path;
-use std::sync::mpsc::Sender;
-use std::time::Duration;
 
 use weir_member::roles::{LocalWorker, RolesConfig, RolesOptions};
 use weir_replica::Fingerprint;
 use weir_shard::{BootId, Epoch, NodeId};
 
-use super::super::known_map::KnownMap;
-use super::super::known_map::tests::entry;
-use super::super::map_saver::tests::{disk, turn_until};
 use super::*;
+use crate::known_map::KnownMap;
+use crate::known_map::tests::entry;
 
 struct Hand {
-    now: Instant,
+    now: Duration,
     queue: NewsQueue,
     roles: Roles,
-    saver: MapSaver,
-    let_go: Sender<io::Result<()>>,
+    keeper: MapKeeper,
 }
 
 impl Hand {
@@ -33,12 +27,12 @@ impl Hand {
             known_epochs: BTreeMap::new(),
             options: RolesOptions::default(),
         });
-        let (saver, let_go) = disk();
-        Self { now: Instant::now(), queue: NewsQueue::default(), roles, saver, let_go }
+        let keeper = MapKeeper::new(KnownMap::default());
+        Self { now: Duration::from_secs(1), queue: NewsQueue::default(), roles, keeper }
     }
 
     fn told(&mut self, input: Input) {
-        self.queue.push(self.now, input, &self.roles, &mut self.saver);
+        self.queue.push(self.now, input, &self.roles, &mut self.keeper);
         self.turn();
     }
 
@@ -46,25 +40,21 @@ impl Hand {
         self.told(Input::Entry { shard: ShardId(shard), entry: Box::new(entry(epoch)) });
     }
 
-    /// As the roles thread turns.
+    /// As the core turns.
     fn turn(&mut self) {
-        self.saver.turn(self.now);
-        while let Some(input) = self.queue.next(self.now, &self.roles, &mut self.saver) {
+        self.keeper.next_save(self.now);
+        while let Some(input) = self.queue.next(self.now, &self.roles, &mut self.keeper) {
             self.roles.on(0, input);
             for (shard, epoch) in self.roles.take_epochs() {
-                self.saver.set_epoch(self.now, shard, epoch);
+                self.keeper.set_epoch(self.now, shard, epoch);
             }
         }
-        self.saver.turn(self.now);
+        self.keeper.next_save(self.now);
     }
 
     /// The disk ends the save that is under way.
-    fn disk(&mut self, end: io::Result<()>) {
-        let before = self.saver.newest_saved();
-        self.let_go.send(end).unwrap();
-        turn_until(&mut self.saver, self.now, |saver| {
-            saver.newest_saved() > before || saver.error().is_some()
-        });
+    fn disk(&mut self, ended: Result<(), String>) {
+        self.keeper.saved(ended);
         self.turn();
     }
 
@@ -74,7 +64,7 @@ impl Hand {
     }
 
     fn known(&self, shard: u32) -> u64 {
-        self.saver.map().epoch(ShardId(shard)).map_or(0, |epoch| epoch.0)
+        self.keeper.map().epoch(ShardId(shard)).map_or(0, |epoch| epoch.0)
     }
 }
 
@@ -143,18 +133,18 @@ fn a_disk_that_stands_still_is_not_waited_for_longer_than_a_second() {
     assert!(hand.obeyed(1));
     hand.entry(2, 2);
     assert!(hand.obeyed(2), "nor is the next one held up");
-    assert_eq!(hand.saver.unsaved(hand.now), Duration::from_secs(1), "which is shown");
+    assert_eq!(hand.keeper.unsaved(hand.now), Duration::from_secs(1), "which is shown");
 }
 
 #[test]
 fn a_disk_that_refuses_holds_no_entry_up() {
     let mut hand = Hand::new();
     hand.entry(1, 2);
-    hand.disk(Err(io::ErrorKind::StorageFull.into()));
+    hand.disk(Err("no storage space".into()));
     assert!(hand.obeyed(1));
     hand.entry(2, 2);
     assert!(hand.obeyed(2));
-    assert!(hand.saver.error().is_some());
+    assert!(hand.keeper.error().is_some());
 }
 
 /// A shard that ends is forgotten, also where an entry of its next life is behind it.
@@ -175,13 +165,6 @@ fn a_shard_that_begins_anew_is_kept_with_its_new_entry() {
     }
     assert!(hand.obeyed(1) && hand.queue.0.is_empty());
     assert_eq!(hand.known(1), 6);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("n1.json");
-    let mut map = KnownMap::load(&path).unwrap();
-    hand.saver.map().entries().for_each(|(shard, entry)| {
-        map.set_entry(shard, &entry);
-    });
-    map.save().unwrap();
-    let kept: BTreeMap<_, _> = KnownMap::load(Path::new(&path)).unwrap().epochs().collect();
+    let kept: BTreeMap<_, _> = hand.keeper.map().epochs().collect();
     assert_eq!(kept, [(ShardId(1), Epoch(6)), (ShardId(9), Epoch(2))].into());
 }

@@ -8,16 +8,16 @@
 //! Nothing else waits: a replica acts, copies go on and duties are obeyed without an entry.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::Duration;
 
 use weir_member::roles::{Input, Roles};
 use weir_shard::{ShardEntry, ShardId};
 
-use super::map_saver::{Change, MapSaver};
+use crate::map_keeper::{Change, MapKeeper};
 
 /// Inputs of the roles that are still to be handed in.
 #[derive(Debug, Default)]
-pub(super) struct NewsQueue(VecDeque<Waiting>);
+pub(crate) struct NewsQueue(VecDeque<Waiting>);
 
 #[derive(Debug)]
 enum Waiting {
@@ -27,12 +27,18 @@ enum Waiting {
 
 impl NewsQueue {
     /// An entry is on its way to the disk from now on, so that many are saved together.
-    pub(super) fn push(&mut self, now: Instant, input: Input, roles: &Roles, saver: &mut MapSaver) {
+    pub(crate) fn push(
+        &mut self,
+        now: Duration,
+        input: Input,
+        roles: &Roles,
+        keeper: &mut MapKeeper,
+    ) {
         let waiting = match input {
             Input::Entry { shard, entry } => {
-                let is_newer = saver.map().epoch(shard).is_none_or(|kept| entry.epoch() >= kept);
+                let is_newer = keeper.map().epoch(shard).is_none_or(|kept| entry.epoch() >= kept);
                 let is_kept = is_newer && roles.would_obey(shard, &entry);
-                let change = is_kept.then(|| saver.set_entry(now, shard, &entry));
+                let change = is_kept.then(|| keeper.set_entry(now, shard, &entry));
                 Waiting::Entry { shard, entry, change }
             }
             other => Waiting::Other(other),
@@ -40,23 +46,23 @@ impl NewsQueue {
         self.0.push_back(waiting);
     }
 
-    /// The next one that the roles may have now. What they have kept of the ones before must be with the saver.
-    pub(super) fn next(
+    /// The next one that the roles may have now. What they have kept of the ones before must be with the keeper.
+    pub(crate) fn next(
         &mut self,
-        now: Instant,
+        now: Duration,
         roles: &Roles,
-        saver: &mut MapSaver,
+        keeper: &mut MapKeeper,
     ) -> Option<Input> {
         if let Waiting::Entry { shard, entry, change } = self.0.front_mut()?
             && roles.would_obey(*shard, entry)
         {
             // A shard that has ended meanwhile was forgotten.
-            let is_held = saver.map().epoch(*shard).is_some_and(|kept| kept >= entry.epoch());
+            let is_held = keeper.map().epoch(*shard).is_some_and(|kept| kept >= entry.epoch());
             if change.is_none() || !is_held {
-                *change = Some(saver.set_entry(now, *shard, entry));
+                *change = Some(keeper.set_entry(now, *shard, entry));
             }
-            let is_saved = change.is_some_and(|change| saver.is_saved(change));
-            if !is_saved && !saver.is_stalled(now) {
+            let is_saved = change.is_some_and(|change| keeper.is_saved(change));
+            if !is_saved && !keeper.is_stalled(now) {
                 return None;
             }
         }

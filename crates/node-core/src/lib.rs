@@ -1,0 +1,45 @@
+//! What a node of a cluster decides beside its packets: events and the time in, actions out.
+//!
+//! ```text
+//!   Event                                    Core                                             Action
+//!   etcd: keys, registration, writes --+    news queue --> Roles ------------------- Order --> workers
+//!   disk: a save has ended ------------+       |  ^         |  |  |
+//!   workers: news, slots, rejoined ----+--> map keeper      |  |  +-- Write, Join, Register --> etcd
+//!   guard: routes set, fences ---------+       |            |  +----- SetRoutes, SetStake --> guard
+//!   process: hand over, end -----------+       +-- Save     +-- HandOver --> HandedOver, Ended --> process
+//! ```
+//!
+//! - It has no thread, clock, socket or file: `weir run` drives it with real ones, the simulator with simulated ones, and
+//!   [`recording`] with what a node was told before. The same events at the same times lead to the same actions.
+//! - A driver hands in what has happened ([`Core::step`]), then turns it ([`Core::turn`]) and carries out what it wants
+//!   ([`Core::next_action`]); it turns at least every 10 ms, when it hands in what the workers show ([`Event::Slot`]).
+//! - An entry of the map is obeyed once it is on disk (`news_queue`), and etcd hears of a node once its lives are
+//!   (`joining`).
+//! - Events come late, in any order between their senders, and as often as they like; an answer may never come.
+//!
+//! Beside the core: what a node starts with ([`first_look`]), and its last word ([`farewell`]).
+
+#![forbid(unsafe_code)]
+
+mod action;
+mod event;
+pub mod farewell;
+pub mod first_look;
+mod hand_over;
+mod joining;
+mod known_map;
+mod map_keeper;
+mod news_queue;
+mod node_core;
+pub mod recording;
+mod routes;
+pub mod setup;
+
+pub use action::Action;
+pub use event::{Event, GuardNews, Registration, WorkerSlot, Written};
+pub use hand_over::HAND_OVER_MAX;
+pub use joining::Outside;
+pub use known_map::KnownMap;
+pub use map_keeper::MapKeeper;
+pub use node_core::{Core, GuardState, Start};
+pub use routes::RouteList;

@@ -1,0 +1,69 @@
+//! What etcd's values mean to the roles of a node.
+
+use weir_cluster::NodeRecord;
+use weir_config::{ClusterShard, Desired, Shard};
+use weir_member::order::ShardSetup;
+use weir_member::roles::{DesiredShard, Input, NodeWorker};
+use weir_nat::ShardId;
+use weir_replica::{Fingerprint, FingerprintPart};
+use weir_shard::BootId;
+
+/// The cluster's file as roles take it.
+pub fn desired_input(desired: &Desired) -> Input {
+    let shards = desired.shards.iter().filter_map(|shard| desired_shard(desired, shard));
+    Input::Desired { shards: shards.collect(), fingerprint: fingerprint(desired) }
+}
+
+fn desired_shard(desired: &Desired, shard: &ClusterShard) -> Option<DesiredShard> {
+    let access = shard.endpoint.or(shard.steer)?;
+    let awaits_replicas = desired.is_committed(shard);
+    let shard = Shard {
+        id: shard.id,
+        endpoint: shard.endpoint,
+        subscribers: shard.subscribers.clone(),
+        public: shard.public.clone(),
+        subscribers_max: shard.subscribers_max,
+        worker: 0,
+    };
+    let nat = nat_shard(&shard, desired.nat.enabled);
+    let setup = ShardSetup { engine: engine_shard(&shard), nat, awaits_replicas };
+    Some(DesiredShard { id: weir_shard::ShardId(shard.id), access, setup })
+}
+
+/// A shard as the data path knows it.
+pub fn engine_shard(shard: &Shard) -> weir_engine::ShardConfig {
+    weir_engine::ShardConfig {
+        id: ShardId(shard.id),
+        endpoint: shard.endpoint.map(u32::from),
+        subscribers: shard.subscribers.clone(),
+    }
+}
+
+/// A shard as the NAT knows it. Without translation the homes' own addresses stand where public ones would.
+pub fn nat_shard(shard: &Shard, is_translating: bool) -> weir_nat::ShardConfig {
+    let has_public = is_translating || !shard.public.is_empty();
+    weir_nat::ShardConfig {
+        id: ShardId(shard.id),
+        public: if has_public { shard.public.clone() } else { shard.subscribers.clone() },
+        subscribers_max: shard.subscribers_max,
+    }
+}
+
+/// Those workers that say where they are reached.
+pub(crate) fn workers_of(record: &NodeRecord) -> Vec<NodeWorker> {
+    let workers = record.workers.iter().filter_map(|worker| {
+        let boot_id = BootId::try_from(worker.boot_id.clone()).ok()?;
+        Some(NodeWorker { index: worker.index, boot_id, replication: worker.replication? })
+    });
+    workers.collect()
+}
+
+/// What sessions between workers compare.
+pub fn fingerprint(desired: &Desired) -> Fingerprint {
+    let digests = desired.fingerprint();
+    Fingerprint::default()
+        .with(FingerprintPart::Prefixes, digests.prefixes)
+        .with(FingerprintPart::BlockSize, digests.block_size)
+        .with(FingerprintPart::Lanes, digests.lanes)
+        .with(FingerprintPart::Shards, digests.shards)
+}

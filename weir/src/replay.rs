@@ -1,0 +1,48 @@
+//! `weir replay`: what a node decided, from a recording of what it was told.
+
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use weir_node_core::recording::{Told, replay};
+
+/// Replay a recording of `weir run --record`: what the node was told, and what it decided.
+///
+/// Nothing is sent and nothing is written. Prints a line for each action of the node, and with `--events` for each event,
+/// with its time in seconds since the node began.
+///
+///   weir replay /var/tmp/n1.jsonl
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// The recording.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Also what the node was told.
+    #[arg(long)]
+    events: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let name = args.file.display();
+    let file = File::open(&args.file).with_context(|| name.to_string())?;
+    let mut out = std::io::stdout().lock();
+    let mut said = Ok(());
+    let ended = replay(BufReader::new(file), |now, told| {
+        let line = match told {
+            Told::Event(_) if !args.events => return,
+            Told::Event(event) => format!("{:>12.6}   {event:?}", now.as_secs_f64()),
+            Told::Action(action) => format!("{:>12.6} > {action:?}", now.as_secs_f64()),
+        };
+        if said.is_ok() {
+            said = writeln!(out, "{line}");
+        }
+    });
+    said?;
+    let core = ended.with_context(|| name.to_string())?;
+    core.with_context(|| {
+        format!("{name}: it is empty: name a file that `weir run --record` wrote")
+    })?;
+    Ok(())
+}
