@@ -1,14 +1,14 @@
 //! What the processes of a cluster have of etcd and of each other besides packets.
 //!
 //! ```text
-//!   NodeClient:        Link, Claim (registration), Mirror, writes of entries --> roles::Input
+//!   NodeClient:        Link, Claim (registration), Mirror, writes of entries --> Event of the node's core
 //!   ControllerProcess: Link, Claim (election),     Mirror, transactions      --> state::Controller
 //!   Management:        questions of controllers to nodes, and their reports
 //!   Operator:          orders, written as they are
 //!   Plane:             all of them together
 //! ```
 //!
-//! Everything that decides is production code: the states of `weir_cluster`, the controller of `weir_controller`. What
+//! Everything that decides is production code: the states of `weir_cluster`, the core of a node, the controller. What
 //! stands here does what their tasks do between them, in virtual time.
 
 mod claim;
@@ -16,7 +16,6 @@ mod clock;
 mod controller_process;
 mod link;
 mod management;
-mod map_inputs;
 mod mirror;
 mod node_client;
 mod node_report;
@@ -26,8 +25,7 @@ mod plane;
 pub use clock::ProcessClock;
 pub use controller_process::{ControllerProcess, ControllerSetup, Question};
 pub use management::{Delivery, Management};
-pub use map_inputs::desired_input;
-pub use node_client::{Joined, NodeClient, NodeSetup};
+pub use node_client::{NodeClient, NodeSetup, Told};
 pub use node_report::{NodeFacts, report_of};
 pub use operator::Operator;
 pub use plane::{Plane, PlaneOptions, controller_name};

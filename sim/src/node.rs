@@ -2,19 +2,16 @@
 
 mod guard;
 mod process;
-mod roles;
 mod worker;
 
-use std::collections::BTreeMap;
-
-use weir_shard::{Epoch, NodeId, ShardId};
+use weir_node_core::KnownMap;
+use weir_shard::NodeId;
 use weir_steer::Route;
 
 use crate::clock::Clock;
 
-pub(crate) use guard::{Guard, GuardNews};
-pub(crate) use process::{Inbox, Process, ProcessConfig, Stopping};
-pub(crate) use roles::RouteOrder;
+pub(crate) use guard::Guard;
+pub(crate) use process::{Process, ProcessConfig, RouteOrder};
 pub(crate) use worker::{Turn, Worker};
 
 /// What outlives a process.
@@ -27,23 +24,31 @@ pub(crate) struct Node {
     pub(crate) process: Option<Process>,
     /// Counts the processes: what is on its way to a former one is not for the next.
     pub(crate) life: u64,
-    /// On the disk.
-    pub(crate) known_epochs: BTreeMap<ShardId, Epoch>,
+    /// As it lies on the disk.
+    pub(crate) disk: KnownMap,
+    /// It is to be started again so long after it has ended in order, milliseconds.
+    pub(crate) stops_for_ms: Option<u64>,
     /// What the routing daemon would tell a switch that has just come back, by worker: both sides.
     pub(crate) kernel_routes: Vec<Vec<Route>>,
     /// When the last change of routes comes to each switch: changes stay in their order.
     pub(crate) routes_due_us: [u64; 2],
 }
 
+/// The name of the node of a number.
+pub(crate) fn name_of(number: usize) -> NodeId {
+    NodeId::new(&format!("n{number}")).expect("a name")
+}
+
 impl Node {
     pub(crate) fn new(number: usize, workers: usize, clock: Clock) -> Self {
         Self {
-            name: NodeId::new(&format!("n{number}")).expect("a name"),
+            name: name_of(number),
             clock,
             is_up: true,
             process: None,
             life: 0,
-            known_epochs: BTreeMap::new(),
+            disk: KnownMap::default(),
+            stops_for_ms: None,
             kernel_routes: vec![Vec::new(); workers],
             routes_due_us: [0; 2],
         }

@@ -4,7 +4,7 @@
 //!   homes --> access switch --> [ring] worker: Engine, Replication [ring] <-- internet switch <-- servers, strangers
 //!                 ^                 | news         ^ orders                          ^
 //!                 |                 v              |                                 |
-//!                 +---- routes --- Guard <-- lists -- Roles <--> control: etcd, controllers
+//!                 +---- routes --- Guard <-- lists -- Core <--> control: etcd, controllers
 //! ```
 //!
 //! Everything that is decided is decided by production code; drawn are delays, losses and faults. What is on its way to a
@@ -24,6 +24,7 @@ mod stalls;
 use std::collections::BTreeMap;
 
 use weir_engine::Side;
+use weir_node_core::KnownMap;
 use weir_shard::ShardId;
 use weir_steer::Route;
 use weir_wire::frame::{Frame, VecFrame, VecPool};
@@ -111,7 +112,12 @@ pub(crate) enum Event {
     Leave {
         node: usize,
         began_us: u64,
-        down_ms: u64,
+    },
+    /// A save of a node's map has ended.
+    Saved {
+        node: usize,
+        life: u64,
+        map: Box<KnownMap>,
     },
     Check,
     /// Where the switches lead by now, after a process stood still with its guard.
@@ -277,7 +283,8 @@ impl World {
             Event::Mend(number) => self.mend(number),
             Event::Start(node) => self.start(node),
             Event::StandStill { place, until_us } => self.stand_still(place, until_us),
-            Event::Leave { node, began_us, down_ms } => self.leave(node, began_us, down_ms),
+            Event::Leave { node, began_us } => self.leave(node, began_us),
+            Event::Saved { node, life, map } => self.saved(node, life, map),
             Event::Check => self.check(),
             Event::Taken { node, number } => self.check_taken(node, number),
         }

@@ -28,6 +28,11 @@ impl ProcessClock {
         scaled(now_us, MILLION.saturating_add_signed(self.fast_ppm), MILLION)
     }
 
+    /// Since the clock began.
+    pub(super) fn since(&self, now_us: u64) -> Duration {
+        Duration::from_micros(self.local_us(now_us))
+    }
+
     /// The process's monotonic clock.
     pub(super) fn instant(&self, now_us: u64) -> Instant {
         self.origin + Duration::from_micros(self.local_us(now_us))

@@ -1,29 +1,23 @@
-//! A node's process at etcd: it looks for its cluster, registers, mirrors the keys and writes entries.
+//! A node's process at etcd: it looks for its cluster, registers, mirrors the keys, writes entries and says its last word.
+//! What it looks, registers and writes for is decided by [`weir_node_core`].
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use weir_cluster::swap::{self, Change as Put, Outcome, Swap};
 use weir_cluster::{
-    Cause, ClaimEvent, ClusterName, Key, LeaseId, NodeName, NodeRecord, Options, Revision,
-    Versioned,
+    Cause, ClusterName, Key, LeaseId, NodeName, NodeRecord, Options, Revision, Versioned,
 };
-use weir_config::Desired;
-use weir_controller::records::{FenceOrder, Intent, Meta, Order};
-use weir_member::roles::{Change, Input};
-use weir_shard::{BootId, ShardId};
+use weir_node_core::farewell::{Farewell, Step};
+use weir_node_core::first_look::{FirstLook, Found, LOOK_INTERVAL, NotFound, found, is_known};
+use weir_node_core::{Event as NodeEvent, KnownMap, Registration, Written};
+use weir_shard::{BootId, ShardEntry, ShardId};
 
 use super::claim::Claim;
 use super::clock::ProcessClock;
 use super::link::{At, Done, Failed, Got, Link};
-use super::map_inputs::MapInputs;
 use super::mirror::{Job, Mirror, Wish};
 use crate::etcd::{Answer, ClientId, Etcd, Event, Request};
-
-/// Between two looks for what the cluster is.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// So often the last word is tried when others write at the same time.
-const TRIES: u32 = 5;
 
 /// Who a process is.
 #[derive(Clone, Debug)]
@@ -36,13 +30,27 @@ pub struct NodeSetup {
     pub clock: ProcessClock,
     /// Boot ids of its former processes, which have ended.
     pub ended: Vec<String>,
+    /// As it lies on the node's disk.
+    pub map: KnownMap,
 }
 
-/// What a node waits for before it has packets.
-#[derive(Clone, Debug)]
-pub struct Joined {
-    pub cluster_id: String,
-    pub desired: Desired,
+/// What a node's process is told.
+#[derive(Debug)]
+pub enum Told {
+    /// What it begins with.
+    Found(Box<Found>),
+    /// Then this.
+    Event(NodeEvent),
+}
+
+/// What is looked for at etcd.
+#[derive(Debug)]
+enum Looking {
+    /// What the cluster is.
+    First(FirstLook),
+    /// Whether etcd holds the cluster of this id.
+    For(String),
+    No,
 }
 
 #[derive(Clone, Debug)]
@@ -57,14 +65,11 @@ enum Tag {
     Revoke,
 }
 
+/// The last word.
 #[derive(Debug)]
-enum Farewell {
-    /// These lives have ended: so often it is still tried to say so.
-    Saying {
-        boot_ids: Vec<BootId>,
-        tries: u32,
-    },
-    Leaving,
+enum Leaving {
+    Saying(Farewell),
+    Revoking,
     Left,
 }
 
@@ -73,17 +78,18 @@ enum Farewell {
 pub struct NodeClient {
     setup: NodeSetup,
     link: Link<Tag>,
+    looking: Looking,
     look_at: Option<Instant>,
-    desired: Option<Desired>,
-    joined: Option<Joined>,
+    /// The cluster's file as it was found by the look under way.
+    desired: Option<Vec<u8>>,
     claim: Option<Claim>,
     mirror: Option<Mirror>,
-    map: MapInputs,
-    writes: Vec<Change>,
-    inputs: VecDeque<Input>,
-    notices: VecDeque<ClaimEvent>,
-    farewell: Option<Farewell>,
-    is_begun: bool,
+    writes: Vec<(ShardId, Revision, Vec<u8>)>,
+    told: VecDeque<Told>,
+    leaving: Option<Leaving>,
+    /// What is to be done next for the last word.
+    next_step: Option<Step>,
+    is_unsaid: bool,
 }
 
 impl NodeClient {
@@ -92,25 +98,19 @@ impl NodeClient {
         // The addresses of etcd's members mean nothing here.
         let options = Options::new(setup.cluster.clone(), Vec::new(), setup.seed);
         Self {
+            looking: Looking::First(FirstLook::new(setup.clock.since(now_us))),
             look_at: Some(setup.clock.instant(now_us)),
             link: Link::new(setup.client, options),
             setup,
             desired: None,
-            joined: None,
             claim: None,
             mirror: None,
-            map: MapInputs::default(),
             writes: Vec::new(),
-            inputs: VecDeque::new(),
-            notices: VecDeque::new(),
-            farewell: None,
-            is_begun: false,
+            told: VecDeque::new(),
+            leaving: None,
+            next_step: None,
+            is_unsaid: false,
         }
-    }
-
-    /// What the cluster is, once it is known; then it is time for [`take_part`](Self::take_part).
-    pub fn joined(&self) -> Option<&Joined> {
-        self.joined.as_ref()
     }
 
     /// The node registers, and mirrors the keys from now on.
@@ -121,8 +121,6 @@ impl NodeClient {
         let claim = Claim::new(options, &key, boot_id, Duration::ZERO, json(record), now);
         self.claim = Some(claim.after(self.setup.ended.clone()));
         self.mirror = Some(Mirror::new(options, now));
-        self.look_at = None;
-        self.is_begun = true;
     }
 
     /// Another record of the node, of the same boot.
@@ -132,29 +130,32 @@ impl NodeClient {
         }
     }
 
-    /// A change that the roles want written; [`Input::Written`] follows in any case.
-    pub fn write(&mut self, change: Change) {
-        self.writes.push(change);
+    /// Writes a shard's entry if it still has this revision; [`NodeEvent::Written`] follows.
+    pub fn write(&mut self, shard: ShardId, expected: Revision, entry: &ShardEntry) {
+        self.writes.push((shard, expected, entry.to_json().into_bytes()));
     }
 
     /// The last words: these lives have ended, and the node's key goes at once.
-    pub fn leave(&mut self, boot_ids: Vec<BootId>) {
-        self.farewell = Some(Farewell::Saying { boot_ids, tries: TRIES });
+    pub fn leave(&mut self, now_us: u64, boot_ids: Vec<BootId>) {
+        let at_ms = self.setup.clock.now(now_us).unix_ms;
+        let (farewell, step) = Farewell::new(self.setup.name.clone(), boot_ids, at_ms);
+        self.leaving = Some(Leaving::Saying(farewell));
+        self.next_step = Some(step);
     }
 
     /// The last words are said, or will never be.
     pub fn has_left(&self) -> bool {
-        matches!(self.farewell, Some(Farewell::Left))
+        matches!(self.leaving, Some(Leaving::Left))
     }
 
-    /// The next thing for the roles.
-    pub fn next_input(&mut self) -> Option<Input> {
-        self.inputs.pop_front()
+    /// For certain nobody has heard the last words.
+    pub fn is_unsaid(&self) -> bool {
+        self.is_unsaid
     }
 
-    /// The next thing about its registration, for whoever shows it.
-    pub fn next_notice(&mut self) -> Option<ClaimEvent> {
-        self.notices.pop_front()
+    /// The next thing that the process is told.
+    pub fn next_told(&mut self) -> Option<Told> {
+        self.told.pop_front()
     }
 
     /// When [`poll`](Self::poll) is due, if etcd tells nothing before.
@@ -210,18 +211,26 @@ impl NodeClient {
                 }
             }
             while let Some(event) = mirror.next_event() {
-                self.inputs.extend(self.map.take(event));
+                self.told.push_back(Told::Event(NodeEvent::Mirror(event)));
             }
         }
-        if let Some(claim) = &mut self.claim {
-            self.notices.extend(std::iter::from_fn(|| claim.next_event()));
+        while let Some(event) = self.claim.as_mut().and_then(Claim::next_event) {
+            let registration = Registration::of(&event).map(NodeEvent::Registration);
+            self.told.extend(registration.map(Told::Event));
         }
-        for change in std::mem::take(&mut self.writes) {
-            self.write_entry(etcd, at, &change);
+        for (shard, revision, value) in std::mem::take(&mut self.writes) {
+            let (key, expected) = (Key::Shard(shard.0), Some(revision));
+            let swap = Swap { key, expected, change: Put::Put(value) };
+            self.transact(etcd, at, Tag::Entry(shard), &[swap]);
         }
-        if self.is_begun && matches!(self.farewell, Some(Farewell::Saying { .. })) {
-            self.is_begun = false;
-            self.get(etcd, at, Tag::Intent, &Key::Intent(self.setup.name.clone()));
+        match self.next_step.take() {
+            Some(Step::Read(key)) => self.get(etcd, at, Tag::Intent, &key),
+            Some(Step::Write(swap)) => self.transact(etcd, at, Tag::Farewell, &[swap]),
+            Some(Step::Leave { is_unsaid }) => {
+                self.is_unsaid = is_unsaid;
+                self.revoke(etcd, at);
+            }
+            None => {}
         }
     }
 
@@ -229,16 +238,6 @@ impl NodeClient {
         let start = self.link.keys.path(key);
         let end = format!("{start}\0");
         self.link.ask(etcd, at, tag, Request::Range { start, end, limit: 1, revision: None });
-    }
-
-    fn write_entry(&mut self, etcd: &mut Etcd, at: At, change: &Change) {
-        let shard = change.shard;
-        let Some((revision, value)) = self.map.write_of(change) else {
-            return self.inputs.push_back(Input::Written { shard, is_done: false });
-        };
-        let key = Key::Shard(shard.0);
-        let swap = Swap { key, expected: Some(revision), change: Put::Put(value) };
-        self.transact(etcd, at, Tag::Entry(shard), &[swap]);
     }
 
     fn transact(&mut self, etcd: &mut Etcd, at: At, tag: Tag, swaps: &[Swap]) {
@@ -263,70 +262,82 @@ impl NodeClient {
                 }
             }
             Tag::Entry(shard) => {
-                let is_done = matches!(outcome(done.got), Outcome::Done(_));
-                self.inputs.push_back(Input::Written { shard, is_done });
+                let how = Written::of(&outcome(done.got));
+                self.told.push_back(Told::Event(NodeEvent::Written { shard, how }));
             }
-            Tag::Intent => self.say_ended(etcd, at, one(done.got)),
-            Tag::Farewell => self.said(etcd, at, &outcome(done.got)),
-            Tag::Revoke => self.farewell = Some(Farewell::Left),
-        }
-    }
-
-    /// None: no answer, so it is looked again later. Some of none: there is no such key.
-    fn found_desired(&mut self, etcd: &mut Etcd, at: At, found: Option<Option<Versioned>>) {
-        let found = found.flatten();
-        self.desired = found.and_then(|found| serde_json::from_slice(&found.value).ok());
-        match self.desired {
-            Some(_) => self.get(etcd, at, Tag::Meta, &Key::Meta),
-            None => self.look_at = Some(at.now + LOOK_INTERVAL),
-        }
-    }
-
-    fn found_meta(&mut self, at: At, found: Option<Option<Versioned>>) {
-        let meta = found.flatten();
-        let meta = meta.and_then(|found| serde_json::from_slice::<Meta>(&found.value).ok());
-        match (meta, self.desired.take()) {
-            (Some(Meta { cluster_id, .. }), Some(desired)) => {
-                self.joined = Some(Joined { cluster_id, desired });
+            Tag::Intent => {
+                if let Some(Leaving::Saying(farewell)) = &self.leaving {
+                    let found = one(done.got).ok_or_else(|| "no answer".to_owned());
+                    self.next_step = Some(farewell.read(found));
+                }
             }
-            _ => self.look_at = Some(at.now + LOOK_INTERVAL),
+            Tag::Farewell => {
+                if let Some(Leaving::Saying(farewell)) = &mut self.leaving {
+                    self.next_step = Some(farewell.written(&outcome(done.got)));
+                }
+            }
+            Tag::Revoke => self.leaving = Some(Leaving::Left),
         }
     }
 
-    /// As `weir_controller::operate::Operator::say_ended`.
-    fn say_ended(&mut self, etcd: &mut Etcd, at: At, found: Option<Option<Versioned>>) {
-        let Some(Farewell::Saying { boot_ids, .. }) = &self.farewell else { return };
-        let Some(found) = found else { return self.revoke(etcd, at) };
-        let held = found.as_ref().map(|found| serde_json::from_slice::<Intent>(&found.value));
-        let Ok(mut intent) = held.transpose().map(Option::unwrap_or_default) else {
-            return self.revoke(etcd, at);
+    /// None: no answer. Some of none: there is no such key.
+    fn found_desired(&mut self, etcd: &mut Etcd, at: At, held: Option<Option<Versioned>>) {
+        match held {
+            Some(Some(desired)) => {
+                self.desired = Some(desired.value);
+                self.get(etcd, at, Tag::Meta, &Key::Meta);
+            }
+            Some(None) => self.looked(at, found(None, None)),
+            None => self.looked(at, Err(NotFound::Silent("no answer".into()))),
+        }
+    }
+
+    fn found_meta(&mut self, at: At, held: Option<Option<Versioned>>) {
+        let desired = self.desired.take();
+        let looked = match held {
+            Some(meta) => found(desired.as_deref(), meta.as_ref().map(|meta| &meta.value[..])),
+            None => Err(NotFound::Silent("no answer".into())),
         };
-        let by = format!("{} as it ended", self.setup.name);
-        let order = Order { by, at_ms: self.setup.clock.now(at.us).unix_ms };
-        intent.fence = Some(FenceOrder { order, boot_ids: boot_ids.clone() });
-        let key = Key::Intent(self.setup.name.clone());
-        let expected: Option<Revision> = found.map(|found| found.mod_revision);
-        let swap = Swap { key, expected, change: Put::Put(json(&intent)) };
-        self.transact(etcd, at, Tag::Farewell, &[swap]);
+        self.looked(at, looked);
     }
 
-    fn said(&mut self, etcd: &mut Etcd, at: At, outcome: &Outcome) {
-        let Some(Farewell::Saying { tries, .. }) = &mut self.farewell else { return };
-        *tries -= 1;
-        if matches!(outcome, Outcome::LostRace(_)) && *tries > 0 {
-            return self.get(etcd, at, Tag::Intent, &Key::Intent(self.setup.name.clone()));
+    /// A look has ended like this.
+    fn looked(&mut self, at: At, looked: Result<(String, weir_config::Desired), NotFound>) {
+        self.look_at = Some(at.now + LOOK_INTERVAL);
+        match &mut self.looking {
+            Looking::First(looks) => {
+                let (map, name) = (&self.setup.map, self.setup.cluster.to_string());
+                let Some(found) = looks.take(self.setup.clock.since(at.us), looked, map, &name)
+                else {
+                    return;
+                };
+                self.looking = match found.is_without_etcd {
+                    true => Looking::For(found.cluster_id.clone()),
+                    false => Looking::No,
+                };
+                self.told.push_back(Told::Found(Box::new(found)));
+            }
+            Looking::For(cluster_id) => {
+                let Some(found) = is_known(looked, cluster_id) else { return };
+                if found.is_ok() {
+                    self.looking = Looking::No;
+                }
+                self.told.push_back(Told::Event(NodeEvent::ClusterFound(found)));
+            }
+            Looking::No => {}
         }
-        // Unsaid, its lanes wait for its next start.
-        self.revoke(etcd, at);
+        if matches!(self.looking, Looking::No) {
+            self.look_at = None;
+        }
     }
 
     fn revoke(&mut self, etcd: &mut Etcd, at: At) {
         let lease: Option<LeaseId> = self.claim.as_mut().and_then(Claim::close);
         self.mirror = None;
-        self.farewell = Some(Farewell::Leaving);
+        self.leaving = Some(Leaving::Revoking);
         match lease {
             Some(lease) => self.link.ask(etcd, at, Tag::Revoke, Request::Revoke(lease)),
-            None => self.farewell = Some(Farewell::Left),
+            None => self.leaving = Some(Leaving::Left),
         }
     }
 }

@@ -2,13 +2,12 @@
 
 use weir_controller::records::DOUBTS_MAX;
 use weir_controller::state::{NodeDoubts, NodeReport, NodeTroubles};
-use weir_member::Roles;
-use weir_shard::{NodeId, ShardId};
+use weir_node_core::Core;
+use weir_shard::ShardId;
 
 /// What roles do not know of their node.
 #[derive(Debug)]
 pub struct NodeFacts<F> {
-    pub node: NodeId,
     /// Workers, by their positions, with a side that is down or not up yet.
     pub broken: Vec<u16>,
     /// The load of a shard that a worker is primary of.
@@ -16,12 +15,13 @@ pub struct NodeFacts<F> {
 }
 
 /// As a node shows it over HTTP and a controller understands it.
-pub fn report_of<F: Fn(usize, ShardId) -> u64>(roles: &Roles, facts: NodeFacts<F>) -> NodeReport {
+pub fn report_of<F: Fn(usize, ShardId) -> u64>(core: &Core, facts: NodeFacts<F>) -> NodeReport {
+    let roles = core.roles();
     let report = roles.report(facts.load);
     let doubts = roles.doubts().take(DOUBTS_MAX);
     let doubts = doubts.map(|(shard, known, held)| (shard, (known, held.cloned())));
     NodeReport {
-        node: facts.node,
+        node: core.node().clone(),
         hears: report.hears,
         loads: report.loads,
         broken: facts.broken,

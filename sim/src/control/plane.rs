@@ -5,16 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use weir_cluster::{ClusterName, Keys, NodeName, NodeRecord};
+use weir_cluster::{ClusterName, Keys, NodeName, NodeRecord, Revision};
 use weir_config::Desired;
 use weir_controller::state::{NodeReport, Options as ControllerOptions};
-use weir_member::roles::{Change, Input};
-use weir_shard::{BootId, NodeId};
+use weir_node_core::KnownMap;
+use weir_shard::{BootId, NodeId, ShardEntry, ShardId};
 
 use super::clock::ProcessClock;
 use super::controller_process::{ControllerProcess, ControllerSetup};
 use super::management::{Delivery, Management};
-use super::node_client::{NodeClient, NodeSetup};
+use super::node_client::{NodeClient, NodeSetup, Told};
 use super::operator::Operator;
 use crate::dice::Dice;
 use crate::etcd::{ClientId, Etcd, EtcdOptions, Event};
@@ -109,7 +109,8 @@ impl Plane {
         ClientId(CONTROLLERS + controller as u32)
     }
 
-    /// A process of a node begins and registers. Its clock runs too fast by `fast_ppm`.
+    /// A process of a node begins, and looks for its cluster. `map`: as it lies on the node's disk. Its clock runs too fast by
+    /// `fast_ppm`.
     ///
     /// # Panics
     /// When its name is none.
@@ -118,26 +119,35 @@ impl Plane {
         now_us: u64,
         node: usize,
         name: &NodeId,
-        record: &NodeRecord,
+        map: KnownMap,
         fast_ppm: i64,
     ) {
-        let lives = self.lives.entry(node).or_default();
-        let ended = lives.clone();
-        lives.push(record.boot_id.clone());
         let setup = NodeSetup {
-            ended,
+            ended: self.lives.get(&node).cloned().unwrap_or_default(),
             client: Self::node_client(node),
             cluster: self.cluster.clone(),
             name: name.as_str().parse::<NodeName>().expect("a name of a node"),
             seed: self.dice.seed(),
             clock: ProcessClock::new(fast_ppm, UNIX_MS),
+            map,
         };
-        let mut client = NodeClient::new(setup, now_us);
-        client.take_part(now_us, record);
+        let client = NodeClient::new(setup, now_us);
         // A process that was not ended is killed.
         self.end_node(node);
         let node_of = Node { client, name: name.clone(), is_stopped: false, told: Vec::new() };
         self.nodes.insert(node, node_of);
+    }
+
+    /// The disk of a node knows a new process of it, to be told to whoever comes after it.
+    pub fn begin_life(&mut self, node: usize, boot_id: String) {
+        self.lives.entry(node).or_default().push(boot_id);
+    }
+
+    /// The process of a node registers.
+    pub fn take_part(&mut self, now_us: u64, node: usize, record: &NodeRecord) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.client.take_part(now_us, record);
+        }
     }
 
     /// The process is gone: its key goes with its lease.
@@ -149,6 +159,11 @@ impl Plane {
     /// The node's disk is lost: its next process waits for the end of the former one's lease.
     pub fn forget_lives(&mut self, node: usize) {
         self.lives.remove(&node);
+    }
+
+    /// A process of the node runs, or looks for its cluster.
+    pub fn is_started(&self, node: usize) -> bool {
+        self.nodes.contains_key(&node)
     }
 
     /// SIGSTOP and SIGCONT.
@@ -165,18 +180,23 @@ impl Plane {
         }
     }
 
-    /// A change that the roles of a node want written.
-    pub fn write(&mut self, node: usize, change: Change) {
+    /// An entry that a node wants written.
+    pub fn write(&mut self, node: usize, shard: ShardId, expected: Revision, entry: &ShardEntry) {
         if let Some(node) = self.nodes.get_mut(&node) {
-            node.client.write(change);
+            node.client.write(shard, expected, entry);
         }
     }
 
     /// The last words of a node, which then waits for [`has_left`](Self::has_left).
-    pub fn leave(&mut self, node: usize, boot_ids: Vec<BootId>) {
+    pub fn leave(&mut self, now_us: u64, node: usize, boot_ids: Vec<BootId>) {
         if let Some(node) = self.nodes.get_mut(&node) {
-            node.client.leave(boot_ids);
+            node.client.leave(now_us, boot_ids);
         }
+    }
+
+    /// For certain nobody has heard a node's last words.
+    pub fn is_unsaid(&self, node: usize) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.client.is_unsaid())
     }
 
     pub fn has_left(&self, node: usize) -> bool {
@@ -231,13 +251,13 @@ impl Plane {
         Some(first.max(self.now_us))
     }
 
-    /// Everything until now; gives what roles of nodes are to be told, in its order. `report` is how a node's process
+    /// Everything until now; gives what nodes are told, in its order. `report` is how a node's process
     /// answers a controller; none: it does not.
     pub fn poll(
         &mut self,
         now_us: u64,
         mut report: impl FnMut(usize) -> Option<NodeReport>,
-    ) -> Vec<(usize, Input)> {
+    ) -> Vec<(usize, Told)> {
         let now_us = now_us.max(self.now_us);
         self.now_us = now_us;
         let mut told = Vec::new();
@@ -259,16 +279,15 @@ impl Plane {
                 self.management.ask(now_us, number, question);
             }
         }
-        let mut inputs = Vec::new();
+        let mut of_nodes = Vec::new();
         for (&number, node) in self.nodes.iter_mut().filter(|(_, node)| !node.is_stopped) {
             for event in std::mem::take(&mut node.told) {
                 node.client.event(now_us, &mut self.etcd, event);
             }
             node.client.poll(now_us, &mut self.etcd);
-            while node.client.next_notice().is_some() {}
-            inputs.extend(std::iter::from_fn(|| Some((number, node.client.next_input()?))));
+            of_nodes.extend(std::iter::from_fn(|| Some((number, node.client.next_told()?))));
         }
-        inputs
+        of_nodes
     }
 
     fn hand_on(&mut self, client: ClientId, event: Event) {

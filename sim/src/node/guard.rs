@@ -1,28 +1,21 @@
 //! The guard's part: lists of routes under fences, and the watch over the workers' heartbeats.
 
 use weir_steer::watchdog::{Alarm, Watchdog};
-use weir_steer::{Options, Stake, WorkerIndex};
+use weir_steer::{Fence, Options, Stake, WorkerIndex};
 
 use std::time::Duration;
-
-/// What the guard tells its node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GuardNews {
-    Set { worker: usize, number: u64 },
-    Fenced { worker: usize },
-}
 
 #[derive(Debug)]
 pub(crate) struct Guard {
     watchdog: Watchdog,
     /// As each worker's word stands: raised when it was taken for dead.
-    pub(crate) fences: Vec<u32>,
+    pub(crate) fences: Vec<Fence>,
 }
 
 impl Guard {
     pub(crate) fn new(workers: usize) -> Self {
         let Options { silence, kill_after, .. } = Options::default();
-        Self { watchdog: Watchdog::new(workers, silence, kill_after), fences: vec![0; workers] }
+        Self { watchdog: Watchdog::new(workers, silence, kill_after), fences: vec![Fence::default(); workers] }
     }
 
     /// Time between two looks, microseconds. None: nobody is watched.
@@ -38,14 +31,14 @@ impl Guard {
         let alarms = self.watchdog.look(Duration::from_micros(clock_us), beat, |_| false, stake);
         for alarm in &alarms {
             if let Alarm::Silent(worker) | Alarm::Gone(worker) = alarm {
-                self.fences[usize::from(*worker)] += 1;
+                self.fences[usize::from(*worker)].0 += 1;
             }
         }
         alarms
     }
 
     /// Whether a list that was made under this fence is set. `has_routes`: whether it has any.
-    pub(crate) fn takes(&mut self, worker: usize, fence: u32, has_routes: bool, beat: u64) -> bool {
+    pub(crate) fn takes(&mut self, worker: usize, fence: Fence, has_routes: bool, beat: u64) -> bool {
         if fence != self.fences[worker] {
             return false;
         }

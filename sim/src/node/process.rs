@@ -1,66 +1,48 @@
-//! A process of a node, from its start to its end: roles, workers, guard, and the messages between them.
+//! A process of a node, from its start to its end: its core, workers, guard, and the messages between them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::time::Duration;
 
-use weir_engine::{CommitLimits, Engine, Uncommitted};
+use weir_cluster::{NodeRecord, WorkerRecord};
+use weir_engine::{CommitLimits, Engine, Side, Uncommitted};
+use weir_member::Replication;
 use weir_member::replication::CommitOptions;
-use weir_member::roles::{
-    LocalWorker, NodeWorker, Roles, RolesConfig, RolesOptions, SidesUp, peer_at,
-};
-use weir_member::{News, Replication};
-use weir_replica::{ClusterKeys, Fingerprint, Identity};
-use weir_shard::{BootId, Epoch, LANES, NodeId, ShardId};
+use weir_member::roles::peer_at;
+use weir_node_core::first_look::Found;
+use weir_node_core::setup::fingerprint;
+use weir_node_core::{Core, Event, KnownMap, Start, WorkerSlot};
+use weir_replica::{ClusterKeys, Fingerprint, Identity, PeerIndex};
+use weir_shard::{BootId, LANES, NodeId};
+use weir_steer::{Fence, Route, Stake};
 
-use super::{Guard, GuardNews, Worker};
+use super::{Guard, Worker};
 use crate::dice::Dice;
 use crate::options::{Commit, Options};
 use crate::site::{self, Place};
 
-/// What the roles are told, and when it comes.
-#[derive(Clone, Debug)]
-pub(crate) enum Inbox {
-    Worker { worker: usize, news: News },
-    Rejoined { worker: usize, fence: u32 },
-    Guard(GuardNews),
-}
-
-/// The routes of a worker as they were ordered of the guard last.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Set {
+/// A list of routes for the guard.
+#[derive(Debug)]
+pub(crate) struct RouteOrder {
+    pub(crate) worker: usize,
     pub(crate) number: u64,
-    /// The last fence that the worker has acknowledged.
-    pub(crate) fence: u32,
-    pub(crate) retry_us: Option<u64>,
-    pub(crate) ordered_us: Option<u64>,
+    pub(crate) fence: Fence,
+    pub(crate) routes: Vec<Route>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Process {
-    pub(crate) node: usize,
-    pub(crate) roles: Roles,
+    pub(crate) core: Core,
     pub(crate) workers: Vec<Worker>,
     pub(crate) boots: Vec<BootId>,
     pub(crate) guard: Guard,
-    /// In the order in which they come.
-    pub(crate) inbox: VecDeque<(u64, Inbox)>,
-    pub(crate) sets: Vec<Set>,
-    /// Slots of each worker when the roles looked last.
-    pub(crate) slots: Vec<u64>,
-    pub(crate) has_been_up: Vec<bool>,
-    pub(crate) sides: Vec<SidesUp>,
+    /// What the guard may know of what would end with each worker.
+    pub(crate) stakes: Vec<Stake>,
+    /// What the core is told, in the order in which it comes, and when.
+    pub(crate) inbox: VecDeque<(u64, Event)>,
     /// SIGSTOP: nothing of the process goes on until then.
     pub(crate) stopped_until_us: u64,
-    /// It hands over: since when nothing is left to be handed over, and when it began.
-    pub(crate) stopping: Option<Stopping>,
-}
-
-/// A process that ends in order.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stopping {
-    pub(crate) began_us: u64,
-    pub(crate) quiet_since_us: u64,
-    /// It is started again so long after its end.
-    pub(crate) down_ms: u64,
+    /// It has handed over, and ends.
+    pub(crate) is_ending: bool,
 }
 
 /// What a process begins with.
@@ -68,7 +50,9 @@ pub(crate) struct Stopping {
 pub(crate) struct ProcessConfig<'a> {
     pub(crate) node: usize,
     pub(crate) name: &'a NodeId,
-    pub(crate) known_epochs: &'a BTreeMap<ShardId, Epoch>,
+    pub(crate) clock_us: u64,
+    pub(crate) disk: &'a KnownMap,
+    pub(crate) found: Found,
     pub(crate) options: &'a Options,
 }
 
@@ -104,62 +88,97 @@ fn commit_options(commit: &Commit) -> (CommitLimits, CommitOptions) {
 
 impl Process {
     /// A new life of every worker, with nothing.
-    pub(crate) fn new(config: &ProcessConfig<'_>, dice: &mut Dice) -> Self {
-        let workers = config.options.workers_per_node;
+    pub(crate) fn new(config: ProcessConfig<'_>, dice: &mut Dice) -> Self {
+        let ProcessConfig { node, name, clock_us, disk, found, options } = config;
+        let Found { cluster_id, desired, is_without_etcd } = found;
+        let workers = options.workers_per_node;
         let boots: Vec<BootId> = (0..workers)
             .map(|_| BootId(u128::from(dice.draw()) << 64 | u128::from(dice.draw())))
             .collect();
-        let place = |worker| Place { node: config.node, worker };
-        let locals = boots.iter().enumerate().map(|(worker, &boot_id)| LocalWorker {
-            boot_id,
-            replication: site::replication(place(worker)),
-            former: None,
-        });
-        let roles = Roles::new(RolesConfig {
-            node: config.name.clone(),
-            workers: locals.collect(),
-            known_epochs: config.known_epochs.clone(),
-            options: RolesOptions::default(),
-        });
+        let place = |worker| Place { node, worker };
+        let mut map = disk.clone();
+        map.set_cluster(&cluster_id);
+        let prints = fingerprint(&desired);
         let made = boots.iter().enumerate();
         let made =
-            made.map(|(worker, boot)| new_worker(config.options, place(worker), *boot, dice));
+            made.map(|(worker, boot)| new_worker(options, place(worker), *boot, prints, dice));
+        let made = made.collect();
+        let start = Start {
+            node: name.clone(),
+            record: record(node, &boots),
+            addresses: (0..workers)
+                .map(|worker| Side::ALL.map(|side| site::address(place(worker), side)))
+                .collect(),
+            map,
+            desired,
+            is_without_etcd,
+        };
         Self {
-            node: config.node,
-            roles,
-            workers: made.collect(),
+            core: Core::new(Duration::from_micros(clock_us), start),
+            workers: made,
             guard: Guard::new(workers),
+            stakes: vec![Stake::Nothing; workers],
             inbox: VecDeque::new(),
-            sets: vec![Set::default(); workers],
-            slots: vec![0; workers],
-            has_been_up: vec![false; workers],
-            sides: vec![SidesUp::default(); workers],
             stopped_until_us: 0,
-            stopping: None,
+            is_ending: false,
             boots,
         }
     }
 
-    /// As the node registers them.
-    pub(crate) fn registration(&self) -> Vec<NodeWorker> {
-        let workers = self.boots.iter().enumerate().map(|(worker, &boot_id)| NodeWorker {
-            index: worker as u16,
-            boot_id,
-            replication: site::replication(Place { node: self.node, worker }),
-        });
-        workers.collect()
+    /// What the workers show at the end of a slot.
+    pub(crate) fn slots(&mut self) -> Vec<WorkerSlot> {
+        let look = |worker: &mut Worker| {
+            let peers = (0..).map(PeerIndex).zip(&worker.signs);
+            WorkerSlot {
+                slots: worker.slots,
+                peers: peers.filter_map(|(place, signs)| Some((place, (*signs)?))).collect(),
+                busy: std::mem::take(&mut worker.busy).into_iter().collect(),
+                is_access_up: worker.engine.gateway_up(Side::Access),
+                is_internet_up: worker.engine.gateway_up(Side::Internet),
+            }
+        };
+        self.workers.iter_mut().map(look).collect()
     }
 
-    /// A message for the roles, which comes after all that were sent before.
-    pub(crate) fn send(&mut self, due_us: u64, message: Inbox) -> u64 {
+    /// An event for the core, which comes after all that were sent before.
+    pub(crate) fn send(&mut self, due_us: u64, event: Event) -> u64 {
         let last_us = self.inbox.back().map_or(0, |(due_us, _)| *due_us);
         let due_us = due_us.max(last_us);
-        self.inbox.push_back((due_us, message));
+        self.inbox.push_back((due_us, event));
         due_us
     }
 }
 
-fn new_worker(options: &Options, place: Place, boot: BootId, dice: &mut Dice) -> Worker {
+/// As a node of these lives registers.
+fn record(node: usize, boots: &[BootId]) -> NodeRecord {
+    let workers = boots.iter().enumerate().map(|(worker, boot_id)| WorkerRecord {
+        index: worker as u16,
+        boot_id: boot_id.to_string(),
+        resumes: None,
+        weight: 1,
+        load_max: None,
+        shards_max: None,
+        replication: Some(site::replication(Place { node, worker })),
+    });
+    NodeRecord {
+        boot_id: boots[0].to_string(),
+        version: "simulated".into(),
+        rack: None,
+        capacity: boots.len() as u32,
+        workers: workers.collect(),
+        admin: None,
+        has_copies: false,
+        is_stopping: false,
+    }
+}
+
+fn new_worker(
+    options: &Options,
+    place: Place,
+    boot: BootId,
+    fingerprint: Fingerprint,
+    dice: &mut Dice,
+) -> Worker {
     let seed = std::array::from_fn(|_| dice.draw());
     let mut engine =
         Engine::new(site::engine_config(options, place, seed)).expect("a good configuration");
@@ -174,7 +193,7 @@ fn new_worker(options: &Options, place: Place, boot: BootId, dice: &mut Dice) ->
     let replication = Replication::new(
         replication_options(options),
         identity,
-        Fingerprint::default(),
+        fingerprint,
         keys,
         options.shards as usize,
     );

@@ -8,6 +8,7 @@ use weir_engine::{BURST_MAX, Engine, Now, Output, Post, Side};
 use weir_member::{LATE_MAX_US, News, Order, Replication, Standstill};
 use weir_replica::{PeerIndex, PeerSigns, Received, Transmit};
 use weir_shard::ShardId;
+use weir_steer::Fence;
 use weir_wire::frame::{Frame, VecFrame, VecPool};
 
 /// Frames that a ring holds; what comes on top is lost, as in a NIC.
@@ -37,7 +38,7 @@ pub(crate) struct Worker {
     pub(crate) beat: u64,
     standstill: Standstill,
     /// As it has acknowledged it.
-    fence: u32,
+    fence: Fence,
     /// Shards that had packets, until the roles look.
     pub(crate) busy: BTreeSet<ShardId>,
     /// Slots that have ended.
@@ -52,7 +53,7 @@ pub(crate) struct Worker {
 pub(crate) struct Turn {
     pub(crate) news: Vec<News>,
     /// The worker goes on although it was fenced.
-    pub(crate) rejoined: Option<u32>,
+    pub(crate) rejoined: Option<Fence>,
     pub(crate) packets: usize,
     /// Something is left to be done at once.
     pub(crate) is_busy: bool,
@@ -91,7 +92,7 @@ impl Worker {
             stalled_until_us: 0,
             beat: 0,
             standstill: Standstill::default(),
-            fence: 0,
+            fence: Fence::default(),
             busy: BTreeSet::new(),
             slots: 0,
             signs: [None; PEERS_MAX as usize],
@@ -130,7 +131,7 @@ impl Worker {
         &mut self,
         now_us: u64,
         clock_us: u64,
-        fence: u32,
+        fence: Fence,
         pool: &mut VecPool,
     ) -> Turn {
         let mut turn = Turn::default();

@@ -316,7 +316,7 @@ impl World {
         for node in &self.nodes {
             let name = &node.name;
             let Some(process) = &node.process else { return Some(format!("{name} does not run")) };
-            if !process.roles.has_settled() {
+            if !process.core.roles().has_settled() {
                 return Some(format!("{name} has not settled"));
             }
         }

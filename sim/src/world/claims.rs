@@ -2,8 +2,7 @@
 //! calls its copy full has in it what every copy had when the cluster was whole, as far as all other full copies still do.
 
 use weir_engine::Side;
-use weir_member::roles::Change;
-use weir_shard::{Incarnation, MemberState, Rank, ShardId, Transition};
+use weir_shard::{Incarnation, Member, MemberState, Rank, ShardEntry, ShardId};
 
 use super::World;
 use super::checks::{Table, dotted};
@@ -22,7 +21,7 @@ impl World {
                 order.routes.iter().filter(|route| route.side as usize == Side::Access as usize);
             routes.any(|route| route.prefix.addr() == site::endpoint(shard.0))
         };
-        let statuses = process.roles.statuses().filter(|status| status.worker == worker);
+        let statuses = process.core.roles().statuses().filter(|status| status.worker == worker);
         let wrong = statuses.filter(|status| is_announced(status.shard)).find_map(|status| {
             let mut members = (0..).map(Rank).zip(status.entry?.members());
             let (rank, me) = members.find(|(_, it)| it.incarnation.boot_id == boot)?;
@@ -36,13 +35,19 @@ impl World {
         }
     }
 
-    /// A worker wants to be called synced.
-    pub(super) fn check_synced(&mut self, node: usize, change: &Change) {
-        let Transition::Synced(who) = &change.transition else { return };
-        let shard = change.shard;
+    /// A node wants this entry of a shard: a worker of it may have called itself synced.
+    pub(super) fn check_synced(&mut self, node: usize, shard: ShardId, wanted: &ShardEntry) {
         self.control.read();
         let Some(entry) = self.control.entries().get(&shard) else { return };
-        let is_other_copy = |member: &&weir_shard::Member| {
+        let is_synced = |member: &&Member| {
+            let is_other = |it: &Member| it.incarnation == member.incarnation;
+            let before = entry.members().iter().find(|it| is_other(it)).map(|it| it.state);
+            let is_here = member.incarnation.worker.node == self.nodes[node].name;
+            is_here && member.state == MemberState::Synced && before == Some(MemberState::Syncing)
+        };
+        let Some(who) = wanted.members().iter().find(is_synced) else { return };
+        let who = &who.incarnation;
+        let is_other_copy = |member: &&Member| {
             member.state == MemberState::Synced && member.incarnation != *who
         };
         let copies = entry.members().iter().filter(is_other_copy);

@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
-use weir_cluster::{NodeName, NodeRecord, WorkerRecord};
+use weir_cluster::NodeName;
 use weir_config::{Desired, parse_cluster};
 use weir_controller::state::{NodeReport, Options as ControllerOptions};
 use weir_engine::Side;
-use weir_member::roles::{Change, NodeWorker};
-use weir_shard::{BootId, NodeId, ShardEntry, ShardId};
+use weir_shard::{ShardEntry, ShardId};
 
 use super::{Event, World};
 use crate::control::{NodeFacts, Plane, PlaneOptions, report_of};
 use crate::dice::Dice;
 use crate::etcd::{Backup, EtcdOptions};
 use crate::fault::{Fault, Way};
+use crate::node::name_of;
 use crate::options::{Commit, Options};
 use crate::site;
 
@@ -31,10 +31,10 @@ const STEP_US: u64 = 200;
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) plane: Plane,
+    nodes: usize,
     entries: BTreeMap<ShardId, ShardEntry>,
     /// The revision that they are of.
     revision: i64,
-    records: BTreeMap<usize, (NodeName, NodeRecord)>,
     backups: VecDeque<(u64, Backup)>,
     keeps_backups: bool,
     due_us: u64,
@@ -87,9 +87,9 @@ impl Control {
         (0..CONTROLLERS).for_each(|controller| plane.start_controller(0, controller, 0));
         Self {
             plane,
+            nodes: options.nodes,
             entries: BTreeMap::new(),
             revision: -1,
-            records: BTreeMap::new(),
             backups: VecDeque::new(),
             keeps_backups,
             due_us: u64::MAX,
@@ -111,58 +111,12 @@ impl Control {
         }
     }
 
-    pub(super) fn start(
-        &mut self,
-        now_us: u64,
-        node: usize,
-        name: &NodeId,
-        workers: Vec<NodeWorker>,
-        fast_ppm: i64,
-    ) {
-        let worker = |worker: NodeWorker| WorkerRecord {
-            index: worker.index,
-            boot_id: worker.boot_id.to_string(),
-            resumes: None,
-            weight: 1,
-            load_max: None,
-            shards_max: None,
-            replication: Some(worker.replication),
-        };
-        let record = NodeRecord {
-            boot_id: workers[0].boot_id.to_string(),
-            version: "simulated".into(),
-            rack: None,
-            capacity: workers.len() as u32,
-            workers: workers.into_iter().map(worker).collect(),
-            admin: None,
-            has_copies: false,
-            is_stopping: false,
-        };
-        self.plane.start_node(now_us, node, name, &record, fast_ppm);
-        self.records.insert(node, (node_name(name), record));
-    }
-
     pub(super) fn end(&mut self, node: usize) {
         self.plane.end_node(node);
     }
 
-    pub(super) fn forget_disk(&mut self, node: usize) {
+    pub(super) fn forget_lives(&mut self, node: usize) {
         self.plane.forget_lives(node);
-    }
-
-    pub(super) fn say_stopping(&mut self, now_us: u64, node: usize) {
-        if let Some((_, record)) = self.records.get_mut(&node) {
-            record.is_stopping = true;
-            self.plane.update_node(now_us, node, record);
-        }
-    }
-
-    pub(super) fn leave(&mut self, node: usize, boots: Vec<BootId>) {
-        self.plane.leave(node, boots);
-    }
-
-    pub(super) fn write(&mut self, node: usize, change: Change) {
-        self.plane.write(node, change);
     }
 
     pub(super) fn strike(&mut self, now_us: u64, fault: &Fault) {
@@ -181,9 +135,7 @@ impl Control {
             Fault::StoreDown { .. } => plane.etcd.kill(now_us),
             Fault::StoreLeaderless { .. } => plane.etcd.lose_leader(now_us),
             Fault::Drain { node, .. } => {
-                if let Some((name, _)) = self.records.get(&node) {
-                    plane.operator.drain(now_us, &mut plane.etcd, name, false);
-                }
+                plane.operator.drain(now_us, &mut plane.etcd, &node_name(node), false);
             }
             Fault::Compact => plane.etcd.compact(0),
             Fault::Restore { back_ms } => {
@@ -228,19 +180,14 @@ impl Control {
             Fault::StoreDown { .. } => plane.etcd.start(now_us),
             Fault::StoreLeaderless { .. } => plane.etcd.elect(now_us),
             Fault::Drain { node, .. } => {
-                if let Some((name, _)) = self.records.get(&node) {
-                    plane.operator.undrain(now_us, &mut plane.etcd, name);
-                }
+                plane.operator.undrain(now_us, &mut plane.etcd, &node_name(node));
             }
             _ => {}
         }
     }
 
     fn cut_management(&mut self, node: usize, is_cut: bool) {
-        if let Some((name, _)) = self.records.get(&node) {
-            let name = NodeId::new(&name.to_string()).expect("a name of a node");
-            self.plane.management.cut(&name, is_cut);
-        }
+        self.plane.management.cut(&name_of(node), is_cut);
     }
 
     /// What an operator does after etcd was set back: orders that it has again are taken back, and with them the freeze
@@ -248,7 +195,7 @@ impl Control {
     pub(super) fn operate(&mut self, now_us: u64, is_late: bool) {
         let Plane { operator, etcd, .. } = &mut self.plane;
         operator.unfreeze(now_us, etcd);
-        self.records.values().for_each(|(name, _)| operator.undrain(now_us, etcd, name));
+        (0..self.nodes).for_each(|node| operator.undrain(now_us, etcd, &node_name(node)));
         if is_late {
             operator.rebase(now_us, etcd);
         }
@@ -265,8 +212,8 @@ impl Control {
     }
 }
 
-fn node_name(name: &NodeId) -> NodeName {
-    name.as_str().parse().expect("a name of a node")
+fn node_name(node: usize) -> NodeName {
+    name_of(node).as_str().parse().expect("a name of a node")
 }
 
 impl World {
@@ -302,8 +249,8 @@ impl World {
         let told = self.control.plane.poll(now_us, |node| report(nodes.get(node)?));
         self.control.back_up(now_us);
         let mut concerned: Vec<usize> = Vec::new();
-        for (node, input) in told {
-            self.tell(node, input);
+        for (node, told) in told {
+            self.tell(node, told);
             concerned.push(node);
         }
         concerned.dedup();
@@ -323,5 +270,5 @@ fn report(node: &crate::node::Node) -> Option<NodeReport> {
     };
     let broken = (0..process.workers.len() as u16).filter(is_broken).collect();
     let load = |_: usize, _: ShardId| 1;
-    Some(report_of(&process.roles, NodeFacts { node: node.name.clone(), broken, load }))
+    Some(report_of(&process.core, NodeFacts { broken, load }))
 }

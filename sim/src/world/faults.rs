@@ -1,8 +1,9 @@
 //! Faults strike and are mended.
 
+use weir_node_core::{Event as NodeEvent, KnownMap};
+
 use super::{Event, World};
 use crate::fault::{Fault, standstills};
-use crate::node::Stopping;
 use crate::site::Place;
 
 impl World {
@@ -48,16 +49,18 @@ impl World {
             Fault::Crash { node, keeps_disk, .. } => {
                 self.nodes[node].is_up = false;
                 self.end(node);
+                // What another start of the machine ran says nothing to this one.
+                self.control.forget_lives(node);
                 if !keeps_disk {
-                    self.nodes[node].known_epochs.clear();
+                    self.nodes[node].disk = KnownMap::default();
                 }
             }
             Fault::PowerLoss { nodes, .. } => {
                 for node in nodes {
                     self.nodes[node].is_up = false;
                     self.end(node);
-                    self.nodes[node].known_epochs.clear();
-                    self.control.forget_disk(node);
+                    self.nodes[node].disk = KnownMap::default();
+                    self.control.forget_lives(node);
                 }
             }
             Fault::Kill { node, .. } => self.end(node),
@@ -119,20 +122,17 @@ impl World {
 
     /// SIGTERM.
     fn begin_to_stop(&mut self, node: usize, down_ms: u64) {
-        let now_us = self.now_us;
-        let Some(process) = &mut self.nodes[node].process else { return };
-        if process.stopping.is_none() {
-            process.stopping = Some(Stopping { began_us: now_us, quiet_since_us: now_us, down_ms });
-            self.control.say_stopping(now_us, node);
+        let it = &mut self.nodes[node];
+        if it.process.is_some() && it.stops_for_ms.is_none() {
+            it.stops_for_ms = Some(down_ms);
+            self.post(node, NodeEvent::HandOver);
         }
     }
 
     /// Whether something is broken now, or a process ends.
     pub(super) fn is_under_fault(&self) -> bool {
-        let is_ending = self
-            .nodes
-            .iter()
-            .any(|node| node.process.as_ref().is_none_or(|process| process.stopping.is_some()));
+        let is_ending =
+            self.nodes.iter().any(|node| node.process.is_none() || node.stops_for_ms.is_some());
         is_ending || self.active.values().any(|fault| !fault.is_weather())
     }
 }

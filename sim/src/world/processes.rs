@@ -1,26 +1,29 @@
 //! The nodes' processes: starts, turns, roles, guards, ends.
 
-use weir_member::roles::{AtStake, Input};
-use weir_steer::Stake;
+use std::time::Duration;
+
+use weir_cluster::{Key, MirrorEvent};
+use weir_node_core::first_look::Found;
+use weir_node_core::{Action, Event as NodeEvent, GuardNews, KnownMap};
+use weir_shard::ShardEntry;
+use weir_steer::WorkerIndex;
 use weir_steer::difference::last_resort;
 use weir_steer::watchdog::Alarm;
 
 use super::{Event, World};
+use crate::control::Told;
 use crate::fault::Fault;
-use crate::node::{GuardNews, Inbox, Process, ProcessConfig, Turn};
+use crate::node::{Process, ProcessConfig, RouteOrder, Turn};
 use crate::site::Place;
 
 const SLOT_US: u64 = 10_000;
 /// What a turn costs, and each packet of it.
 const TURN_US: u64 = 5;
 const PACKET_US: u64 = 1;
+/// From the beginning of a save to its end.
+const DISK_US: (u64, u64) = (200, 8_000);
 /// A worker that holds packets does not rest: so often it looks whether they may leave.
 const HOLD_US: u64 = 50;
-/// Changes of entries that are written together.
-const CHANGES_MAX: usize = 256;
-/// The longest time for a hand-over, and the quiet that ends it.
-const HAND_OVER_MAX_US: u64 = 60_000_000;
-const SETTLE_US: u64 = 1_000_000;
 /// The longest time for the last word.
 const FAREWELL_MAX_US: u64 = 10_000_000;
 
@@ -52,30 +55,33 @@ impl World {
         slow.max().unwrap_or(1)
     }
 
+    /// A process begins to look for its cluster.
     pub(super) fn start(&mut self, node: usize) {
-        if self.nodes[node].process.is_some() || !self.nodes[node].is_up {
+        let it = &self.nodes[node];
+        if it.process.is_some() || !it.is_up || self.control.plane.is_started(node) {
             return;
         }
+        let skew_ppm = it.clock.skew_ppm();
+        self.control.plane.start_node(self.now_us, node, &it.name, it.disk.clone(), skew_ppm);
+        self.wake_control();
+    }
+
+    /// It has found what the cluster is: its workers begin.
+    fn begin_process(&mut self, node: usize, found: Found) {
         let Self { nodes, options, node_dice, .. } = self;
         let it = &nodes[node];
-        let (name, known_epochs) = (&it.name, &it.known_epochs);
-        let config = ProcessConfig { node, name, known_epochs, options };
-        let mut process = Process::new(&config, node_dice);
         let clock_us = it.clock.at(self.now_us);
+        let (name, disk) = (&it.name, &it.disk);
+        let without = if found.is_without_etcd { " without etcd" } else { "" };
+        let config = ProcessConfig { node, name, clock_us, disk, found, options };
+        let mut process = Process::new(config, node_dice);
         process.workers.iter_mut().for_each(|worker| worker.start(clock_us, &mut self.pool));
-        process.roles.on(clock_us / 1_000, Input::Tick);
-        self.control.start(
-            self.now_us,
-            node,
-            &it.name,
-            process.registration(),
-            it.clock.skew_ppm(),
-        );
+        self.control.plane.begin_life(node, process.boots[0].to_string());
         let it = &mut self.nodes[node];
         it.life += 1;
         it.process = Some(process);
         let life = it.life;
-        self.timeline.say(self.now_us, || format!("n{node} starts, life {life}"));
+        self.timeline.say(self.now_us, || format!("n{node} starts{without}, life {life}"));
         for worker in 0..self.options.workers_per_node {
             self.wake(Place { node, worker }, 0);
         }
@@ -154,11 +160,11 @@ impl World {
         self.send_all(place, cost_us);
         for news in turn.news {
             self.timeline.say(now_us, || format!("n{node}/{worker}: {news:?}"));
-            self.post(node, Inbox::Worker { worker, news });
+            self.post(node, NodeEvent::News { worker, news });
         }
         if let Some(fence) = turn.rejoined {
             self.timeline.say(now_us, || format!("n{node}/{worker} goes on"));
-            self.post(node, Inbox::Rejoined { worker, fence });
+            self.post(node, NodeEvent::Rejoined { worker, fence, waited: 0 });
         }
     }
 
@@ -184,13 +190,13 @@ impl World {
         }
     }
 
-    /// A message to the roles of a node, which takes a moment.
-    pub(super) fn post(&mut self, node: usize, message: Inbox) {
+    /// An event for the core of a node, which takes a moment.
+    pub(super) fn post(&mut self, node: usize, event: NodeEvent) {
         let delay_us = self.node_dice.below(self.options.message_us) * self.slowness(node);
         let due_us = self.now_us + delay_us;
         let life = self.nodes[node].life;
         if let Some(process) = &mut self.nodes[node].process {
-            let due_us = process.send(due_us, message);
+            let due_us = process.send(due_us, event);
             self.queue.push(due_us, Event::Messages { node, life });
         }
     }
@@ -200,12 +206,12 @@ impl World {
             self.queue.push(until_us, Event::Messages { node, life });
             return;
         }
-        let (now_us, clock_ms) = (self.now_us, self.nodes[node].clock_ms(self.now_us));
+        let (now_us, now) = (self.now_us, self.core_now(node));
         let Some(process) = self.process(node, life) else { return };
         let mut is_any = false;
         while process.inbox.front().is_some_and(|(due_us, _)| *due_us <= now_us) {
-            let (_, message) = process.inbox.pop_front().expect("there is one");
-            process.take(now_us, clock_ms, message);
+            let (_, event) = process.inbox.pop_front().expect("there is one");
+            process.core.step(now, event);
             is_any = true;
         }
         if is_any {
@@ -218,63 +224,96 @@ impl World {
             self.queue.push(until_us, Event::Slot { node, life });
             return;
         }
-        let clock_ms = self.nodes[node].clock_ms(self.now_us);
+        let now = self.core_now(node);
         let Some(process) = self.process(node, life) else { return };
-        process.end_slot(clock_ms);
+        let slots = process.slots();
+        process.core.step(now, NodeEvent::Slot(slots));
         self.queue.push(self.now_us + SLOT_US, Event::Slot { node, life });
         self.carry_out(node);
-        self.hand_over(node);
     }
 
-    /// What the store tells a node.
-    pub(super) fn tell(&mut self, node: usize, input: Input) {
-        let known = &self.nodes[node].known_epochs;
-        if let Input::Entry { shard, entry } = &input
-            && known.get(shard) < Some(&entry.epoch())
+    /// The time of a node's core.
+    fn core_now(&self, node: usize) -> Duration {
+        Duration::from_micros(self.nodes[node].clock.at(self.now_us))
+    }
+
+    /// What etcd tells a node.
+    pub(super) fn tell(&mut self, node: usize, told: Told) {
+        let event = match told {
+            Told::Found(found) => return self.begin_process(node, *found),
+            Told::Event(event) => event,
+        };
+        if let NodeEvent::Mirror(MirrorEvent::Put { key: Key::Shard(shard), value, .. }) = &event
+            && let Ok(entry) = ShardEntry::from_json(value)
         {
             self.timeline.say(self.now_us, || {
-                format!("n{node} sees shard {shard}: {}", super::checks::show_entry(entry))
+                format!("n{node} hears of shard {shard}: {}", super::checks::show_entry(&entry))
             });
         }
-        let clock_ms = self.nodes[node].clock_ms(self.now_us);
+        let now = self.core_now(node);
         if let Some(process) = &mut self.nodes[node].process {
-            process.roles.on(clock_ms, input);
+            process.core.step(now, event);
         }
     }
 
-    /// Everything that the roles want now.
+    /// Everything that the core wants now.
     pub(super) fn carry_out(&mut self, node: usize) {
         let delay_us = self.node_dice.below(self.options.message_us) * self.slowness(node);
-        let (now_us, due_us) = (self.now_us, self.now_us + delay_us);
-        let it = &mut self.nodes[node];
-        let life = it.life;
-        let Some(process) = &mut it.process else { return };
-        process.hand_on_orders(due_us);
-        for (shard, epoch) in process.roles.take_epochs() {
-            match epoch {
-                Some(epoch) => it.known_epochs.insert(shard, epoch),
-                None => it.known_epochs.remove(&shard),
-            };
-        }
-        let changes = process.roles.take_changes(CHANGES_MAX);
-        let orders = process.route_orders(now_us);
-        for order in orders {
-            self.check_routes(node, &order);
-            let delay_us = 100 + self.node_dice.below(2_000) * self.slowness(node);
-            let order = Box::new(order);
-            self.queue.push(now_us + delay_us, Event::Routes { node, life, order });
-        }
-        for change in changes {
-            self.timeline.say(now_us, || {
-                format!(
-                    "n{node} wants of shard {} at {}: {:?}",
-                    change.shard, change.at, change.transition
-                )
-            });
-            self.check_synced(node, &change);
-            self.control.write(node, change);
+        let (due_us, now) = (self.now_us + delay_us, self.core_now(node));
+        let Some(process) = &mut self.nodes[node].process else { return };
+        process.core.turn(now);
+        while let Some(process) = &mut self.nodes[node].process
+            && let Some(action) = process.core.next_action()
+        {
+            self.act(node, due_us, action);
         }
         self.wake_control();
+    }
+
+    fn act(&mut self, node: usize, due_us: u64, action: Action) {
+        let (now_us, life) = (self.now_us, self.nodes[node].life);
+        let Some(process) = &mut self.nodes[node].process else { return };
+        match action {
+            Action::Order { worker, order } => process.workers[worker].order(due_us, order),
+            Action::Write { shard, expected, entry } => {
+                self.timeline.say(now_us, || {
+                    let entry = super::checks::show_entry(&entry);
+                    format!("n{node} wants of shard {shard}: {entry}")
+                });
+                self.check_synced(node, shard, &entry);
+                self.control.plane.write(node, shard, expected, &entry);
+            }
+            Action::SetRoutes { worker, number, fence, routes } => {
+                let order = RouteOrder { worker, number, fence, routes };
+                self.check_routes(node, &order);
+                let delay_us = 100 + self.node_dice.below(2_000) * self.slowness(node);
+                let order = Box::new(order);
+                self.queue.push(now_us + delay_us, Event::Routes { node, life, order });
+            }
+            Action::SetStake { worker, stake } => process.stakes[worker] = stake,
+            Action::Save(map) => {
+                let delay_us = self.node_dice.between(DISK_US) * self.slowness(node);
+                self.queue.push(now_us + delay_us, Event::Saved { node, life, map });
+            }
+            Action::Join(record) => self.control.plane.take_part(now_us, node, &record),
+            Action::Register(record) => self.control.plane.update_node(now_us, node, &record),
+            Action::HandedOver => {
+                self.timeline.say(now_us, || format!("n{node} has handed over"));
+                process.is_ending = true;
+                self.post(node, NodeEvent::End);
+            }
+            Action::Ended => self.ended(node),
+        }
+    }
+
+    /// A save has ended.
+    pub(super) fn saved(&mut self, node: usize, life: u64, map: Box<KnownMap>) {
+        if let Some(until_us) = self.stopped_until(node) {
+            self.queue.push(until_us, Event::Saved { node, life, map });
+        } else if self.process(node, life).is_some() {
+            self.nodes[node].disk = *map;
+            self.post(node, NodeEvent::Saved(Ok(())));
+        }
     }
 
     pub(super) fn guard(&mut self, node: usize, life: u64) {
@@ -285,12 +324,7 @@ impl World {
         let clock_us = self.nodes[node].clock.at(self.now_us);
         let Some(process) = self.process(node, life) else { return };
         let beats: Vec<u64> = process.workers.iter().map(|worker| worker.beat).collect();
-        let stake = |worker: usize| {
-            let AtStake { is_serving, is_only_copy } = process.roles.at_stake(worker);
-            Stake::new(is_serving, is_only_copy)
-        };
-        let stakes: Vec<Stake> = (0..beats.len()).map(stake).collect();
-        let alarms = process.guard.look(clock_us, &beats, &stakes);
+        let alarms = process.guard.look(clock_us, &beats, &process.stakes);
         let next_us = process.guard.interval_us().unwrap_or(SLOT_US);
         self.queue.push(self.now_us + next_us, Event::Guard { node, life });
         for alarm in alarms {
@@ -303,7 +337,8 @@ impl World {
                     let routes = &self.nodes[node].kernel_routes[worker];
                     let routes = if is_silent { last_resort(routes) } else { Vec::new() };
                     self.tell_switches(Place { node, worker }, routes);
-                    self.post(node, Inbox::Guard(GuardNews::Fenced { worker }));
+                    let worker = worker as WorkerIndex;
+                    self.post(node, NodeEvent::Guard(GuardNews::Fenced { worker }));
                 }
                 Alarm::Hung(worker) => {
                     self.timeline.say(self.now_us, || format!("n{node}/{worker} hangs: killed"));
@@ -316,36 +351,29 @@ impl World {
         }
     }
 
-    /// A process that ends in order: whether nothing is left to be handed over.
-    fn hand_over(&mut self, node: usize) {
-        let now_us = self.now_us;
-        let Some(process) = &mut self.nodes[node].process else { return };
-        let Some(stopping) = &mut process.stopping else { return };
-        let is_left = process.roles.has_to_hand_over();
-        if is_left {
-            stopping.quiet_since_us = now_us;
-        }
-        let is_quiet = now_us - stopping.quiet_since_us >= SETTLE_US;
-        let is_late = now_us - stopping.began_us >= HAND_OVER_MAX_US;
-        if is_quiet || is_late {
-            let down_ms = stopping.down_ms;
-            let boots = process.boots.clone();
-            self.let_go(node);
-            self.stop_working(node);
-            self.control.leave(node, boots);
-            self.queue.push(now_us, Event::Leave { node, began_us: now_us, down_ms });
-        }
+    /// The map is on disk: routes are withdrawn, workers end, and others are told.
+    fn ended(&mut self, node: usize) {
+        let Some(process) = &self.nodes[node].process else { return };
+        let boots = process.boots.clone();
+        self.let_go(node);
+        self.stop_working(node);
+        self.control.plane.leave(self.now_us, node, boots);
+        self.queue.push(self.now_us, Event::Leave { node, began_us: self.now_us });
     }
 
     /// Who has said its last word, or has tried for long enough, is gone, and is started again.
-    pub(super) fn leave(&mut self, node: usize, began_us: u64, down_ms: u64) {
+    pub(super) fn leave(&mut self, node: usize, began_us: u64) {
         self.wake_control();
         let is_late = self.now_us - began_us >= FAREWELL_MAX_US;
         if self.control.plane.has_left(node) || is_late {
+            if self.control.plane.is_unsaid(node) {
+                self.nodes[node].disk.set_ended(false);
+            }
             self.control.end(node);
+            let down_ms = self.nodes[node].stops_for_ms.take().unwrap_or_default();
             self.queue.push(self.now_us + 1_000 * down_ms, Event::Start(node));
         } else {
-            self.queue.push(self.now_us + 10_000, Event::Leave { node, began_us, down_ms });
+            self.queue.push(self.now_us + 10_000, Event::Leave { node, began_us });
         }
     }
 }

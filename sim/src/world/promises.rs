@@ -91,7 +91,8 @@ impl World {
         }
         let Some(process) = &self.nodes[*node].process else { return };
         let acting = process
-            .roles
+            .core
+            .roles()
             .statuses()
             .find(|status| status.role == Role::Acting && shards.contains(&status.shard));
         if let Some(shard) = acting.map(|status| status.shard) {

@@ -1,11 +1,12 @@
 //! From a list of routes to what the switches know of it: each learns late and on its own, and trusts a link or not.
 
 use weir_engine::Side;
-use weir_steer::Route;
+use weir_node_core::{Event as NodeEvent, GuardNews};
+use weir_steer::{Route, WorkerIndex};
 
 use super::{Event, World};
 use crate::fault::{Fault, Way};
-use crate::node::{GuardNews, Inbox, RouteOrder};
+use crate::node::RouteOrder;
 use crate::site::Place;
 
 impl World {
@@ -19,7 +20,8 @@ impl World {
         let beat = process.workers[worker].beat;
         if process.guard.takes(worker, fence, !routes.is_empty(), beat) {
             self.tell_switches(Place { node, worker }, routes);
-            self.post(node, Inbox::Guard(GuardNews::Set { worker, number }));
+            let worker = worker as WorkerIndex;
+            self.post(node, NodeEvent::Guard(GuardNews::Set { worker, number }));
         }
     }
 
