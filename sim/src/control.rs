@@ -28,4 +28,4 @@ pub use management::{Delivery, Management};
 pub use node_client::{NodeClient, NodeSetup, Told};
 pub use node_report::{NodeFacts, report_of};
 pub use operator::Operator;
-pub use plane::{Plane, PlaneOptions, controller_name};
+pub use plane::{CONTROLLERS, Plane, PlaneOptions, controller_name};

@@ -6,6 +6,10 @@ use weir_engine::Side;
 
 use crate::dice::Dice;
 
+/// For so long a site that has power again does without etcd: nodes look for it, then members of a shard wait for each other
+/// and for the ports of connections that may live on, and serve.
+pub(crate) const SITE_WITHOUT_ETCD_MS: u64 = 25_000;
+
 /// Which way nothing passes, as the machine that is cut off sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -37,6 +41,13 @@ pub enum Fault {
     Suspend { node: usize, ms: u64 },
     /// One worker thread stands still.
     Stall { node: usize, worker: usize, ms: u64 },
+    /// The thread that drives the node's core stands still; workers and guard go on.
+    StallCore { node: usize, ms: u64 },
+    /// The node's routing daemon ends, and is started again.
+    BirdDown { node: usize, ms: u64 },
+    /// All nodes lose power and etcd is killed: the nodes are up again after `ms`, with their disks, etcd only when they have
+    /// served their shards without it.
+    Site { ms: u64 },
     /// One worker of each of two nodes stands still again and again, in turn: a few times a second, for 43 to 150 ms.
     StallInTurn { nodes: [usize; 2], worker: usize, seed: u64, ms: u64 },
     /// Every turn takes so many times as long.
@@ -63,6 +74,16 @@ pub enum Fault {
     StoreDown { ms: u64 },
     /// etcd has no leader: what is asked may be done or not, and is not answered.
     StoreLeaderless { ms: u64 },
+    /// etcd stands still, and then answers what has waited.
+    StorePaused { ms: u64 },
+    /// etcd takes its time for everything, its news above all.
+    StoreSlow { ms: u64 },
+    /// etcd has no room: it refuses to be written.
+    StoreFull { ms: u64 },
+    /// SIGSTOP of a controller.
+    StopController { controller: usize, ms: u64 },
+    /// A controller does not reach etcd: neither its questions nor the answers pass, or one of the two.
+    CutController { controller: usize, way: Way, ms: u64 },
     /// No controller runs.
     NoController { ms: u64 },
     /// An operator drains the node, and lets it in again.
@@ -79,11 +100,15 @@ impl Fault {
         use Fault::*;
         match *self {
             Crash { ms, .. } | Kill { ms, .. } | Stop { ms, .. } | Freeze { ms, .. } => ms,
-            Suspend { ms, .. } | StallInTurn { ms, .. } => ms,
+            Suspend { ms, .. } | StallInTurn { ms, .. } | StallCore { ms, .. } => ms,
+            BirdDown { ms, .. } => ms,
+            Site { ms } => ms + SITE_WITHOUT_ETCD_MS,
             Stall { ms, .. } | Slow { ms, .. } | Unplug { ms, .. } | Deafen { ms, .. } => ms,
             Isolate { ms, .. } | CutOff { ms, .. } | Noise { ms, .. } | SlowSwitch { ms, .. } => ms,
             Restart { ms, .. } | CutStore { ms, .. } | StallWatch { ms, .. } => ms,
             StoreDown { ms } | StoreLeaderless { ms } | NoController { ms } => ms,
+            StorePaused { ms } | StoreSlow { ms } | StoreFull { ms } => ms,
+            StopController { ms, .. } | CutController { ms, .. } => ms,
             Drain { ms, .. } | PowerLoss { ms, .. } => ms,
             Compact | Restore { .. } => 0,
         }
@@ -126,6 +151,11 @@ impl fmt::Display for Fault {
                 write!(f, "the process of n{node} and its guard stand still for {ms} ms")
             }
             Stall { node, worker, .. } => write!(f, "n{node}/{worker} stands still for {ms} ms"),
+            StallCore { node, .. } => {
+                write!(f, "the roles thread of n{node} stands still for {ms} ms")
+            }
+            BirdDown { node, .. } => write!(f, "BIRD of n{node} is gone for {ms} ms"),
+            Site { .. } => write!(f, "all nodes and etcd lose power; etcd is back after {ms} ms"),
             StallInTurn { nodes: [one, other], worker, .. } => {
                 write!(f, "n{one}/{worker} and n{other}/{worker} stand still in turn for {ms} ms")
             }
@@ -152,6 +182,13 @@ impl fmt::Display for Fault {
             StallWatch { node, .. } => write!(f, "n{node} hears no change of etcd for {ms} ms"),
             StoreDown { .. } => write!(f, "etcd is down for {ms} ms"),
             StoreLeaderless { .. } => write!(f, "etcd has no leader for {ms} ms"),
+            StorePaused { .. } => write!(f, "etcd stands still for {ms} ms"),
+            StoreSlow { .. } => write!(f, "etcd is slow for {ms} ms"),
+            StoreFull { .. } => write!(f, "etcd has no room for {ms} ms"),
+            StopController { controller, .. } => write!(f, "c{controller} is stopped for {ms} ms"),
+            CutController { controller, way, .. } => {
+                write!(f, "c{controller} does not reach etcd, {way:?}, for {ms} ms")
+            }
             NoController { .. } => write!(f, "no controller runs for {ms} ms"),
             Drain { node, .. } => write!(f, "n{node} is drained for {ms} ms"),
             Compact => f.write_str("etcd is compacted"),

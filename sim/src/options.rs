@@ -94,11 +94,19 @@ pub struct Weights {
     pub stall_watch: u64,
     pub store_down: u64,
     pub store_leaderless: u64,
+    pub store_paused: u64,
+    pub store_slow: u64,
+    pub store_full: u64,
+    pub stop_controller: u64,
+    pub cut_controller: u64,
     pub no_controller: u64,
     pub drain: u64,
     pub compact: u64,
     pub restore: u64,
     pub power_loss: u64,
+    pub stall_core: u64,
+    pub bird_down: u64,
+    pub site: u64,
 }
 
 impl Default for Weights {
@@ -121,11 +129,19 @@ impl Default for Weights {
             stall_watch: 1,
             store_down: 1,
             store_leaderless: 1,
+            store_paused: 1,
+            store_slow: 1,
+            store_full: 1,
+            stop_controller: 1,
+            cut_controller: 1,
             no_controller: 2,
             drain: 2,
             compact: 1,
             restore: 1,
             power_loss: 0,
+            stall_core: 2,
+            bird_down: 1,
+            site: 0,
         }
     }
 }
@@ -188,6 +204,8 @@ impl Options {
     fn with_short_timers(mut self, dice: &mut Dice) -> Self {
         if dice.one_in(if self.faults == 0 { 2 } else { 4 }) {
             self.idle_sec = Some(IDLE_SEC);
+            // Where ports rest for longer nobody would wait for a site to begin again.
+            self.weights.site = 2;
             self.start_us += 1_000_000 * u64::from(IDLE_SEC);
         }
         self

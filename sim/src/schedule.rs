@@ -2,6 +2,7 @@
 
 use weir_engine::Side;
 
+use crate::control::CONTROLLERS;
 use crate::dice::Dice;
 use crate::fault::{Fault, Timed, Way};
 use crate::options::{Options, Weights};
@@ -11,6 +12,9 @@ const ONE_BY_ONE_US: u64 = 900_000;
 
 /// Longer than a lease, and than it takes to give a node up for dead.
 const LEASE_MS: u64 = 13_000;
+
+/// Longer than a node takes to notice that its routing daemon is gone, and the cluster to empty the node.
+const BIRD_MS: u64 = 7_000;
 
 /// The faults of a seed, in the order of their times.
 pub fn draw(seed: u64, options: &Options) -> Vec<Timed> {
@@ -74,6 +78,7 @@ fn one(dice: &mut Dice, options: &Options) -> Fault {
     let to = (node + dice.between((1, options.nodes as u64 - 1)) as usize) % options.nodes;
     let worker = dice.below(options.workers_per_node as u64) as usize;
     let side = *dice.pick(&Side::ALL);
+    let controller = dice.below(CONTROLLERS as u64) as usize;
     let way = *dice.pick(&[Way::In, Way::Out, Way::Both]);
     let keeps_disk = dice.below(4) > 0;
     let factor = dice.between((2, 20));
@@ -107,11 +112,19 @@ fn one(dice: &mut Dice, options: &Options) -> Fault {
         (weights.stall_watch, Fault::StallWatch { node, ms }),
         (weights.store_down, Fault::StoreDown { ms }),
         (weights.store_leaderless, Fault::StoreLeaderless { ms }),
+        (weights.store_paused, Fault::StorePaused { ms }),
+        (weights.store_slow, Fault::StoreSlow { ms: 4 * ms }),
+        (weights.store_full, Fault::StoreFull { ms }),
+        (weights.stop_controller, Fault::StopController { controller, ms: 4 * ms }),
+        (weights.cut_controller, Fault::CutController { controller, way, ms: 4 * ms }),
         (weights.no_controller, Fault::NoController { ms }),
         (weights.drain, Fault::Drain { node, ms: ms + 1_000 }),
         (weights.compact, Fault::Compact),
         (weights.restore, Fault::Restore { back_ms }),
         (weights.power_loss, Fault::PowerLoss { nodes, ms: ms + 500 }),
+        (weights.stall_core, Fault::StallCore { node, ms }),
+        (weights.bird_down, Fault::BirdDown { node, ms: BIRD_MS + ms }),
+        (weights.site, Fault::Site { ms: ms + 500 }),
     ];
     let mut share = dice.below(kinds.iter().map(|(weight, _)| weight).sum());
     for (weight, fault) in kinds {

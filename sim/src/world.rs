@@ -20,6 +20,7 @@ mod processes;
 mod promises;
 mod routes;
 mod stalls;
+mod written;
 
 use std::collections::BTreeMap;
 
@@ -103,6 +104,8 @@ pub(crate) enum Event {
     Strike(usize),
     Mend(usize),
     Start(usize),
+    /// A machine has power again.
+    PowerOn(usize),
     /// A worker stands still until then.
     StandStill {
         place: Place,
@@ -111,6 +114,7 @@ pub(crate) enum Event {
     /// Whether a node has said its last word.
     Leave {
         node: usize,
+        life: u64,
         began_us: u64,
     },
     /// A save of a node's map has ended.
@@ -120,6 +124,15 @@ pub(crate) enum Event {
         map: Box<KnownMap>,
     },
     Check,
+    /// Whether others serve by now what a node served whose routing daemon is gone.
+    Emptied {
+        node: usize,
+        number: u64,
+    },
+    /// Whether a site without etcd serves its shards by now.
+    SiteServes {
+        number: u64,
+    },
     /// Where the switches lead by now, after a process stood still with its guard.
     Taken {
         node: usize,
@@ -282,11 +295,14 @@ impl World {
             Event::Strike(number) => self.strike(number),
             Event::Mend(number) => self.mend(number),
             Event::Start(node) => self.start(node),
+            Event::PowerOn(node) => self.power_on(node),
             Event::StandStill { place, until_us } => self.stand_still(place, until_us),
-            Event::Leave { node, began_us } => self.leave(node, began_us),
+            Event::Leave { node, life, began_us } => self.leave(node, life, began_us),
             Event::Saved { node, life, map } => self.saved(node, life, map),
             Event::Check => self.check(),
             Event::Taken { node, number } => self.check_taken(node, number),
+            Event::Emptied { node, number } => self.check_emptied(node, number),
+            Event::SiteServes { number } => self.check_site(number),
         }
     }
 

@@ -1,15 +1,12 @@
-//! The operator: orders, written at once and past all faults. What an order is checked for before it is given is not
-//! this: who fences a node here knows that it has ended.
+//! The operator: orders, written at once and past all faults, and not checked before.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_cluster::transaction::{Operation, Transaction};
 use weir_cluster::{ClusterName, Key, Keys, NodeName};
 use weir_config::Desired;
-use weir_controller::records::{
-    Control, DrainOrder, FORMAT, FenceOrder, FreezeOrder, Intent, Meta, Order,
-};
-use weir_shard::{BootId, NodeId, ShardEntry};
+use weir_controller::records::{Control, DrainOrder, FORMAT, Intent, Meta, Order};
+use weir_shard::ShardEntry;
 
 use super::node_client::json;
 use crate::etcd::Etcd;
@@ -43,30 +40,6 @@ impl Operator {
         self.intend(now_us, etcd, node, |intent| intent.drain = None);
     }
 
-    /// Every life of the node that a shard names has certainly ended. False: it is registered, so it may run, and
-    /// nothing was written.
-    pub fn fence(&self, now_us: u64, etcd: &mut Etcd, node: &NodeName) -> bool {
-        if etcd.get(&self.keys.path(&Key::Node(node.clone()))).is_some() {
-            return false;
-        }
-        let boot_ids = self.lives_of(etcd, node);
-        let fence = FenceOrder { order: order(now_us), boot_ids };
-        self.intend(now_us, etcd, node, |intent| intent.fence = Some(fence));
-        true
-    }
-
-    fn lives_of(&self, etcd: &Etcd, node: &NodeName) -> Vec<BootId> {
-        let name = NodeId::new(&node.to_string()).expect("a name of a node");
-        let entries = self.entries(etcd).into_iter();
-        let members = entries.flat_map(|(_, entry)| entry.members().to_vec());
-        let lives = members.map(|member| member.incarnation);
-        let mut lives: Vec<BootId> =
-            lives.filter(|it| it.worker.node == name).map(|it| it.boot_id).collect();
-        lives.sort_unstable();
-        lives.dedup();
-        lives
-    }
-
     /// The map as it stands.
     pub fn entries(&self, etcd: &Etcd) -> Vec<(u32, ShardEntry)> {
         let found = etcd.list(&self.keys.range(weir_cluster::Range::Shards)).into_iter();
@@ -77,17 +50,8 @@ impl Operator {
         entries.collect()
     }
 
-    pub fn freeze(&self, now_us: u64, etcd: &mut Etcd) {
-        let freeze = FreezeOrder { order: order(now_us), why: String::new(), is_total: false };
-        self.control(now_us, etcd, |control| control.freeze = Some(freeze));
-    }
-
     pub fn unfreeze(&self, now_us: u64, etcd: &mut Etcd) {
         self.control(now_us, etcd, |control| control.freeze = None);
-    }
-
-    pub fn rebalance(&self, now_us: u64, etcd: &mut Etcd) {
-        self.control(now_us, etcd, |control| control.rebalance = Some(order(now_us)));
     }
 
     /// Shards in doubt are to go on although not all is certain.

@@ -19,8 +19,10 @@ use super::operator::Operator;
 use crate::dice::Dice;
 use crate::etcd::{ClientId, Etcd, EtcdOptions, Event};
 
+/// Controllers that stand for election.
+pub const CONTROLLERS: usize = 2;
 /// Clients of nodes are their numbers, those of controllers begin here.
-const CONTROLLERS: u32 = 1 << 16;
+const CONTROLLER_CLIENTS: u32 = 1 << 16;
 /// What every clock takes the beginning of time for, milliseconds since 1970.
 const UNIX_MS: u64 = 1_700_000_000_000;
 
@@ -106,7 +108,7 @@ impl Plane {
     }
 
     pub fn controller_client(controller: usize) -> ClientId {
-        ClientId(CONTROLLERS + controller as u32)
+        ClientId(CONTROLLER_CLIENTS + controller as u32)
     }
 
     /// A process of a node begins, and looks for its cluster. `map`: as it lies on the node's disk. Its clock runs too fast by
@@ -234,12 +236,6 @@ impl Plane {
         }
     }
 
-    /// Controllers that act as leaders by their own clocks.
-    pub fn leaders(&self, now_us: u64) -> Vec<usize> {
-        let leaders = self.controllers.iter().filter(|(_, it)| it.process.is_leading(now_us));
-        leaders.map(|(&controller, _)| controller).collect()
-    }
-
     /// When [`poll`](Self::poll) is due next: at once, if a process goes on that has slept through its time.
     pub fn next_us(&self) -> Option<u64> {
         let nodes = self.nodes.values().filter(|node| !node.is_stopped);
@@ -292,7 +288,7 @@ impl Plane {
 
     fn hand_on(&mut self, client: ClientId, event: Event) {
         // Whoever is gone listens no more.
-        if let Some(controller) = client.0.checked_sub(CONTROLLERS) {
+        if let Some(controller) = client.0.checked_sub(CONTROLLER_CLIENTS) {
             if let Some(controller) = self.controllers.get_mut(&(controller as usize)) {
                 controller.told.push(event);
             }

@@ -15,7 +15,10 @@ pub(crate) struct Guard {
 impl Guard {
     pub(crate) fn new(workers: usize) -> Self {
         let Options { silence, kill_after, .. } = Options::default();
-        Self { watchdog: Watchdog::new(workers, silence, kill_after), fences: vec![Fence::default(); workers] }
+        Self {
+            watchdog: Watchdog::new(workers, silence, kill_after),
+            fences: vec![Fence::default(); workers],
+        }
     }
 
     /// Time between two looks, microseconds. None: nobody is watched.
@@ -38,7 +41,13 @@ impl Guard {
     }
 
     /// Whether a list that was made under this fence is set. `has_routes`: whether it has any.
-    pub(crate) fn takes(&mut self, worker: usize, fence: Fence, has_routes: bool, beat: u64) -> bool {
+    pub(crate) fn takes(
+        &mut self,
+        worker: usize,
+        fence: Fence,
+        has_routes: bool,
+        beat: u64,
+    ) -> bool {
         if fence != self.fences[worker] {
             return false;
         }

@@ -8,7 +8,7 @@ use weir_engine::Side;
 use weir_nat::{Endpoint, PageCursor, Protocol, SessionFilter, SessionView};
 use weir_shard::{LANES, MemberState, ShardEntry, ShardId};
 
-use super::stalls::StallWatch;
+use super::stalls::LossWatch;
 use super::{Event, World};
 use crate::fault::Fault;
 use crate::site::{self, Place};
@@ -39,8 +39,8 @@ pub(super) struct Checks {
     pub(super) is_set_back: bool,
     /// Failures since it was whole.
     failures: u32,
-    /// Workers stand still in turn, and nothing else has failed.
-    pub(super) stalls: Option<StallWatch>,
+    /// Something is done to a whole cluster that must lose nothing, and nothing else has failed.
+    pub(super) losses: Option<LossWatch>,
     /// The map when the calm began.
     calm_entries: BTreeMap<ShardId, ShardEntry>,
 }
@@ -57,7 +57,7 @@ impl Checks {
             return false;
         }
         self.failures += 1;
-        self.stalls = None;
+        self.losses = None;
         self.is_set_back |= matches!(fault, Fault::Restore { .. });
         let is_only = self.failures == 1 && self.is_whole;
         if !is_only {
@@ -122,7 +122,9 @@ impl World {
     }
 
     fn look_at_map(&mut self) {
-        self.control.read();
+        if let Err(wrong) = self.control.look() {
+            self.fail(wrong);
+        }
         if self.checks.entries != *self.control.entries() {
             self.checks.entries.clone_from(self.control.entries());
             self.checks.changed_us = self.now_us;

@@ -47,9 +47,8 @@ impl World {
         };
         let Some(who) = wanted.members().iter().find(is_synced) else { return };
         let who = &who.incarnation;
-        let is_other_copy = |member: &&Member| {
-            member.state == MemberState::Synced && member.incarnation != *who
-        };
+        let is_other_copy =
+            |member: &&Member| member.state == MemberState::Synced && member.incarnation != *who;
         let copies = entry.members().iter().filter(is_other_copy);
         let copies: Vec<Table> = copies
             .filter_map(|member| Some(self.table(self.place_of(&member.incarnation)?)))

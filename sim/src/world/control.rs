@@ -9,8 +9,9 @@ use weir_controller::state::{NodeReport, Options as ControllerOptions};
 use weir_engine::Side;
 use weir_shard::{ShardEntry, ShardId};
 
+use super::written::Written;
 use super::{Event, World};
-use crate::control::{NodeFacts, Plane, PlaneOptions, report_of};
+use crate::control::{CONTROLLERS, NodeFacts, Plane, PlaneOptions, report_of};
 use crate::dice::Dice;
 use crate::etcd::{Backup, EtcdOptions};
 use crate::fault::{Fault, Way};
@@ -18,13 +19,16 @@ use crate::node::name_of;
 use crate::options::{Commit, Options};
 use crate::site;
 
-/// Controllers that stand for election.
-const CONTROLLERS: usize = 2;
 /// Between two backups, and how many are kept.
 const BACKUP_US: u64 = 500_000;
 const BACKUPS_MAX: usize = 8;
 /// After so long an operator no longer waits for who holds the newest entry of a shard in doubt.
 const REBASE_US: u64 = 40_000_000;
+/// What a node sees of its routing daemon counts when it has lasted for so long.
+const BIRD_US: u64 = 3_000_000;
+/// How long a slow etcd takes, and how much longer its news.
+const SLOW_US: (u64, u64) = (1_000, 300_000);
+const SLOW_NEWS_US: (u64, u64) = (10_000, 900_000);
 /// Between two steps of the plane at least.
 const STEP_US: u64 = 200;
 
@@ -36,6 +40,7 @@ pub(super) struct Control {
     /// The revision that they are of.
     revision: i64,
     backups: VecDeque<(u64, Backup)>,
+    written: Written,
     keeps_backups: bool,
     due_us: u64,
 }
@@ -56,6 +61,9 @@ fn desired(options: &Options) -> Desired {
         "[access]\nmode = \"gre\"\nsubscribers = [\"10.200.0.0/16\"]\n\
          [nat]\nport_block = 64\nflows_max = 16_384\n",
     );
+    if let Some(idle_sec) = options.idle_sec {
+        let _ = writeln!(text, "quarantine_sec = {}", site::quarantine_sec(idle_sec));
+    }
     for shard in 1..=options.shards {
         let (endpoint, public) = (site::endpoint(shard), site::public(shard));
         let _ = write!(
@@ -91,6 +99,7 @@ impl Control {
             entries: BTreeMap::new(),
             revision: -1,
             backups: VecDeque::new(),
+            written: Written::default(),
             keeps_backups,
             due_us: u64::MAX,
         }
@@ -99,6 +108,12 @@ impl Control {
     /// The map as it was read last.
     pub(super) fn entries(&self) -> &BTreeMap<ShardId, ShardEntry> {
         &self.entries
+    }
+
+    /// Reads the map, past all faults. What is wrong with what was written since it was read last.
+    pub(super) fn look(&mut self) -> Result<(), String> {
+        self.read();
+        self.written.look(&self.plane)
     }
 
     /// Reads the map, past all faults.
@@ -132,8 +147,16 @@ impl Control {
                 self.cut_management(node, true);
             }
             Fault::StallWatch { node, .. } => plane.etcd.stall_watches(Plane::node_client(node)),
-            Fault::StoreDown { .. } => plane.etcd.kill(now_us),
+            Fault::StoreDown { .. } | Fault::Site { .. } => plane.etcd.kill(now_us),
             Fault::StoreLeaderless { .. } => plane.etcd.lose_leader(now_us),
+            Fault::StorePaused { .. } => plane.etcd.pause(),
+            Fault::StoreSlow { .. } => plane.etcd.slow(SLOW_US, SLOW_NEWS_US),
+            Fault::StoreFull { .. } => plane.etcd.set_space(false),
+            Fault::StopController { controller, .. } => plane.stop_controller(controller, true),
+            Fault::CutController { controller, way, .. } => {
+                let (to, from) = (way.includes(Way::Out), way.includes(Way::In));
+                plane.etcd.cut(Plane::controller_client(controller), to, from);
+            }
             Fault::Drain { node, .. } => {
                 plane.operator.drain(now_us, &mut plane.etcd, &node_name(node), false);
             }
@@ -142,6 +165,7 @@ impl Control {
                 let is_old = |(at_us, _): &&(u64, Backup)| at_us + 1_000 * back_ms <= now_us;
                 if let Some((_, backup)) = self.backups.iter().rev().find(is_old) {
                     plane.etcd.restore(now_us, backup, true);
+                    self.written.restored(plane);
                 }
             }
             _ => {}
@@ -165,6 +189,18 @@ impl Control {
                 Fault::CutStore { node: of, .. } | Fault::CutOff { node: of, .. },
             ) => node == of,
             (Fault::Drain { node, .. }, Fault::Drain { node: of, .. }) => node == of,
+            (
+                Fault::StopController { controller: one, .. },
+                Fault::StopController { controller: other, .. },
+            )
+            | (
+                Fault::CutController { controller: one, .. },
+                Fault::CutController { controller: other, .. },
+            ) => one == other,
+            (
+                Fault::StoreDown { .. } | Fault::Site { .. },
+                Fault::StoreDown { .. } | Fault::Site { .. },
+            ) => true,
             (one, other) => std::mem::discriminant(one) == std::mem::discriminant(other),
         });
         if is_still {
@@ -177,8 +213,18 @@ impl Control {
             Fault::CutStore { node, .. } | Fault::CutOff { node, .. } => {
                 plane.etcd.mend(now_us, Plane::node_client(node));
             }
-            Fault::StoreDown { .. } => plane.etcd.start(now_us),
+            Fault::StoreDown { .. } | Fault::Site { .. } => plane.etcd.start(now_us),
             Fault::StoreLeaderless { .. } => plane.etcd.elect(now_us),
+            Fault::StorePaused { .. } => plane.etcd.resume(now_us),
+            Fault::StoreSlow { .. } => {
+                let EtcdOptions { delay_us, watch_lag_us, .. } = EtcdOptions::default();
+                plane.etcd.slow(delay_us, watch_lag_us);
+            }
+            Fault::StoreFull { .. } => plane.etcd.set_space(true),
+            Fault::StopController { controller, .. } => plane.stop_controller(controller, false),
+            Fault::CutController { controller, .. } => {
+                plane.etcd.mend(now_us, Plane::controller_client(controller));
+            }
             Fault::Drain { node, .. } => {
                 plane.operator.undrain(now_us, &mut plane.etcd, &node_name(node));
             }
@@ -245,8 +291,11 @@ impl World {
             let is_stopped = self.stopped_until(node).is_some();
             self.control.plane.stop_node(node, is_stopped);
         }
+        let noticed = |node| self.bird_gone_since(node).is_some_and(|at| now_us >= at + BIRD_US);
+        let bird_gone: Vec<bool> = (0..self.nodes.len()).map(noticed).collect();
         let nodes = &self.nodes;
-        let told = self.control.plane.poll(now_us, |node| report(nodes.get(node)?));
+        let told =
+            self.control.plane.poll(now_us, |node| report(nodes.get(node)?, bird_gone[node]));
         self.control.back_up(now_us);
         let mut concerned: Vec<usize> = Vec::new();
         for (node, told) in told {
@@ -262,7 +311,7 @@ impl World {
 }
 
 /// What a node answers a controller.
-fn report(node: &crate::node::Node) -> Option<NodeReport> {
+fn report(node: &crate::node::Node, is_bird_gone: bool) -> Option<NodeReport> {
     let process = node.process.as_ref()?;
     let is_broken = |worker: &u16| {
         let engine = &process.workers[usize::from(*worker)].engine;
@@ -270,5 +319,5 @@ fn report(node: &crate::node::Node) -> Option<NodeReport> {
     };
     let broken = (0..process.workers.len() as u16).filter(is_broken).collect();
     let load = |_: usize, _: ShardId| 1;
-    Some(report_of(&process.core, NodeFacts { broken, load }))
+    Some(report_of(&process.core, NodeFacts { broken, is_bird_gone, load }))
 }

@@ -24,6 +24,24 @@ impl World {
         ends.max()
     }
 
+    /// Until when the thread of a node's core stands still. None: it goes on.
+    pub(super) fn core_stopped_until(&self, node: usize) -> Option<u64> {
+        let ends = self.active.iter().filter_map(|(&number, fault)| match *fault {
+            Fault::StallCore { node: of, .. } if of == node => Some(self.end_of(number)),
+            _ => None,
+        });
+        ends.max().max(self.stopped_until(node))
+    }
+
+    /// Whether the routing daemon of a node is gone, and since when.
+    pub(super) fn bird_gone_since(&self, node: usize) -> Option<u64> {
+        let began = self.active.iter().filter_map(|(&number, fault)| match *fault {
+            Fault::BirdDown { node: of, .. } if of == node => Some(self.struck_us[number]),
+            _ => None,
+        });
+        began.min()
+    }
+
     fn end_of(&self, number: usize) -> u64 {
         self.struck_us[number] + 1_000 * self.faults[number].fault.ms()
     }
@@ -77,9 +95,21 @@ impl World {
             }
             Fault::StallInTurn { nodes, worker, seed, ms } => {
                 let places = nodes.map(|node| Place { node, worker });
-                self.begin_stalls(places, &standstills(seed, ms), until_us, is_only);
+                self.begin_stalls(places, &standstills(seed, ms), is_only);
             }
-            Fault::Restart { node, ms } => self.begin_to_stop(node, ms),
+            Fault::Restart { node, ms } => {
+                self.watch_hand_over(is_only && !self.active.values().any(Fault::is_weather));
+                self.begin_to_stop(node, ms);
+            }
+            Fault::Site { ms } => {
+                for node in 0..self.nodes.len() {
+                    self.nodes[node].is_up = false;
+                    self.end(node);
+                    self.control.forget_lives(node);
+                    self.queue.push(self.now_us + 1_000 * ms, Event::PowerOn(node));
+                }
+                self.control.strike(self.now_us, &fault);
+            }
             _ => self.control.strike(self.now_us, &fault),
         }
         self.check_left();
@@ -112,7 +142,7 @@ impl World {
     }
 
     /// Unless it is without power for another reason.
-    fn power_on(&mut self, node: usize) {
+    pub(super) fn power_on(&mut self, node: usize) {
         if !self.active.values().any(|fault| fault.dark_nodes().contains(&node)) {
             self.nodes[node].is_up = true;
             // It boots.

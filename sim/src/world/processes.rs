@@ -93,6 +93,10 @@ impl World {
     /// The process is gone, and all that was under way in it. Its guard takes the routes away, if the machine goes on.
     pub(super) fn end(&mut self, node: usize) {
         self.control.end(node);
+        let it = &mut self.nodes[node];
+        // Nor does a process that was about to leave.
+        it.life += 1;
+        it.stops_for_ms = None;
         self.stop_working(node);
     }
 
@@ -202,7 +206,7 @@ impl World {
     }
 
     pub(super) fn messages(&mut self, node: usize, life: u64) {
-        if let Some(until_us) = self.stopped_until(node) {
+        if let Some(until_us) = self.core_stopped_until(node) {
             self.queue.push(until_us, Event::Messages { node, life });
             return;
         }
@@ -220,7 +224,7 @@ impl World {
     }
 
     pub(super) fn slot(&mut self, node: usize, life: u64) {
-        if let Some(until_us) = self.stopped_until(node) {
+        if let Some(until_us) = self.core_stopped_until(node) {
             self.queue.push(until_us, Event::Slot { node, life });
             return;
         }
@@ -250,6 +254,9 @@ impl World {
                 format!("n{node} hears of shard {shard}: {}", super::checks::show_entry(&entry))
             });
         }
+        if self.core_stopped_until(node).is_some() {
+            return self.post(node, event);
+        }
         let now = self.core_now(node);
         if let Some(process) = &mut self.nodes[node].process {
             process.core.step(now, event);
@@ -258,6 +265,9 @@ impl World {
 
     /// Everything that the core wants now.
     pub(super) fn carry_out(&mut self, node: usize) {
+        if self.core_stopped_until(node).is_some() {
+            return;
+        }
         let delay_us = self.node_dice.below(self.options.message_us) * self.slowness(node);
         let (due_us, now) = (self.now_us + delay_us, self.core_now(node));
         let Some(process) = &mut self.nodes[node].process else { return };
@@ -358,12 +368,16 @@ impl World {
         self.let_go(node);
         self.stop_working(node);
         self.control.plane.leave(self.now_us, node, boots);
-        self.queue.push(self.now_us, Event::Leave { node, began_us: self.now_us });
+        let (life, began_us) = (self.nodes[node].life, self.now_us);
+        self.queue.push(self.now_us, Event::Leave { node, life, began_us });
     }
 
     /// Who has said its last word, or has tried for long enough, is gone, and is started again.
-    pub(super) fn leave(&mut self, node: usize, began_us: u64) {
+    pub(super) fn leave(&mut self, node: usize, life: u64, began_us: u64) {
         self.wake_control();
+        if self.nodes[node].life != life {
+            return;
+        }
         let is_late = self.now_us - began_us >= FAREWELL_MAX_US;
         if self.control.plane.has_left(node) || is_late {
             if self.control.plane.is_unsaid(node) {
@@ -373,7 +387,7 @@ impl World {
             let down_ms = self.nodes[node].stops_for_ms.take().unwrap_or_default();
             self.queue.push(self.now_us + 1_000 * down_ms, Event::Start(node));
         } else {
-            self.queue.push(self.now_us + 10_000, Event::Leave { node, began_us });
+            self.queue.push(self.now_us + 10_000, Event::Leave { node, life, began_us });
         }
     }
 }

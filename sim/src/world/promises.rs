@@ -2,6 +2,8 @@
 //!
 //! - A process that stands still together with its guard withdraws nothing, and its links stay good. Its replicas must act on
 //!   its silence, and the switches lead to them.
+//! - A node whose routing daemon is gone is noticed, and others serve its shards.
+//! - A site of which all has lost power, but no disk, serves its shards before etcd is back.
 //! - A worker that does not hear a primary must not act for it while a third node hears both of them.
 
 use weir_engine::Side;
@@ -9,11 +11,16 @@ use weir_shard::ShardId;
 use weir_shard::role::Role;
 
 use super::{Event, World};
-use crate::fault::Fault;
+use crate::fault::{Fault, SITE_WITHOUT_ETCD_MS};
 use crate::site;
 
 /// From the stop to routes of others in the kernel.
 const TAKEN_MAX_US: u64 = 350_000;
+
+/// From the end of a routing daemon until others serve the shards of its node.
+const EMPTIED_MAX_US: u64 = 9_000_000;
+/// From the power of a site until it serves its shards without etcd.
+const SITE_SERVES_MS: u64 = SITE_WITHOUT_ETCD_MS - 1_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Promises {
@@ -39,6 +46,14 @@ impl World {
                     let number = self.promises.faults;
                     self.queue.push(self.now_us + after_us, Event::Taken { node, number });
                 }
+            }
+            Fault::BirdDown { node, ms } if 1_000 * ms >= EMPTIED_MAX_US => {
+                let number = self.promises.faults;
+                self.queue.push(self.now_us + EMPTIED_MAX_US, Event::Emptied { node, number });
+            }
+            Fault::Site { ms } => {
+                let (number, after_us) = (self.promises.faults, 1_000 * (ms + SITE_SERVES_MS));
+                self.queue.push(self.now_us + after_us, Event::SiteServes { number });
             }
             Fault::Deafen { from, to, .. } => {
                 let shards = self.shards().filter(|shard| self.is_witnessed(*shard, from, to));
@@ -74,6 +89,35 @@ impl World {
                     ));
                 }
             }
+        }
+    }
+
+    /// By now others serve what a node served whose routing daemon is gone.
+    pub(super) fn check_emptied(&mut self, node: usize, number: u64) {
+        if self.promises.faults != number || self.nodes.len() < 2 {
+            return;
+        }
+        let name = &self.nodes[node].name;
+        let is_its =
+            |entry: &weir_shard::ShardEntry| entry.primary().incarnation.worker.node == *name;
+        let left = self.control.entries().iter().find(|(_, entry)| is_its(entry));
+        if let Some((shard, _)) = left {
+            self.fail(format!("n{node} is primary of shard {shard}, and its BIRD is long gone"));
+        }
+    }
+
+    /// By now a site that has begun again without etcd serves every shard.
+    pub(super) fn check_site(&mut self, number: u64) {
+        if self.promises.faults != number {
+            return;
+        }
+        let serves = |shard: ShardId| {
+            let statuses = self.nodes.iter().filter_map(|node| node.process.as_ref());
+            let mut statuses = statuses.flat_map(|process| process.core.roles().statuses());
+            statuses.any(|status| status.shard == shard && status.role == Role::Primary)
+        };
+        if let Some(shard) = self.shards().find(|shard| !serves(*shard)) {
+            self.fail(format!("nobody serves shard {shard} in a site without etcd"));
         }
     }
 

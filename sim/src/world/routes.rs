@@ -68,11 +68,12 @@ impl World {
         self.look_at_hops();
     }
 
-    /// Whether a frame would pass both ways, so that BFD keeps the link.
+    /// Whether the routing daemon runs and a frame would pass both ways, so that BGP and BFD keep the session.
     fn is_link_good(&self, node: usize, side: Side) -> bool {
         self.is_running_machine(node)
             && !self.is_unplugged(node, side, Way::In)
             && !self.is_unplugged(node, side, Way::Out)
+            && self.bird_gone_since(node).is_none()
     }
 
     /// Something may have become of a node's links: the switches notice later.

@@ -16,12 +16,15 @@ const MOVES_MAX: u32 = 12;
 /// What was late arrives within this after the last standstill.
 const ARRIVES_US: u64 = 2_000_000;
 
-/// What is seen of them. It is given up when something else fails.
+/// What must stay as it is while something is done to a cluster that was whole. It is given up when something else fails.
 #[derive(Debug)]
-pub(super) struct StallWatch {
-    until_us: u64,
-    /// Next hops by side and shard, and how often they have changed.
-    hops: BTreeMap<(usize, u32), (Option<Place>, u32)>,
+pub(super) struct LossWatch {
+    /// What is done, for people.
+    what: &'static str,
+    /// Since when it is over.
+    over_us: Option<u64>,
+    /// Next hops by side and shard, and how often they have changed, where workers stand still in turn.
+    hops: Option<BTreeMap<(usize, u32), (Option<Place>, u32)>>,
     /// Flows of protected sockets, by number, with what they had lost before.
     flows: Vec<(usize, (u64, u64))>,
 }
@@ -32,7 +35,6 @@ impl World {
         &mut self,
         places: [Place; 2],
         plan: &[(u64, usize, u64)],
-        until_us: u64,
         is_only: bool,
     ) {
         for &(after_ms, turn, ms) in plan {
@@ -40,6 +42,22 @@ impl World {
             let until_us = at_us + 1_000 * ms;
             self.queue.push(at_us, Event::StandStill { place: places[turn], until_us });
         }
+        let what = "workers stood still for less than late packets may wait";
+        self.watch_losses(what, Some(BTreeMap::new()), is_only);
+        self.look_at_hops();
+    }
+
+    /// A node hands over: nothing may be lost.
+    pub(super) fn watch_hand_over(&mut self, is_only: bool) {
+        self.watch_losses("a node has handed over", None, is_only);
+    }
+
+    fn watch_losses(
+        &mut self,
+        what: &'static str,
+        hops: Option<BTreeMap<(usize, u32), (Option<Place>, u32)>>,
+        is_only: bool,
+    ) {
         // Packets that wait for copies are dropped when their worker has stood still.
         let is_lossless = self.options.loss_ppm == 0 && self.options.commit.is_none();
         let flows = self.traffic.flows.iter().enumerate();
@@ -48,10 +66,8 @@ impl World {
             is_lossless && flow.stage == Stage::Established && is_protected
         });
         let flows = flows.map(|(number, flow)| (number, flow.missing())).collect();
-        let until_us = until_us + ARRIVES_US;
-        let watch = StallWatch { until_us, hops: BTreeMap::new(), flows };
-        self.checks.stalls = is_only.then_some(watch);
-        self.look_at_hops();
+        let watch = LossWatch { what, over_us: None, hops, flows };
+        self.checks.losses = is_only.then_some(watch);
     }
 
     /// The worker stands still, whatever it does.
@@ -65,12 +81,16 @@ impl World {
 
     /// A switch has learned something.
     pub(super) fn look_at_hops(&mut self) {
-        let Some(mut watch) = self.checks.stalls.take() else { return };
+        let Some(mut watch) = self.checks.losses.take() else { return };
+        let Some(hops) = &mut watch.hops else {
+            self.checks.losses = Some(watch);
+            return;
+        };
         for shard in self.shards() {
             let endpoints = [site::endpoint(shard.0), site::public(shard.0).addr()];
             for (side, to) in Side::ALL.into_iter().zip(endpoints) {
                 let hop = self.switches[side as usize].next_hop(to);
-                let seen = watch.hops.entry((side as usize, shard.0)).or_insert((hop, 0));
+                let seen = hops.entry((side as usize, shard.0)).or_insert((hop, 0));
                 if seen.0 != hop {
                     *seen = (hop, seen.1 + 1);
                 }
@@ -87,24 +107,26 @@ impl World {
                 }
             }
         }
-        self.checks.stalls = Some(watch);
+        self.checks.losses = Some(watch);
     }
 
     /// Every look: whether what was late has come.
     pub(super) fn look_at_late_packets(&mut self, is_over: bool) {
-        let Some(mut watch) = self.checks.stalls.take_if(|_| is_over) else { return };
+        let Some(mut watch) = self.checks.losses.take_if(|_| is_over) else { return };
         let flows = &self.traffic.flows;
         watch.flows.retain(|&(flow, before)| {
             let missing = flows[flow].missing();
             missing.0 > before.0 || missing.1 > before.1
         });
-        if self.now_us < watch.until_us {
-            self.checks.stalls = Some(watch);
+        let over_us = *watch.over_us.get_or_insert(self.now_us);
+        if self.now_us < over_us + ARRIVES_US {
+            self.checks.losses = Some(watch);
         } else if let Some(&(number, before)) = watch.flows.first() {
             let flow = &flows[number];
             let socket = &self.traffic.sockets[flow.socket];
             let lost = format!(
-                "{socket} has lost packets up and down while workers stood still for less than late packets may wait: {:?}, {before:?} before",
+                "{socket} has lost packets up and down while {}: {:?}, {before:?} before",
+                watch.what,
                 flow.missing()
             );
             self.fail(lost);
