@@ -2,9 +2,9 @@
 //! refused, and whoever holds the one before goes on with it.
 
 use thiserror::Error;
+use weir_ids::{Epoch, NodeId, Term};
 
 use super::entry::{MEMBERS_MAX, MemberState, ShardEntry};
-use crate::identity::{Epoch, NodeId, Term};
 use crate::lane::{LANES, Seat};
 
 /// An invariant of an entry that does not hold.

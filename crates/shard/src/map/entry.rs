@@ -1,9 +1,10 @@
 //! The entry of one shard. It is valid by construction: made by a transition or read and checked.
 
 use serde::{Deserialize, Serialize};
+use weir_ids::{Epoch, Incarnation, Term};
 
-use crate::identity::{Epoch, Incarnation, Rank, Term};
 use crate::lane::{LANES, LaneSet, Seat, SeatSet};
+use crate::rank::Rank;
 
 /// A primary and at most four replicas.
 pub const MEMBERS_MAX: usize = 5;

@@ -12,8 +12,9 @@
 //! guests of the same entry, and either nobody has copies, or it alone has them, or one that has resumed has given
 //! them. It writes that to the store, and until then its node's record names the host, too.
 
+use weir_ids::Incarnation;
+
 use super::entry::{Member, MemberState, ShardEntry};
-use crate::identity::Incarnation;
 use crate::lane::{LANES, Seat};
 
 impl ShardEntry {
@@ -66,9 +67,9 @@ impl ShardEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::{BootId, Epoch, NodeId, WorkerId};
     use crate::lane::LaneSet;
     use crate::map::Transition;
+    use weir_ids::{BootId, Epoch, NodeId, WorkerId};
 
     fn life(node: u8, boot_id: u128) -> Incarnation {
         let node = NodeId::new(&format!("n{node}")).expect("a name");

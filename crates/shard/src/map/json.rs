@@ -14,10 +14,10 @@
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use weir_ids::{BootId, Epoch, Incarnation, Term, WorkerId};
 
 use super::check::Violation;
 use super::entry::{Lane, Member, MemberState, Move, ShardEntry};
-use crate::identity::{BootId, Epoch, Incarnation, Term, WorkerId};
 use crate::lane::{LANES, Seat};
 
 /// Why the value of a key is not an entry.

@@ -19,10 +19,10 @@
 //! What is not certain is told; then an operator decides. It does not ask anybody, and does not write.
 
 use thiserror::Error;
+use weir_ids::{BootId, Epoch, Incarnation, NodeId, Term, WorkerId};
 
 use super::entry::{Lane, ShardEntry};
 use super::transition::{Refused, Transition};
-use crate::identity::{BootId, Epoch, Incarnation, NodeId, Term, WorkerId};
 use crate::lane::{LANES, Seat};
 
 /// A registered node, and how it stands to a shard.

@@ -1,11 +1,11 @@
 //! How an entry changes: each transition is one compare and swap.
 
 use thiserror::Error;
+use weir_ids::{BootId, Epoch, Incarnation, Term, WorkerId};
 use weir_planted::{self as planted, Bug};
 
 use super::check::Violation;
 use super::entry::{Lane, MEMBERS_MAX, Member, MemberState, Move, ShardEntry};
-use crate::identity::{BootId, Epoch, Incarnation, Term, WorkerId};
 use crate::lane::{LANES, LaneSet, Seat, SeatSet};
 
 /// One change of an entry. Who is named must still be a member, in that incarnation.

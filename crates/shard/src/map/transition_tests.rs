@@ -2,9 +2,9 @@
 //! form.
 
 use bolero::{TypeGenerator, check};
+use weir_ids::{BootId, Epoch, Incarnation, NodeId, Term, WorkerId};
 
 use super::*;
-use crate::identity::{BootId, Epoch, Incarnation, NodeId, Term, WorkerId};
 use crate::lane::{LaneSet, Seat};
 
 fn boot(node: u8, boot_id: u128) -> Incarnation {

@@ -1,0 +1,25 @@
+//! Identities of a cluster, one type each. A text becomes an identity once, where a file, a key or a message is read;
+//! inside, no number or name is converted by hand.
+//!
+//! ```text
+//!   ShardId      7                          number of a shard
+//!   NodeId       n1                         name of a node
+//!   WorkerId     n1/0                       a worker of a node
+//!   BootId       32 hexadecimal digits      one life of a worker
+//!   Incarnation  worker + boot id           what roles are granted to
+//!   Epoch, Term  count changes of a shard's map entry, and of its primary
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod count;
+mod life;
+mod name;
+mod shard;
+mod worker;
+
+pub use count::{Epoch, Term};
+pub use life::{BootId, Incarnation};
+pub use name::{NameError, NodeId};
+pub use shard::ShardId;
+pub use worker::WorkerId;
