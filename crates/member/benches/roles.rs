@@ -32,14 +32,13 @@ fn life(node: u16) -> Incarnation {
 }
 
 fn desired(id: u32) -> DesiredShard {
-    let number = weir_nat::ShardId(id);
     let public = vec![Ipv4Addr::from(0xc612_0000 + id).into()];
     let engine = weir_engine::ShardConfig {
-        id: number,
+        id: ShardId(id),
         endpoint: Some(0x0a09_0000 + id),
         subscribers: vec![],
     };
-    let nat = weir_nat::ShardConfig { id: number, public, subscribers_max: 100 };
+    let nat = weir_nat::ShardConfig { id: ShardId(id), public, subscribers_max: 100 };
     let access = Ipv4Addr::from(0x0a09_0000 + id);
     DesiredShard {
         id: ShardId(id),
@@ -68,7 +67,7 @@ fn answer(roles: &mut Roles, now_ms: u64) -> usize {
     while let Some(order) = roles.next_order(0) {
         orders += 1;
         let news = match order {
-            Order::AddShard(setup) => News::ShardAdded(ShardId(setup.nat.id.0)),
+            Order::AddShard(setup) => News::ShardAdded(setup.nat.id),
             Order::AddPeer { peer, .. } => {
                 let node = (1..=OTHERS).find(|&node| peer_at(address(node)) == peer);
                 let node = node.expect("one of the others");

@@ -13,10 +13,6 @@ pub struct WorkerId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BootId(pub u128);
 
-/// A shard, by the number that all nodes know it by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ShardId(pub u32);
-
 /// A lane of every shard: 0 to 7. One shard and one lane are one slab of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lane(u8);

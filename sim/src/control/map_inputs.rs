@@ -92,7 +92,7 @@ pub fn desired_input(desired: &Desired) -> Input {
 }
 
 fn setup_of(shard: &ClusterShard, is_translating: bool) -> ShardSetup {
-    let id = weir_nat::ShardId(shard.id);
+    let id = ShardId(shard.id);
     let (endpoint, subscribers) = (shard.endpoint.map(u32::from), shard.subscribers.clone());
     let has_public = is_translating || !shard.public.is_empty();
     let public = if has_public { &shard.public } else { &shard.subscribers }.clone();

@@ -261,7 +261,7 @@ impl Worker {
                 is_leaving: false,
             };
             let duties = ShardDuties {
-                shard: weir_shard::ShardId(shard),
+                shard: ShardId(shard),
                 begins_empty: false,
                 serves_hits: true,
                 lanes,

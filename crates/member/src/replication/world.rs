@@ -34,10 +34,6 @@ pub(super) fn lane_index(lane: Lane) -> usize {
     usize::from(lane.number())
 }
 
-fn number_of(shard: ShardId) -> weir_shard::ShardId {
-    weir_shard::ShardId(shard.0)
-}
-
 /// Seconds of the same clock.
 pub(super) fn tick(now_us: u64) -> Tick {
     Tick((now_us / 1_000_000) as u32)
@@ -45,7 +41,7 @@ pub(super) fn tick(now_us: u64) -> Tick {
 
 impl World<'_> {
     fn index(&self, shard: ShardId) -> Option<ShardIndex> {
-        self.state.index(number_of(shard))
+        self.state.index(shard)
     }
 
     /// Applies changes of one shard that follow each other.

@@ -166,7 +166,7 @@ impl Member {
             misses: MissOrder::Create,
             copies: copies.collect(),
             sources: std::array::from_fn(|lane| source(lane).map(peer_id)),
-            ..ShardDuties::none(weir_shard::ShardId(SHARD))
+            ..ShardDuties::none(ShardId(SHARD))
         };
         self.order(Order::Duties(Box::new(duties)), now_us);
     }
@@ -177,7 +177,7 @@ impl Member {
             serves_hits: true,
             lanes: lanes_of(self.number, members),
             misses: MissOrder::Create,
-            ..ShardDuties::none(weir_shard::ShardId(SHARD))
+            ..ShardDuties::none(ShardId(SHARD))
         };
         self.order(Order::Duties(Box::new(duties)), now_us);
     }

@@ -155,7 +155,7 @@ impl Site {
             serves_hits: true,
             lanes: if creates { LaneSet::ALL } else { LaneSet::EMPTY },
             misses: self.misses,
-            ..ShardDuties::none(weir_shard::ShardId(SHARD))
+            ..ShardDuties::none(ShardId(SHARD))
         })));
     }
 

@@ -179,7 +179,7 @@ impl Worker {
                 }
             }
             Order::AddShard(setup) => {
-                let shard = ShardId(setup.nat.id.0);
+                let shard = setup.nat.id;
                 assert!(!self.shards.contains_key(&shard), "shard {shard} is added twice");
                 if self.shards.len() == self.room {
                     let why = "no room".to_string();
@@ -273,7 +273,7 @@ impl Worker {
             Message::Hello => {}
             Message::CameBack(comeback) => {
                 let Comeback { epoch, state, .. } = comeback;
-                let shard = ShardId(comeback.shard.0);
+                let shard = comeback.shard;
                 let is_known = self.shards.contains_key(&shard);
                 let said = (boot_id, comeback);
                 if is_known && self.said.insert((peer, shard), said) != Some(said) {

@@ -135,11 +135,11 @@ pub(crate) fn desired(shards: u32) -> Vec<DesiredShard> {
         let access = [10, 9, (id >> 8) as u8, id as u8].into();
         let public = vec![format!("198.18.{}.{}/32", id >> 8, id & 255).parse().expect("a prefix")];
         let engine = weir_engine::ShardConfig {
-            id: weir_nat::ShardId(id),
+            id: ShardId(id),
             endpoint: Some(u32::from(access)),
             subscribers: Vec::new(),
         };
-        let nat = weir_nat::ShardConfig { id: weir_nat::ShardId(id), public, subscribers_max: 100 };
+        let nat = weir_nat::ShardConfig { id: ShardId(id), public, subscribers_max: 100 };
         let setup = weir_member::order::ShardSetup { engine, nat, awaits_replicas: false };
         DesiredShard { id: ShardId(id), access, setup }
     };
