@@ -71,7 +71,7 @@ fn answer(roles: &mut Roles, now_ms: u64) -> usize {
             Order::AddPeer { peer, .. } => {
                 let node = (1..=OTHERS).find(|&node| peer_at(address(node)) == peer);
                 let node = node.expect("one of the others");
-                let boot = weir_replica::BootId(life(node).boot_id.0);
+                let boot = life(node).boot_id;
                 News::PeerMet { peer, place: PeerIndex(node), boot }
             }
             _ => continue,

@@ -8,9 +8,11 @@
 //!
 //! Parts of unknown type, fields behind those known here and parts that the sender does not name are not compared.
 
+use weir_ids::BootId;
+
 use crate::bytes::{Reader, Writer};
 use crate::fingerprint::{Fingerprint, FingerprintPart};
-use crate::identity::{BootId, WorkerId};
+use crate::identity::WorkerId;
 
 /// A number drawn for one handshake: who repeats it lives now.
 pub(crate) type Challenge = [u8; 16];

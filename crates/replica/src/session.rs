@@ -18,12 +18,13 @@
 //! alive: then the HELLO is an old one. A challenge serves one session.
 
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
+use weir_ids::BootId;
 
 use crate::cluster_keys::{ClusterKey, ClusterKeys, expand};
 use crate::datagram::{VERSION_MAX, VERSION_MIN};
 use crate::fingerprint::{Fingerprint, FingerprintPart};
 use crate::hello::{Challenge, Hello};
-use crate::identity::{BootId, WorkerId};
+use crate::identity::WorkerId;
 use crate::replay_window::ReplayWindow;
 use crate::seal::SealKey;
 

@@ -165,11 +165,7 @@ fn new_worker(options: &Options, place: Place, boot: BootId, dice: &mut Dice) ->
         Engine::new(site::engine_config(options, place, seed)).expect("a good configuration");
     let mut secret = [0; 32];
     secret.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&dice.draw().to_be_bytes()));
-    let identity = Identity {
-        worker: peer_at(site::replication(place)),
-        boot: weir_replica::BootId(boot.0),
-        secret,
-    };
+    let identity = Identity { worker: peer_at(site::replication(place)), boot, secret };
     let keys = ClusterKeys::parse(&"5a".repeat(32)).expect("a key");
     let replication = Replication::new(
         replication_options(options),

@@ -177,7 +177,7 @@ impl Joining {
         }
         let identity = Identity {
             worker: peer_at(self.replication_of(config)),
-            boot: weir_replica::BootId(self.boot_ids[worker].0),
+            boot: self.boot_ids[worker],
             secret,
         };
         let options = weir_replica::Options {
