@@ -7,18 +7,21 @@
 //!   WorkerId     n1/0                       a worker of a node
 //!   BootId       32 hexadecimal digits      one life of a worker
 //!   Incarnation  worker + boot id           what roles are granted to
+//!   Lane         0 to 7                     a lane of a shard
 //!   Epoch, Term  count changes of a shard's map entry, and of its primary
 //! ```
 
 #![forbid(unsafe_code)]
 
 mod count;
+mod lane;
 mod life;
 mod name;
 mod shard;
 mod worker;
 
 pub use count::{Epoch, Term};
+pub use lane::{LANES, Lane};
 pub use life::{BootId, Incarnation};
 pub use name::{NameError, NodeId};
 pub use shard::ShardId;

@@ -97,7 +97,6 @@ pub use config_check::{
 pub use endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 pub use flush::Flush;
 pub use gauges::{Gauges, MirrorGauges, ShardGauges, TableUse};
-pub use lane::LANES;
 pub use nat::Nat;
 pub use outbound::{Opening, SubscriberSlot};
 pub use packet::{Delivery, Inbound, Outbound, Refusal};

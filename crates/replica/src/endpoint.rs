@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 
 use thiserror::Error;
-use weir_ids::{BootId, ShardId};
+use weir_ids::{BootId, LANES, Lane, ShardId};
 
 use crate::buffers::Buffers;
 use crate::cluster_keys::ClusterKeys;
@@ -15,7 +15,7 @@ use crate::control::Comeback;
 use crate::copy::{Allowance, Chain, Copies, Copy, CopyId, Phase};
 use crate::datagram::DATAGRAM_MAX;
 use crate::fingerprint::Fingerprint;
-use crate::identity::{LANES, Lane, PeerIndex, Sequence, WorkerId};
+use crate::identity::{PeerIndex, Sequence, WorkerId};
 use crate::link::{Link, RedirectForm, Setting};
 use crate::options::{OptionError, Options};
 use crate::receive_stream::ReceiveStream;

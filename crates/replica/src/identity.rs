@@ -2,36 +2,11 @@
 
 use std::fmt;
 
-/// Lanes of a shard: public ports are dealt to them by block index.
-pub const LANES: usize = 8;
+use weir_ids::Lane;
 
 /// A worker of the cluster: a number that all nodes agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkerId(pub u64);
-
-/// A lane of every shard: 0 to 7. One shard and one lane are one slab of records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Lane(u8);
-
-impl Lane {
-    /// All lanes in order.
-    pub const ALL: [Lane; LANES] =
-        [Lane(0), Lane(1), Lane(2), Lane(3), Lane(4), Lane(5), Lane(6), Lane(7)];
-
-    /// None if there is no such lane.
-    pub fn new(number: u8) -> Option<Lane> {
-        (usize::from(number) < LANES).then_some(Lane(number))
-    }
-
-    /// Its number, below [`LANES`].
-    pub fn number(self) -> u8 {
-        self.0
-    }
-
-    pub(crate) fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
 
 /// The time in which one worker writes a slab. Versions go on from reign to reign only if the writer had all of the
 /// reign before: otherwise they say nothing of each other, and who has the slab of another reign has to begin anew.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use weir_ids::ShardId;
+use weir_ids::{Lane, ShardId};
 use weir_planted::{self as planted, Bug};
 
 use crate::buffers::Buffers;
@@ -11,7 +11,7 @@ use crate::control::{Acknowledgement, Field, Position, fields};
 use crate::counters::PeerCounters;
 use crate::datagram::{DatagramKind, Header, STREAM_HEADER_LEN, StreamHeader, TAG_LEN};
 use crate::endpoint::{Endpoint, Peer};
-use crate::identity::{Lane, Origin, PeerIndex, WorkerId};
+use crate::identity::{Origin, PeerIndex, WorkerId};
 use crate::link::RedirectForm;
 use crate::receive_stream::{Arrival, ReceiveStream};
 use crate::record::{Item, Items, Kind, RECORD_HEADER_LEN, Record};

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use bolero::check;
-use weir_ids::{BootId, ShardId};
+use weir_ids::{BootId, Lane, ShardId};
 
 use crate::cluster_keys::ClusterKeys;
 use crate::control::{Field, fields};
@@ -13,7 +13,7 @@ use crate::datagram::{DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header, VERSION_MA
 use crate::endpoint::Endpoint;
 use crate::fingerprint::Fingerprint;
 use crate::hello::{Challenge, Hello};
-use crate::identity::{Lane, Origin, PeerIndex, Reign, WorkerId};
+use crate::identity::{Origin, PeerIndex, Reign, WorkerId};
 use crate::link::RedirectForm;
 use crate::options::Options;
 use crate::record::Record;

@@ -14,9 +14,9 @@
 
 use std::ops::Range;
 
-use weir_ids::ShardId;
+use weir_ids::{Lane, ShardId};
 
-use crate::identity::{Lane, PeerIndex};
+use crate::identity::PeerIndex;
 use crate::options::Options;
 
 /// Slots that one sum covers: an extent of a slab.

@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use weir_ids::BootId;
+use weir_ids::{BootId, Lane};
 
 use crate::copy::{CopyId, CopyStatus};
 use crate::counters::{Lag, PeerCounters};
 use crate::endpoint::{Endpoint, OwnLane, Peer, Place, Ticket};
 use crate::fingerprint::FingerprintPart;
-use crate::identity::{Lane, PeerIndex, Sequence, WorkerId};
+use crate::identity::{PeerIndex, Sequence, WorkerId};
 use crate::refusal::Refusals;
 
 /// A peer as it stands.

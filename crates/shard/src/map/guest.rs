@@ -12,10 +12,10 @@
 //! guests of the same entry, and either nobody has copies, or it alone has them, or one that has resumed has given
 //! them. It writes that to the store, and until then its node's record names the host, too.
 
-use weir_ids::Incarnation;
+use weir_ids::{Incarnation, LANES};
 
 use super::entry::{Member, MemberState, ShardEntry};
-use crate::lane::{LANES, Seat};
+use crate::lane::Seat;
 
 impl ShardEntry {
     /// The member whose worker goes on as this guest. None: nobody may be one here, since no lane waits for the member.
