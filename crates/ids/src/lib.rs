@@ -5,6 +5,7 @@
 //!   ShardId      7                          number of a shard
 //!   NodeId       n1                         name of a node
 //!   WorkerId     n1/0                       a worker of a node
+//!   PeerId       address and port           where replication reaches a worker
 //!   BootId       32 hexadecimal digits      one life of a worker
 //!   Incarnation  worker + boot id           what roles are granted to
 //!   Lane         0 to 7                     a lane of a shard
@@ -17,6 +18,7 @@ mod count;
 mod lane;
 mod life;
 mod name;
+mod peer;
 mod shard;
 mod worker;
 
@@ -24,5 +26,6 @@ pub use count::{Epoch, Term};
 pub use lane::{LANES, Lane};
 pub use life::{BootId, Incarnation};
 pub use name::{NameError, NodeId};
+pub use peer::PeerId;
 pub use shard::ShardId;
 pub use worker::WorkerId;

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use weir_member::order::ShardSetup;
 use weir_member::roles::{
     DesiredShard, Input, LocalWorker, NodeWorker, Roles, RolesConfig, RolesOptions, SidesUp,
-    peer_at,
 };
-use weir_member::{News, Order};
+use weir_member::{News, Order, PeerId};
 use weir_replica::{Fingerprint, PeerIndex, PeerSigns};
 use weir_shard::role::Role;
 use weir_shard::{BootId, Incarnation, LaneSet, NodeId, ShardEntry, ShardId, Transition, WorkerId};
@@ -69,7 +68,7 @@ fn answer(roles: &mut Roles, now_ms: u64) -> usize {
         let news = match order {
             Order::AddShard(setup) => News::ShardAdded(setup.nat.id),
             Order::AddPeer { peer, .. } => {
-                let node = (1..=OTHERS).find(|&node| peer_at(address(node)) == peer);
+                let node = (1..=OTHERS).find(|&node| PeerId::at(address(node)) == peer);
                 let node = node.expect("one of the others");
                 let boot = life(node).boot_id;
                 News::PeerMet { peer, place: PeerIndex(node), boot }

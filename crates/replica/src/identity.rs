@@ -1,12 +1,6 @@
 //! Who sends, what about, and which datagram: a type for each.
 
-use std::fmt;
-
-use weir_ids::Lane;
-
-/// A worker of the cluster: a number that all nodes agree on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WorkerId(pub u64);
+use weir_ids::{Lane, PeerId};
 
 /// The time in which one worker writes a slab. Versions go on from reign to reign only if the writer had all of the
 /// reign before: otherwise they say nothing of each other, and who has the slab of another reign has to begin anew.
@@ -58,15 +52,9 @@ pub struct Origin {
     /// The sender's place in the receiver's table.
     pub peer: PeerIndex,
     /// The sender.
-    pub worker: WorkerId,
+    pub worker: PeerId,
     /// The lane that the stream is about.
     pub lane: Lane,
     /// The stream's epoch; 0: its former epoch is void.
     pub epoch: u32,
-}
-
-impl fmt::Display for WorkerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.0)
-    }
 }

@@ -4,10 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use weir_engine::{CommitLimits, Engine, Uncommitted};
 use weir_member::replication::CommitOptions;
-use weir_member::roles::{
-    LocalWorker, NodeWorker, Roles, RolesConfig, RolesOptions, SidesUp, peer_at,
-};
-use weir_member::{News, Replication};
+use weir_member::roles::{LocalWorker, NodeWorker, Roles, RolesConfig, RolesOptions, SidesUp};
+use weir_member::{News, PeerId, Replication};
 use weir_replica::{ClusterKeys, Fingerprint, Identity};
 use weir_shard::{BootId, Epoch, LANES, NodeId, ShardId};
 
@@ -165,7 +163,7 @@ fn new_worker(options: &Options, place: Place, boot: BootId, dice: &mut Dice) ->
         Engine::new(site::engine_config(options, place, seed)).expect("a good configuration");
     let mut secret = [0; 32];
     secret.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&dice.draw().to_be_bytes()));
-    let identity = Identity { worker: peer_at(site::replication(place)), boot, secret };
+    let identity = Identity { worker: PeerId::at(site::replication(place)), boot, secret };
     let keys = ClusterKeys::parse(&"5a".repeat(32)).expect("a key");
     let replication = Replication::new(
         replication_options(options),

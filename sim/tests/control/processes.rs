@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 
 use weir_cluster::{NodeRecord, WorkerRecord};
 use weir_controller::state::NodeReport;
-use weir_member::roles::{Input, LocalWorker, Roles, RolesConfig, RolesOptions, SidesUp, peer_at};
+use weir_member::roles::{Input, LocalWorker, Roles, RolesConfig, RolesOptions, SidesUp};
 use weir_member::{News, PeerId};
 use weir_replica::PeerSigns;
 use weir_shard::{BootId, Epoch, Incarnation, NodeId, ShardId, WorkerId};
@@ -43,7 +43,7 @@ pub(crate) fn address(node: usize, worker: usize) -> SocketAddrV4 {
 /// Which worker a peer is.
 pub(crate) fn place_of(peer: PeerId, nodes: usize, workers: usize) -> Option<(usize, usize)> {
     let all = (0..nodes).flat_map(|node| (0..workers).map(move |worker| (node, worker)));
-    all.into_iter().find(|&(node, worker)| peer_at(address(node, worker)) == peer)
+    all.into_iter().find(|&(node, worker)| PeerId::at(address(node, worker)) == peer)
 }
 
 impl Node {
@@ -107,7 +107,7 @@ impl Process {
         roles.on(now_ms, desired_input(desired));
         let made = boots.iter().enumerate().map(|(index, &boot_id)| {
             let worker = WorkerId { node: of.name.clone(), index: index as u16 };
-            let peer = peer_at(address(node, index));
+            let peer = PeerId::at(address(node, index));
             Worker::new(Incarnation { worker, boot_id }, peer, usize::MAX)
         });
         let records = boots.iter().enumerate().map(|(index, boot_id)| WorkerRecord {

@@ -40,8 +40,7 @@ pub(crate) fn address(member: usize) -> SocketAddrV4 {
 }
 
 fn peer_id(member: usize) -> PeerId {
-    let address = address(member);
-    weir_replica::WorkerId(u64::from(u32::from(*address.ip())) << 16 | u64::from(address.port()))
+    PeerId::at(address(member))
 }
 
 fn boot(member: usize) -> BootId {

@@ -40,7 +40,7 @@ fn address(number: u8) -> SocketAddrV4 {
 }
 
 fn peer_id(number: u8) -> PeerId {
-    weir_replica::WorkerId(u64::from(number))
+    PeerId(u64::from(number))
 }
 
 fn on_link(side: Side, host: u8) -> Ipv4Addr {

@@ -30,7 +30,7 @@ pub(crate) fn them() -> Incarnation {
 }
 
 pub(crate) fn peer(node: usize) -> PeerId {
-    peer_at(address(node, 0))
+    PeerId::at(address(node, 0))
 }
 
 pub(crate) fn after(entry: &ShardEntry, transition: Transition) -> ShardEntry {

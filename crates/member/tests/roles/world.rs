@@ -206,7 +206,11 @@ impl World {
             locals.push(LocalWorker { boot_id, replication, former });
             let worker = WorkerId { node: name.clone(), index: worker as u16 };
             let room = self.nodes[node].room;
-            workers.push(Worker::new(Incarnation { worker, boot_id }, peer_at(replication), room));
+            workers.push(Worker::new(
+                Incarnation { worker, boot_id },
+                PeerId::at(replication),
+                room,
+            ));
         }
         let mut roles = Roles::new(RolesConfig {
             node: name,

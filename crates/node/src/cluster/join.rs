@@ -7,9 +7,9 @@ use std::sync::Arc;
 use weir_cluster::{Cluster, NodeName};
 use weir_config::{ClusterShard, CommitOnTimeout, Config, Desired, Member, Worker as WorkerConfig};
 use weir_engine::{CommitLimits, Uncommitted};
-use weir_member::Replication;
 use weir_member::replication::CommitOptions;
-use weir_member::roles::{LocalWorker, Roles, RolesConfig, RolesOptions, peer_at};
+use weir_member::roles::{LocalWorker, Roles, RolesConfig, RolesOptions};
+use weir_member::{PeerId, Replication};
 use weir_nat::ShardRoom;
 use weir_replica::{ClusterKeys, Identity, REPLICAS_MAX};
 use weir_shard::{BootId, LANES, NodeId};
@@ -176,7 +176,7 @@ impl Joining {
             half.copy_from_slice(&random().map_err(Failure::Control)?.to_ne_bytes());
         }
         let identity = Identity {
-            worker: peer_at(self.replication_of(config)),
+            worker: PeerId::at(self.replication_of(config)),
             boot: self.boot_ids[worker],
             secret,
         };
