@@ -2,6 +2,7 @@
 //! inside, no number or name is converted by hand.
 //!
 //! ```text
+//!   ClusterName  north                      name of a cluster
 //!   ShardId      7                          number of a shard
 //!   NodeId       n1                         name of a node
 //!   WorkerId     n1/0                       a worker of a node
@@ -25,7 +26,7 @@ mod worker;
 pub use count::{Epoch, Term};
 pub use lane::{LANES, Lane};
 pub use life::{BootId, Incarnation};
-pub use name::{NameError, NodeId};
+pub use name::{ClusterName, NameError, NodeId, is_name};
 pub use peer::PeerId;
 pub use shard::ShardId;
 pub use worker::WorkerId;

@@ -1,13 +1,21 @@
-//! Names, and the error that says why a text is none.
+//! Names of clusters and nodes, and the error that says why a text is no identity.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use thiserror::Error;
 
+/// Longest name, in bytes.
+const NAME_BYTES_MAX: usize = 63;
+
 /// Why a text is no identity.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum NameError {
+    #[error(
+        "cluster name {0:?}: it must be 1 to {NAME_BYTES_MAX} letters, digits, `.`, `_`, `-` and begin with a letter or digit"
+    )]
+    Cluster(String),
     #[error(
         "node name {0:?}: it must be 1 to {NAME_BYTES_MAX} letters, digits, `.`, `_`, `-` and begin with a letter or digit"
     )]
@@ -18,8 +26,32 @@ pub enum NameError {
     Boot(String),
 }
 
-/// Longest name, in bytes.
-const NAME_BYTES_MAX: usize = 63;
+/// Whether a text can name a cluster or a node: 1 to 63 letters, digits, `.`, `_`, `-`, the first a letter or digit. So no
+/// name can leave its folder of keys in etcd or of files.
+pub fn is_name(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    text.len() <= NAME_BYTES_MAX
+        && text.bytes().all(is_inner)
+        && text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
+}
+
+/// Name of a cluster: one etcd may serve several.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClusterName(String);
+
+impl FromStr for ClusterName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        if is_name(text) { Ok(Self(text.into())) } else { Err(NameError::Cluster(text.into())) }
+    }
+}
+
+impl fmt::Display for ClusterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// Name of a node, unique in its cluster: `name` of `[node]` in its configuration.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,15 +59,19 @@ pub struct NodeId(Arc<str>);
 
 impl NodeId {
     pub fn new(name: &str) -> Result<Self, NameError> {
-        let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        let is_name = name.len() <= NAME_BYTES_MAX
-            && name.bytes().all(is_inner)
-            && name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
-        if is_name { Ok(Self(name.into())) } else { Err(NameError::Node(name.into())) }
+        if is_name(name) { Ok(Self(name.into())) } else { Err(NameError::Node(name.into())) }
     }
 
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl FromStr for NodeId {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        Self::new(text)
     }
 }
 
@@ -48,5 +84,20 @@ impl fmt::Display for NodeId {
 impl fmt::Debug for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_their_folder() {
+        for name in ["", ".", "..", "a/b", "-a", "a b", "é", &"x".repeat(64)] {
+            assert_eq!(NodeId::new(name), Err(NameError::Node(name.into())));
+            assert_eq!(name.parse::<ClusterName>(), Err(NameError::Cluster(name.into())));
+        }
+        assert!("x".repeat(63).parse::<ClusterName>().is_ok());
+        assert!("rack1.node-7_b".parse::<NodeId>().is_ok());
     }
 }

@@ -7,7 +7,7 @@ use weir_config::{ClusterShard, Desired};
 use weir_member::order::ShardSetup;
 use weir_member::roles::{Change, DesiredShard, Input, NodeWorker};
 use weir_replica::{Fingerprint, FingerprintPart};
-use weir_shard::{BootId, NodeId, ShardEntry, ShardId};
+use weir_shard::{BootId, ShardEntry, ShardId};
 
 /// The store's entries, with what they are compared by when they are written.
 #[derive(Debug, Default)]
@@ -27,8 +27,7 @@ impl MapInputs {
                 Some(Input::EntryGone(ShardId(id)))
             }
             MirrorEvent::Delete { key: Key::Node(name) } => {
-                let node = NodeId::new(&name.to_string()).ok()?;
-                Some(Input::Node { node, workers: None })
+                Some(Input::Node { node: name, workers: None })
             }
             MirrorEvent::Delete { .. } => None,
             MirrorEvent::SnapshotComplete { .. } => Some(Input::Fresh),
@@ -47,10 +46,9 @@ impl MapInputs {
                 self.entries.insert(shard, (revision, entry.clone()));
                 Some(Input::Entry { shard, entry: Box::new(entry) })
             }
-            Key::Node(name) => {
+            Key::Node(node) => {
                 let record: NodeRecord = serde_json::from_slice(value).ok()?;
-                let node = NodeId::new(&name.to_string()).ok()?;
-                Some(Input::Node { node, workers: Some(workers_of(&record)) })
+                Some(Input::Node { node: node.clone(), workers: Some(workers_of(&record)) })
             }
             Key::Desired => Some(desired_input(&serde_json::from_slice(value).ok()?)),
             _ => None,

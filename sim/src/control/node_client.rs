@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use weir_cluster::swap::{self, Change as Put, Outcome, Swap};
 use weir_cluster::{
-    Cause, ClaimEvent, ClusterName, Key, LeaseId, NodeName, NodeRecord, Options, Revision,
-    Versioned,
+    Cause, ClaimEvent, ClusterName, Key, LeaseId, NodeId, NodeRecord, Options, Revision, Versioned,
 };
 use weir_config::Desired;
 use weir_controller::records::{FenceOrder, Intent, Meta, Order};
@@ -30,7 +29,7 @@ const TRIES: u32 = 5;
 pub struct NodeSetup {
     pub client: ClientId,
     pub cluster: ClusterName,
-    pub name: NodeName,
+    pub name: NodeId,
     /// Of its jitter: different in each process.
     pub seed: u64,
     pub clock: ProcessClock,

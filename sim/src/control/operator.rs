@@ -4,7 +4,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_cluster::transaction::{Operation, Transaction};
-use weir_cluster::{ClusterName, Key, Keys, NodeName};
+use weir_cluster::{ClusterName, Key, Keys};
 use weir_config::Desired;
 use weir_controller::records::{
     Control, DrainOrder, FORMAT, FenceOrder, FreezeOrder, Intent, Meta, Order,
@@ -34,18 +34,18 @@ impl Operator {
         }
     }
 
-    pub fn drain(&self, now_us: u64, etcd: &mut Etcd, node: &NodeName, force: bool) {
+    pub fn drain(&self, now_us: u64, etcd: &mut Etcd, node: &NodeId, force: bool) {
         let drain = DrainOrder { order: order(now_us), force };
         self.intend(now_us, etcd, node, |intent| intent.drain = Some(drain));
     }
 
-    pub fn undrain(&self, now_us: u64, etcd: &mut Etcd, node: &NodeName) {
+    pub fn undrain(&self, now_us: u64, etcd: &mut Etcd, node: &NodeId) {
         self.intend(now_us, etcd, node, |intent| intent.drain = None);
     }
 
     /// Every life of the node that a shard names has certainly ended. False: it is registered, so it may run, and
     /// nothing was written.
-    pub fn fence(&self, now_us: u64, etcd: &mut Etcd, node: &NodeName) -> bool {
+    pub fn fence(&self, now_us: u64, etcd: &mut Etcd, node: &NodeId) -> bool {
         if etcd.get(&self.keys.path(&Key::Node(node.clone()))).is_some() {
             return false;
         }
@@ -55,13 +55,12 @@ impl Operator {
         true
     }
 
-    fn lives_of(&self, etcd: &Etcd, node: &NodeName) -> Vec<BootId> {
-        let name = NodeId::new(&node.to_string()).expect("a name of a node");
+    fn lives_of(&self, etcd: &Etcd, node: &NodeId) -> Vec<BootId> {
         let entries = self.entries(etcd).into_iter();
         let members = entries.flat_map(|(_, entry)| entry.members().to_vec());
         let lives = members.map(|member| member.incarnation);
         let mut lives: Vec<BootId> =
-            lives.filter(|it| it.worker.node == name).map(|it| it.boot_id).collect();
+            lives.filter(|it| it.worker.node == *node).map(|it| it.boot_id).collect();
         lives.sort_unstable();
         lives.dedup();
         lives
@@ -104,7 +103,7 @@ impl Operator {
         &self,
         now_us: u64,
         etcd: &mut Etcd,
-        node: &NodeName,
+        node: &NodeId,
         change: impl FnOnce(&mut Intent),
     ) {
         self.change(now_us, etcd, &Key::Intent(node.clone()), change);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
-use weir_cluster::{NodeName, NodeRecord, WorkerRecord};
+use weir_cluster::{NodeRecord, WorkerRecord};
 use weir_config::{Desired, parse_cluster};
 use weir_controller::state::{NodeReport, Options as ControllerOptions};
 use weir_engine::Side;
@@ -34,7 +34,7 @@ pub(super) struct Control {
     entries: BTreeMap<ShardId, ShardEntry>,
     /// The revision that they are of.
     revision: i64,
-    records: BTreeMap<usize, (NodeName, NodeRecord)>,
+    records: BTreeMap<usize, (NodeId, NodeRecord)>,
     backups: VecDeque<(u64, Backup)>,
     keeps_backups: bool,
     due_us: u64,
@@ -139,7 +139,7 @@ impl Control {
             is_stopping: false,
         };
         self.plane.start_node(now_us, node, name, &record, fast_ppm);
-        self.records.insert(node, (node_name(name), record));
+        self.records.insert(node, (name.clone(), record));
     }
 
     pub(super) fn end(&mut self, node: usize) {
@@ -238,8 +238,7 @@ impl Control {
 
     fn cut_management(&mut self, node: usize, is_cut: bool) {
         if let Some((name, _)) = self.records.get(&node) {
-            let name = NodeId::new(&name.to_string()).expect("a name of a node");
-            self.plane.management.cut(&name, is_cut);
+            self.plane.management.cut(name, is_cut);
         }
     }
 
@@ -263,10 +262,6 @@ impl Control {
             }
         }
     }
-}
-
-fn node_name(name: &NodeId) -> NodeName {
-    name.as_str().parse().expect("a name of a node")
 }
 
 impl World {

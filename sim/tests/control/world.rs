@@ -316,7 +316,7 @@ impl World {
                 return;
             }
             Fault::Drain { node, ms } => {
-                let name = self.nodes[node].name.as_str().parse().expect("a name");
+                let name = self.nodes[node].name.clone();
                 let Plane { operator, etcd, .. } = &mut self.plane;
                 operator.drain(now_us, etcd, &name, true);
                 ms
@@ -395,7 +395,7 @@ impl World {
             }
             Fault::Full { .. } => etcd.set_space(true),
             Fault::Drain { node, .. } => {
-                let name = self.nodes[node].name.as_str().parse().expect("a name");
+                let name = self.nodes[node].name.clone();
                 let Plane { operator, etcd, .. } = &mut self.plane;
                 operator.undrain(now_us, etcd, &name);
             }
@@ -420,7 +420,7 @@ impl World {
         let Plane { operator, etcd, .. } = &mut self.plane;
         operator.unfreeze(now_us, etcd);
         for node in &self.nodes {
-            operator.undrain(now_us, etcd, &node.name.as_str().parse().expect("a name"));
+            operator.undrain(now_us, etcd, &node.name);
         }
     }
 

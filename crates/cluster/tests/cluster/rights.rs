@@ -1,7 +1,7 @@
 //! The roles of docs/security.md in a real etcd: each suffices for its work and allows nothing else.
 
 use weir_cluster::{
-    Cause, ClaimEvent, Cluster, Key, NodeName, Options, Outcome, Password, Range, User,
+    Cause, ClaimEvent, Cluster, Key, NodeId, Options, Outcome, Password, Range, User,
 };
 
 use crate::bench::{
@@ -53,7 +53,7 @@ fn as_user(etcd: &Etcd, name: &str) -> Cluster {
     start(options_of(etcd, name))
 }
 
-fn name(node: &str) -> NodeName {
+fn name(node: &str) -> NodeId {
     node.parse().unwrap()
 }
 

@@ -6,7 +6,7 @@ use weir_cluster::{Cluster, Key, Mirror, MirrorEvent, Range, Revision};
 use weir_shard::{LANES, Member, MemberState, ShardEntry, ShardId};
 
 use super::map::{ShardLine, line, lines};
-use crate::state::{View, node_id};
+use crate::state::View;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,9 +127,8 @@ impl Watched {
                 };
                 (!what.is_empty()).then(|| MapNews::Shard(line(&self.view, id), what))
             }
-            Key::Node(name) => {
-                let node = node_id(name);
-                let record = |view: &View| view.nodes.get(&node).and_then(|it| it.value.clone());
+            Key::Node(node) => {
+                let record = |view: &View| view.nodes.get(node).and_then(|it| it.value.clone());
                 let before = record(&self.view);
                 self.view.put(key, value, revision);
                 let after = record(&self.view)?;
@@ -139,7 +138,7 @@ impl Watched {
                     Some(before) if after.is_stopping && !before.is_stopping => NodeNews::Stopping,
                     Some(_) => return None,
                 };
-                Some(MapNews::Node(name.to_string(), news))
+                Some(MapNews::Node(node.to_string(), news))
             }
             _ => {
                 self.view.put(key, value, revision);

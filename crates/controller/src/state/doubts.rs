@@ -18,7 +18,7 @@ use super::job::{Job, say};
 use super::journal::Telling;
 use super::lives::worker_views;
 use super::time::Now;
-use super::{Controller, node_name, words};
+use super::{Controller, words};
 
 /// Sentences in the report.
 const NAMED_MAX: usize = 20;
@@ -160,7 +160,7 @@ impl Controller {
         let mut swaps = vec![Swap { key, expected, change }];
         let nodes = entry.members().iter().map(|member| &member.incarnation.worker.node);
         for node in nodes.collect::<BTreeSet<_>>() {
-            let key = Key::Node(node_name(node));
+            let key = Key::Node(node.clone());
             let expected = self.view.revision(&key);
             swaps.push(Swap { key, expected, change: Change::Keep });
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
-use weir_cluster::{Cluster, Key, NodeName, NodeRecord, Range, Revision, Session, Store};
+use weir_cluster::{Cluster, Key, NodeId, NodeRecord, Range, Revision, Session, Store};
 use weir_shard::{ShardEntry, ShardId};
 
 use super::first_look::{LOOK_INTERVAL, SAY_INTERVAL, is_known, look};
@@ -36,7 +36,7 @@ pub(super) struct EtcdTasks {
 /// What a node registers with.
 #[derive(Debug)]
 pub(super) struct Registering {
-    pub(super) name: NodeName,
+    pub(super) name: NodeId,
     /// Boot ids of processes of this node that have ended.
     pub(super) ended: Vec<String>,
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use weir_cluster::{Cluster, NodeName};
+use weir_cluster::Cluster;
 use weir_config::{ClusterShard, CommitOnTimeout, Config, Desired, Member, Worker as WorkerConfig};
 use weir_engine::{CommitLimits, Uncommitted};
 use weir_member::replication::CommitOptions;
@@ -39,7 +39,7 @@ const COMMIT_PACE_US: u64 = 120;
 pub(crate) struct Joining {
     pub member: Member,
     pub desired: Desired,
-    pub(super) name: NodeName,
+    pub(super) name: NodeId,
     pub(super) cluster: Cluster,
     pub(super) keys: ClusterKeys,
     pub(super) words: Arc<SharedWords>,
@@ -78,8 +78,6 @@ impl Joining {
         // First of all processes and threads: it is started by a small process, and from it inherits nothing.
         let guard = start_guard(Arc::clone(&words))?;
         let name = node_name(&member.node.name)?;
-        let node =
-            NodeId::new(&member.node.name).map_err(|error| Failure::Cluster(error.to_string()))?;
         let cores = control_cores.to_vec();
         let seed = random().map_err(Failure::Control)?;
         let cluster = start_cluster(&member.cluster, seed as u64, move || keep_to(&cores))?;
@@ -98,7 +96,7 @@ impl Joining {
             former: map.life(index),
         });
         let roles = Roles::new(RolesConfig {
-            node: node.clone(),
+            node: name.clone(),
             workers: workers.collect(),
             known_epochs: map.epochs().collect(),
             options: RolesOptions {

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::{Instant, sleep};
-use weir_cluster::{NodeName, NodeRecord, WorkerRecord};
+use weir_cluster::{NodeId, NodeRecord, WorkerRecord};
 use weir_controller::operate::{OperateError, Operator};
 use weir_shard::BootId;
 
@@ -53,7 +53,7 @@ pub(crate) struct Membership {
 #[derive(Debug)]
 pub(crate) struct Farewell {
     etcd: Arc<EtcdTasks>,
-    name: NodeName,
+    name: NodeId,
     /// The lives that have ended.
     boot_ids: Vec<BootId>,
     map_path: PathBuf,

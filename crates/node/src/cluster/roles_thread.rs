@@ -331,9 +331,7 @@ impl RolesThread {
             }
             MirrorEvent::Delete { key: Key::Node(name) } => {
                 self.parts.map.set_node(Instant::now(), &name.to_string(), None);
-                if let Ok(node) = NodeId::new(&name.to_string()) {
-                    self.queue(Input::Node { node, workers: None });
-                }
+                self.queue(Input::Node { node: name, workers: None });
             }
             MirrorEvent::Delete { .. } => {}
             MirrorEvent::SnapshotComplete { .. } => self.queue(Input::Fresh),
@@ -360,14 +358,13 @@ impl RolesThread {
                 }
                 Err(error) => unreadable(&format!("shard {id}"), &error),
             },
-            Key::Node(name) => match serde_json::from_slice::<NodeRecord>(value) {
+            Key::Node(node) => match serde_json::from_slice::<NodeRecord>(value) {
                 Ok(record) => {
-                    let Ok(node) = NodeId::new(&name.to_string()) else { return };
                     let text = String::from_utf8_lossy(value);
                     self.parts.map.set_node(Instant::now(), node.as_str(), Some(&text));
                     self.know_node(node, &record);
                 }
-                Err(error) => unreadable(&format!("node {name}"), &error),
+                Err(error) => unreadable(&format!("node {node}"), &error),
             },
             Key::Desired => match serde_json::from_slice::<Desired>(value) {
                 Ok(desired) => {
