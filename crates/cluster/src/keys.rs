@@ -14,7 +14,7 @@
 //!
 //! A key has one spelling: `parse` refuses what `path` would not have written. The types of names keep them in their folders.
 
-use weir_ids::{ClusterName, NodeId};
+use weir_ids::{ClusterName, NodeId, ShardId};
 
 const LEADER: &str = "leader/elected";
 
@@ -24,7 +24,7 @@ pub enum Key {
     Meta,
     Desired,
     Node(NodeId),
-    Shard(u32),
+    Shard(ShardId),
     Intent(NodeId),
     Control,
     Report,
@@ -121,7 +121,7 @@ impl Keys {
             None if rest == "report" => Some(Key::Report),
             Some(("nodes", name)) => name.parse().ok().map(Key::Node),
             Some(("intents", name)) => name.parse().ok().map(Key::Intent),
-            Some(("shards", id)) => parse_number(id).map(Key::Shard),
+            Some(("shards", id)) => parse_number(id).map(|id| Key::Shard(ShardId(id))),
             Some(("events", place)) => parse_number(place).map(Key::Event),
             Some(_) if rest == LEADER => Some(Key::Leader),
             _ => None,
@@ -153,8 +153,8 @@ mod tests {
             Key::Meta,
             Key::Desired,
             Key::Node(node.clone()),
-            Key::Shard(0),
-            Key::Shard(u32::MAX),
+            Key::Shard(ShardId(0)),
+            Key::Shard(ShardId(u32::MAX)),
             Key::Intent(node),
             Key::Control,
             Key::Report,
@@ -164,7 +164,7 @@ mod tests {
         for key in all {
             assert_eq!(keys().parse(keys().path(&key).as_bytes()), Ok(key));
         }
-        assert_eq!(keys().path(&Key::Shard(12)), "/weir/north/shards/12");
+        assert_eq!(keys().path(&Key::Shard(ShardId(12))), "/weir/north/shards/12");
     }
 
     #[test]

@@ -51,4 +51,4 @@ pub use secret_file::{SecretFileError, SecretFileReason, read_secret, read_secre
 pub use session::{NodeRecord, Session, WorkerRecord};
 pub use store::Store;
 pub use swap::{Change, Outcome, Swap, TRANSACTION_BYTES_MAX, TRANSACTION_KEYS_MAX};
-pub use weir_ids::{ClusterName, NameError, NodeId};
+pub use weir_ids::{ClusterName, NameError, NodeId, ShardId};

@@ -23,8 +23,8 @@ impl MapInputs {
                 self.take_key(&key, &value, mod_revision)
             }
             MirrorEvent::Delete { key: Key::Shard(id) } => {
-                self.entries.remove(&ShardId(id));
-                Some(Input::EntryGone(ShardId(id)))
+                self.entries.remove(&id);
+                Some(Input::EntryGone(id))
             }
             MirrorEvent::Delete { key: Key::Node(name) } => {
                 Some(Input::Node { node: name, workers: None })
@@ -41,8 +41,8 @@ impl MapInputs {
 
     fn take_key(&mut self, key: &Key, value: &[u8], revision: Revision) -> Option<Input> {
         match key {
-            Key::Shard(id) => {
-                let (shard, entry) = (ShardId(*id), ShardEntry::from_json(value).ok()?);
+            &Key::Shard(shard) => {
+                let entry = ShardEntry::from_json(value).ok()?;
                 self.entries.insert(shard, (revision, entry.clone()));
                 Some(Input::Entry { shard, entry: Box::new(entry) })
             }

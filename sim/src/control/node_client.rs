@@ -235,7 +235,7 @@ impl NodeClient {
         let Some((revision, value)) = self.map.write_of(change) else {
             return self.inputs.push_back(Input::Written { shard, is_done: false });
         };
-        let key = Key::Shard(shard.0);
+        let key = Key::Shard(shard);
         let swap = Swap { key, expected: Some(revision), change: Put::Put(value) };
         self.transact(etcd, at, Tag::Entry(shard), &[swap]);
     }

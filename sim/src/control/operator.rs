@@ -9,7 +9,7 @@ use weir_config::Desired;
 use weir_controller::records::{
     Control, DrainOrder, FORMAT, FenceOrder, FreezeOrder, Intent, Meta, Order,
 };
-use weir_shard::{BootId, NodeId, ShardEntry};
+use weir_shard::{BootId, NodeId, ShardEntry, ShardId};
 
 use super::node_client::json;
 use crate::etcd::Etcd;
@@ -67,7 +67,7 @@ impl Operator {
     }
 
     /// The map as it stands.
-    pub fn entries(&self, etcd: &Etcd) -> Vec<(u32, ShardEntry)> {
+    pub fn entries(&self, etcd: &Etcd) -> Vec<(ShardId, ShardEntry)> {
         let found = etcd.list(&self.keys.range(weir_cluster::Range::Shards)).into_iter();
         let entries = found.filter_map(|(path, held)| {
             let Ok(Key::Shard(shard)) = self.keys.parse(path.as_bytes()) else { return None };

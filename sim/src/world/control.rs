@@ -106,8 +106,7 @@ impl Control {
         let revision = self.plane.etcd.revision().0;
         if self.revision != revision {
             self.revision = revision;
-            let entries = self.plane.operator.entries(&self.plane.etcd).into_iter();
-            self.entries = entries.map(|(shard, entry)| (ShardId(shard), entry)).collect();
+            self.entries = self.plane.operator.entries(&self.plane.etcd).into_iter().collect();
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_cluster::{Key, LeaderRecord, Revision};
 use weir_controller::records::Event;
-use weir_shard::ShardEntry;
+use weir_shard::{ShardEntry, ShardId};
 use weir_sim::control::Plane;
 use weir_sim::etcd::Changed;
 
@@ -12,7 +12,7 @@ use weir_sim::etcd::Changed;
 pub(crate) struct Watching {
     seen: i64,
     leader: Option<String>,
-    entries: BTreeMap<u32, ShardEntry>,
+    entries: BTreeMap<ShardId, ShardEntry>,
     pub(crate) events: u64,
     pub(crate) entries_written: u64,
     pub(crate) leaders: u64,
@@ -61,7 +61,7 @@ impl Watching {
     }
 
     /// Each follows the one before, by one change, or was rebased above all that anybody has seen.
-    fn entry(&mut self, id: u32, entry: ShardEntry) {
+    fn entry(&mut self, id: ShardId, entry: ShardEntry) {
         self.entries_written += 1;
         if let Some(before) = self.entries.get(&id)
             && entry.rebased() != Some(entry.epoch())

@@ -430,7 +430,7 @@ impl World {
         operator.rebase(now_us, etcd);
     }
 
-    pub(crate) fn entries(&self) -> Vec<(u32, ShardEntry)> {
+    pub(crate) fn entries(&self) -> Vec<(ShardId, ShardEntry)> {
         self.plane.operator.entries(&self.plane.etcd)
     }
 

@@ -16,7 +16,7 @@ pub enum MapNews {
     /// A shard is another than before, and in what.
     Shard(ShardLine, Vec<String>),
     /// Its entry is gone.
-    Retired(u32),
+    Retired(ShardId),
     Node(String, NodeNews),
     /// etcd gives no news: what was told may be old.
     Silent,
@@ -117,8 +117,7 @@ impl Watched {
 
     fn put(&mut self, key: &Key, value: &[u8], revision: Revision) -> Option<MapNews> {
         match key {
-            Key::Shard(id) => {
-                let id = ShardId(*id);
+            &Key::Shard(id) => {
                 let before = self.view.entry(id).cloned();
                 self.view.put(key, value, revision);
                 let what = match self.view.entry(id) {

@@ -154,7 +154,7 @@ impl Controller {
         entry: &ShardEntry,
         doubts: &str,
     ) -> (Vec<Swap>, Option<Telling>) {
-        let key = Key::Shard(shard.0);
+        let key = Key::Shard(shard);
         let expected = self.view.revision(&key);
         let change = Change::Put(entry.to_json().into_bytes());
         let mut swaps = vec![Swap { key, expected, change }];

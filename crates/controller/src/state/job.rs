@@ -134,7 +134,7 @@ impl Controller {
                 Some((vec![swap], Some(say("nothing is left to go on by order", &why))))
             }
             Job::Retire(shard) => {
-                let key = Key::Shard(shard.0);
+                let key = Key::Shard(*shard);
                 let expected = Some(self.view.revision(&key)?);
                 let swap = Swap { key, expected, change: Change::Delete };
                 let mut telling = say("the shard is retired", "not desired, and told to");
@@ -153,7 +153,7 @@ impl Controller {
     }
 
     fn step(&self, step: &Step, kind: Kind, why: String) -> Option<Written> {
-        let key = Key::Shard(step.shard.0);
+        let key = Key::Shard(step.shard);
         let mut swaps = Vec::new();
         let entry = match &step.change {
             ShardChange::Create(who) => {

@@ -60,7 +60,7 @@ impl View {
             }
             Key::Shard(id) => {
                 let entry = ShardEntry::from_json(value).ok();
-                self.shards.insert(ShardId(*id), Held::new(entry, revision));
+                self.shards.insert(*id, Held::new(entry, revision));
             }
             Key::Intent(name) => {
                 self.intents.insert(name.clone(), Held::new(parse(value), revision));
@@ -85,7 +85,7 @@ impl View {
     pub(crate) fn delete(&mut self, key: &Key) {
         match key {
             Key::Node(name) => drop(self.nodes.remove(name)),
-            Key::Shard(id) => drop(self.shards.remove(&ShardId(*id))),
+            Key::Shard(id) => drop(self.shards.remove(id)),
             Key::Intent(name) => drop(self.intents.remove(name)),
             Key::Event(place) => drop(self.events.remove(place)),
             Key::Control => self.control = None,
@@ -108,7 +108,7 @@ impl View {
     pub(crate) fn revision(&self, key: &Key) -> Option<Revision> {
         match key {
             Key::Node(name) => self.nodes.get(name).map(|it| it.revision),
-            Key::Shard(id) => self.shards.get(&ShardId(*id)).map(|it| it.revision),
+            Key::Shard(id) => self.shards.get(id).map(|it| it.revision),
             Key::Intent(name) => self.intents.get(name).map(|it| it.revision),
             Key::Event(place) => self.events.get(place).map(|it| it.revision),
             Key::Control => self.control.as_ref().map(|it| it.revision),

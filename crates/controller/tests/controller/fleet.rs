@@ -186,7 +186,7 @@ impl World {
 
     pub(crate) fn entries(&self) -> Vec<(u32, ShardEntry)> {
         let shards = self.etcd.keys.iter().filter_map(|(key, held)| match key {
-            Key::Shard(id) => Some((*id, ShardEntry::from_json(&held.value).expect("valid"))),
+            Key::Shard(id) => Some((id.0, ShardEntry::from_json(&held.value).expect("valid"))),
             _ => None,
         });
         shards.collect()

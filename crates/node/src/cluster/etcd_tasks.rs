@@ -106,7 +106,7 @@ impl EtcdTasks {
         let (store, inbox) = (self.cluster.store(), self.inbox.clone());
         let value = entry.to_json().into_bytes();
         self.cluster.handle().spawn(async move {
-            let outcome = store.put(Key::Shard(shard.0), Some(expected), value).await;
+            let outcome = store.put(Key::Shard(shard), Some(expected), value).await;
             let _ = inbox.send(Notice::Written { shard, outcome });
         });
     }

@@ -162,7 +162,7 @@ fn mirror_waits_for_room_and_no_event_of_it_is_lost() {
                 if id == ETCD_EVENTS_MAX {
                     began.send(()).unwrap();
                 }
-                let key = Key::Shard(id as u32);
+                let key = Key::Shard(ShardId(id as u32));
                 sender.send_etcd(MirrorEvent::Delete { key }).await.unwrap();
             }
         });
@@ -173,7 +173,7 @@ fn mirror_waits_for_room_and_no_event_of_it_is_lost() {
     for id in 0..events {
         match receiver.recv_timeout(DEADLINE) {
             Some(Inbox::Etcd(MirrorEvent::Delete { key: Key::Shard(next) })) => {
-                assert_eq!(next as usize, id);
+                assert_eq!(next.0 as usize, id);
             }
             other => panic!("{other:?} instead of event {id}"),
         }

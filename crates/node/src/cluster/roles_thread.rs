@@ -326,8 +326,8 @@ impl RolesThread {
                 self.take_key(key, &value, mod_revision)
             }
             MirrorEvent::Delete { key: Key::Shard(id) } => {
-                self.entries.remove(&ShardId(id));
-                self.queue(Input::EntryGone(ShardId(id)));
+                self.entries.remove(&id);
+                self.queue(Input::EntryGone(id));
             }
             MirrorEvent::Delete { key: Key::Node(name) } => {
                 self.parts.map.set_node(Instant::now(), &name.to_string(), None);
@@ -350,13 +350,12 @@ impl RolesThread {
             tracing::error!(event = "map-unreadable", "{what} in etcd cannot be read: {error}");
         };
         match key {
-            Key::Shard(id) => match ShardEntry::from_json(value) {
+            Key::Shard(shard) => match ShardEntry::from_json(value) {
                 Ok(entry) => {
-                    let shard = ShardId(id);
                     self.entries.insert(shard, (revision, entry.clone()));
                     self.queue(Input::Entry { shard, entry: Box::new(entry) });
                 }
-                Err(error) => unreadable(&format!("shard {id}"), &error),
+                Err(error) => unreadable(&format!("shard {shard}"), &error),
             },
             Key::Node(node) => match serde_json::from_slice::<NodeRecord>(value) {
                 Ok(record) => {

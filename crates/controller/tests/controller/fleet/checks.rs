@@ -20,12 +20,12 @@ impl World {
                 (Key::Shard(id), Some(after)) => {
                     let entry = |value: &[u8]| ShardEntry::from_json(value).expect("valid");
                     let before = before.as_ref().map(|it| entry(&it.value));
-                    shards.push((*id, before, entry(&after.value)));
+                    shards.push((id.0, before, entry(&after.value)));
                 }
                 (Key::Shard(id), None) => {
                     let desired: Desired =
                         serde_json::from_slice(self.etcd.value(&Key::Desired).unwrap()).unwrap();
-                    assert!(!desired.shards.iter().any(|shard| shard.id == *id));
+                    assert!(!desired.shards.iter().any(|shard| shard.id == id.0));
                 }
                 _ => {}
             }

@@ -123,7 +123,7 @@ impl Bench {
         let found = self.wait(self.cluster.store().list(Range::Shards));
         let Ok((_, found)) = found else { return BTreeMap::new() };
         let entries = found.iter().filter_map(|(key, held)| match key {
-            Key::Shard(id) => Some((*id, ShardEntry::from_json(&held.value).unwrap())),
+            Key::Shard(id) => Some((id.0, ShardEntry::from_json(&held.value).unwrap())),
             _ => None,
         });
         entries.collect()
