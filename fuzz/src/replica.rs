@@ -2,8 +2,8 @@ use std::net::SocketAddr;
 
 use bolero::check;
 use weir_replica::{
-    BootId, ClusterKeys, Endpoint, Fingerprint, Identity, Options, Origin, PeerIndex, Record,
-    Reign, ShardId, Sink, WorkerId, describe,
+    BootId, ClusterKeys, Endpoint, Fingerprint, Identity, Options, Origin, PeerId, PeerIndex,
+    Record, Reign, ShardId, Sink, describe,
 };
 
 /// What says that it is a replication datagram, of each kind, encrypted or not.
@@ -75,7 +75,7 @@ fn receive() {
     check!().for_each(|bytes: &[u8]| {
         let mut endpoint = endpoint();
         let from = SocketAddr::from(([192, 0, 2, 1], 4789));
-        endpoint.add_peer(WorkerId(2), from, 0).expect("there is room for a peer");
+        endpoint.add_peer(PeerId(2), from, 0).expect("there is room for a peer");
         let sender = 2u64.to_be_bytes();
         for (number, kind) in KINDS.into_iter().enumerate() {
             let mut datagram = [&kind, &[0; 4], &sender[..], bytes].concat();
@@ -90,7 +90,7 @@ fn receive() {
 
 fn endpoint() -> Endpoint {
     let options = Options { buffers: 128, peers_max: 2, copies_max: 2, ..Options::default() };
-    let identity = Identity { worker: WorkerId(1), boot: BootId(1), secret: [1; 32] };
+    let identity = Identity { worker: PeerId(1), boot: BootId(1), secret: [1; 32] };
     let keys = ClusterKeys::parse(&"42".repeat(32)).expect("a key");
     Endpoint::new(options, identity, Fingerprint::default(), keys).expect("options that hold")
 }

@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::bail;
-use weir_cluster::NodeName;
+use weir_cluster::NodeId;
 use weir_controller::operate::DrainProgress;
 
 use crate::etcd::{EtcdArgs, unix_ms};
@@ -22,7 +22,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
     /// Name of the node.
-    node: NodeName,
+    node: NodeId,
     /// Return only when the node is empty.
     #[arg(long)]
     wait: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Args {
 #[command(verbatim_doc_comment)]
 pub(crate) struct UndrainArgs {
     /// Name of the node.
-    node: NodeName,
+    node: NodeId,
     #[command(flatten)]
     etcd: EtcdArgs,
 }
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     })
 }
 
-fn words(node: &NodeName, progress: &DrainProgress) -> String {
+fn words(node: &NodeId, progress: &DrainProgress) -> String {
     let DrainProgress { left, primaries, waits } = progress;
     match (left, waits.as_str()) {
         (0, _) => format!("{node} is empty: it may be stopped"),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use weir_cluster::NodeName;
+use weir_cluster::NodeId;
 
 use crate::etcd::{EtcdArgs, unix_ms};
 
@@ -16,7 +16,7 @@ use crate::etcd::{EtcdArgs, unix_ms};
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
     /// Name of the node.
-    node: NodeName,
+    node: NodeId,
     /// Although other nodes hear it, or no controller has looked: its power is off.
     #[arg(long)]
     force: bool,

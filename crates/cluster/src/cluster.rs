@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::runtime::{Builder, Handle, Runtime};
+use weir_ids::NodeId;
 
 use crate::counters::Counts;
 use crate::election::{Election, LeaderRecord};
 use crate::error::Error;
-use crate::keys::{NodeName, Range};
+use crate::keys::Range;
 use crate::link::{Link, read_tls};
 use crate::mirror::Mirror;
 use crate::options::{Options, OptionsError};
@@ -55,18 +56,13 @@ impl Cluster {
     }
 
     /// Registers a node.
-    pub fn session(&self, name: NodeName, record: &NodeRecord) -> Session {
+    pub fn session(&self, name: NodeId, record: &NodeRecord) -> Session {
         self.session_after(name, record, Vec::new())
     }
 
     /// Registers a node whose processes of these boot ids have certainly ended: their key is taken over without waiting
     /// for the end of their lease.
-    pub fn session_after(
-        &self,
-        name: NodeName,
-        record: &NodeRecord,
-        ended: Vec<String>,
-    ) -> Session {
+    pub fn session_after(&self, name: NodeId, record: &NodeRecord, ended: Vec<String>) -> Session {
         let _inside = self.handle().enter();
         Session::open(Arc::clone(&self.link), name, record, ended)
     }

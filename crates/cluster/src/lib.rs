@@ -42,7 +42,7 @@ pub use cluster::Cluster;
 pub use counters::Counts;
 pub use election::{Election, LeaderRecord, Leadership};
 pub use error::{Cause, Error};
-pub use keys::{ClusterName, Key, KeyError, Keys, NameError, NodeName, Range};
+pub use keys::{Key, KeyError, Keys, Range};
 pub use mirror::Mirror;
 pub use mirror::event::{MirrorEvent, RestoreReason};
 pub use options::{Options, OptionsError, Password, TlsFiles, User};
@@ -51,3 +51,4 @@ pub use secret_file::{SecretFileError, SecretFileReason, read_secret, read_secre
 pub use session::{NodeRecord, Session, WorkerRecord};
 pub use store::Store;
 pub use swap::{Change, Outcome, Swap, TRANSACTION_BYTES_MAX, TRANSACTION_KEYS_MAX};
+pub use weir_ids::{ClusterName, NameError, NodeId, ShardId};

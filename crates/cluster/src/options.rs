@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::keys::ClusterName;
+use weir_ids::ClusterName;
+
 use crate::secret_file::{SecretFileError, read_secret_line};
 
 /// etcd itself grants no shorter lease than one and a half election timeouts, 2 s as it is shipped.

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use weir_ids::NodeId;
 
 use crate::claim::state::ClaimEvent;
 use crate::claim::{Claim, Wanted};
 use crate::error::Error;
-use crate::keys::{Key, NodeName};
+use crate::keys::Key;
 use crate::link::Link;
 use crate::revision::Revision;
 
@@ -76,7 +77,7 @@ pub struct Session {
 impl Session {
     pub(crate) fn open(
         link: Arc<Link>,
-        name: NodeName,
+        name: NodeId,
         record: &NodeRecord,
         ended: Vec<String>,
     ) -> Self {

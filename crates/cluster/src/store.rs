@@ -6,10 +6,12 @@
 
 use std::sync::Arc;
 
+use weir_ids::ClusterName;
+
 use crate::counters::count;
 use crate::election::Leadership;
 use crate::error::Error;
-use crate::keys::{ClusterName, Key, Range};
+use crate::keys::{Key, Range};
 use crate::link::Link;
 use crate::list::list;
 use crate::revision::{Place, Revision, Versioned};

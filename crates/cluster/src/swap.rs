@@ -138,6 +138,8 @@ fn check(swaps: &[Swap]) -> Result<(), (Cause, String)> {
 
 #[cfg(test)]
 mod tests {
+    use weir_ids::ShardId;
+
     use std::time::Instant;
 
     use super::*;
@@ -160,10 +162,11 @@ mod tests {
     #[test]
     fn a_write_compares_its_keys_and_its_writers_leadership() {
         let keys = Keys::new("north".parse().unwrap());
-        let swap = |shard, expected, change| Swap { key: Key::Shard(shard), expected, change };
+        let swap =
+            |shard, expected, change| Swap { key: Key::Shard(ShardId(shard)), expected, change };
         let put = Change::Put(b"x".to_vec());
         let swaps = [swap(1, Some(Revision(5)), put), swap(2, None, Change::Keep)];
-        let [one, two] = [1, 2].map(|shard| keys.path(&Key::Shard(shard)));
+        let [one, two] = [1, 2].map(|shard| keys.path(&Key::Shard(ShardId(shard))));
         let leader = keys.path(&Key::Leader);
         let asked = transaction(&keys, &swaps, Some(leadership())).unwrap();
         let compares = vec![

@@ -56,7 +56,7 @@ pub(crate) use lives::worker_views;
 use pace::Pace;
 use troubles::Troubles;
 use view::Held;
-pub(crate) use view::{View, node_id, node_name};
+pub(crate) use view::View;
 pub(crate) use words::{CUT_OFF, frozen};
 
 /// How long nothing is tried after etcd refused a write.
@@ -249,11 +249,10 @@ impl Controller {
                 self.is_restored &= !self.is_frozen_whole();
             }
             MirrorEvent::Delete { key } => {
-                if let Key::Node(name) = &key {
-                    let node = node_id(name);
-                    let is_drained = self.view.intent(&node).is_some_and(|it| it.drain.is_some());
+                if let Key::Node(node) = &key {
+                    let is_drained = self.view.intent(node).is_some_and(|it| it.drain.is_some());
                     let is_loss = !is_drained;
-                    self.lives.gone(&node, is_loss, &self.options, now);
+                    self.lives.gone(node, is_loss, &self.options, now);
                 }
                 self.reconsider(&key);
                 self.view.delete(&key);
@@ -289,14 +288,13 @@ impl Controller {
     }
 
     fn node_put(&mut self, key: &Key, revision: Revision, now: Now) {
-        let Key::Node(name) = key else { return };
-        let node = node_id(name);
-        let Some(held) = self.view.nodes.get(&node).filter(|it| it.revision == revision) else {
+        let Key::Node(node) = key else { return };
+        let Some(held) = self.view.nodes.get(node).filter(|it| it.revision == revision) else {
             return;
         };
         let names_workers = |record: &&NodeRecord| worker_views(&record.workers).is_some();
         let record = held.value.as_ref().filter(names_workers);
-        self.lives.registered(&node, record, &self.options, now);
+        self.lives.registered(node, record, &self.options, now);
     }
 
     fn is_frozen_whole(&self) -> bool {

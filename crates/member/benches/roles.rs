@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use weir_member::order::ShardSetup;
 use weir_member::roles::{
     DesiredShard, Input, LocalWorker, NodeWorker, Roles, RolesConfig, RolesOptions, SidesUp,
-    peer_at,
 };
-use weir_member::{News, Order};
+use weir_member::{News, Order, PeerId};
 use weir_replica::{Fingerprint, PeerIndex, PeerSigns};
 use weir_shard::role::Role;
 use weir_shard::{BootId, Incarnation, LaneSet, NodeId, ShardEntry, ShardId, Transition, WorkerId};
@@ -32,14 +31,13 @@ fn life(node: u16) -> Incarnation {
 }
 
 fn desired(id: u32) -> DesiredShard {
-    let number = weir_nat::ShardId(id);
     let public = vec![Ipv4Addr::from(0xc612_0000 + id).into()];
     let engine = weir_engine::ShardConfig {
-        id: number,
+        id: ShardId(id),
         endpoint: Some(0x0a09_0000 + id),
         subscribers: vec![],
     };
-    let nat = weir_nat::ShardConfig { id: number, public, subscribers_max: 100 };
+    let nat = weir_nat::ShardConfig { id: ShardId(id), public, subscribers_max: 100 };
     let access = Ipv4Addr::from(0x0a09_0000 + id);
     DesiredShard {
         id: ShardId(id),
@@ -68,11 +66,11 @@ fn answer(roles: &mut Roles, now_ms: u64) -> usize {
     while let Some(order) = roles.next_order(0) {
         orders += 1;
         let news = match order {
-            Order::AddShard(setup) => News::ShardAdded(ShardId(setup.nat.id.0)),
+            Order::AddShard(setup) => News::ShardAdded(setup.nat.id),
             Order::AddPeer { peer, .. } => {
-                let node = (1..=OTHERS).find(|&node| peer_at(address(node)) == peer);
+                let node = (1..=OTHERS).find(|&node| PeerId::at(address(node)) == peer);
                 let node = node.expect("one of the others");
-                let boot = weir_replica::BootId(life(node).boot_id.0);
+                let boot = life(node).boot_id;
                 News::PeerMet { peer, place: PeerIndex(node), boot }
             }
             _ => continue,

@@ -31,4 +31,4 @@ pub use order::Order;
 pub use replication::Replication;
 pub use roles::Roles;
 pub use standstill::{LATE_MAX_US, STANDSTILL_US, Standstill};
-pub use weir_replica::WorkerId as PeerId;
+pub use weir_ids::PeerId;

@@ -221,7 +221,7 @@ impl Replication {
     }
 
     fn add_shard(&mut self, setup: &ShardSetup, path: &mut impl DataPath, now_us: u64) {
-        let number = ShardId(setup.nat.id.0);
+        let number = setup.nat.id;
         if self.state.index(number).is_some() {
             self.state.answers.push_back(News::ShardAdded(number));
             return;
@@ -356,7 +356,7 @@ impl Replication {
     fn tell_comebacks(&mut self) {
         for (place, comeback) in self.state.comebacks.drain(..) {
             let Some(peer) = self.peers.0.iter().find(|peer| peer.place == place) else { continue };
-            let (peer, shard) = (peer.id, ShardId(comeback.shard.0));
+            let (peer, shard) = (peer.id, comeback.shard);
             if self.comebacks.insert((peer, shard), comeback) != Some(comeback) {
                 let Comeback { epoch, state, .. } = comeback;
                 let news = News::CameBack { peer, shard, epoch: Epoch(epoch), state };

@@ -49,7 +49,7 @@ use weir_replica::Fingerprint;
 use weir_shard::role::Role;
 use weir_shard::{Epoch, Incarnation, NodeId, ShardEntry, ShardId, WorkerId};
 
-pub use directory::{NOBODY, peer_at};
+pub use directory::NOBODY;
 pub use input::{DesiredShard, Input, LocalWorker, NodeWorker, RolesConfig, RolesOptions, SidesUp};
 pub use output::{AtStake, Change, Counters, Report, SetBack, ShardStatus, Trouble, WantedRoute};
 

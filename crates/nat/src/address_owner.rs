@@ -16,10 +16,11 @@
 use std::collections::HashMap;
 
 use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
+use weir_ids::ShardId;
 
 use crate::block_event::{BlockEvent, BlockEventKind, BlockEvents};
 use crate::config::NatConfig;
-use crate::endpoint::{Home, ShardId, Tick};
+use crate::endpoint::{Home, Tick};
 use crate::nat::Nat;
 use crate::packet::Refusal;
 

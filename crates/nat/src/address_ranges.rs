@@ -175,9 +175,9 @@ pub(crate) fn public_addresses(shards: &[ShardConfig]) -> AddressRanges {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use weir_ids::ShardId;
 
     use super::*;
-    use crate::endpoint::ShardId;
 
     fn address(text: &str) -> u32 {
         text.parse::<Ipv4Addr>().unwrap().into()

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 
 use bolero::{TypeGenerator, check};
+use weir_ids::ShardId;
 
 use crate::config::{Filtering, NatConfig, ShardConfig};
-use crate::endpoint::{Endpoint, Home, Protocol, ShardId, ShardIndex, Tick};
+use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::nat::Nat;
 use crate::packet::{Inbound, Outbound};
 

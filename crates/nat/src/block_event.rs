@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::endpoint::ShardId;
+use weir_ids::ShardId;
 
 /// Events that can wait to be read. Reading once per burst, the ring never fills: a packet opens
 /// one block at most.

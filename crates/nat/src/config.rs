@@ -1,8 +1,8 @@
 //! What an operator decides about the translation.
 
 use ipnet::Ipv4Net;
+use weir_ids::ShardId;
 
-use crate::endpoint::ShardId;
 use crate::timeouts::Timeouts;
 
 /// Which remotes may send to a mapping (RFC 4787 section 5).

@@ -3,9 +3,9 @@
 use ipnet::Ipv4Net;
 use thiserror::Error;
 use weir_flow::OutOfMemory;
+use weir_ids::ShardId;
 
 use crate::config::{NatConfig, ShardConfig};
-use crate::endpoint::ShardId;
 use crate::lane::LANES;
 use crate::seats::blocks_usable;
 use crate::subscriber::{BLOCK_LISTS_MAX, SUBSCRIBERS_TOTAL_MAX};

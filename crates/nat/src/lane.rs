@@ -15,8 +15,8 @@ use crate::endpoint::{Protocol, ShardIndex, Tick};
 use crate::mapping::Remote;
 use crate::timeouts::Timeouts;
 
-/// Lanes of a shard. A lane has one writer in the cluster.
-pub const LANES: u32 = 8;
+/// Lanes of a shard, as wide as the number of a slab.
+pub(crate) const LANES: u32 = weir_ids::LANES as u32;
 /// Ports rest for a copy that is behind, but not for more quarantines than this: they would run out.
 const BEHIND_MAX: u32 = 5;
 /// A node on its own writes in all lanes.
@@ -24,7 +24,7 @@ pub(crate) const ALL_LANES: u8 = 0xff;
 
 /// A lane of a shard, by the number of its slab.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct LaneState {
     /// Its shard is here and is to stay.
     pub(crate) is_present: bool,
     /// True where there is no shard.
@@ -45,7 +45,7 @@ pub(crate) struct Lane {
     owned_since: Option<Tick>,
 }
 
-impl Lane {
+impl LaneState {
     const ABSENT: Self = Self {
         is_present: false,
         is_owned: true,
@@ -83,7 +83,7 @@ impl Lane {
 /// All lanes of all shards, and one more for sessions that are nobody else's.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    all: Box<[Lane]>,
+    all: Box<[LaneState]>,
     /// Of each shard: since when somebody has a copy of a lane of ours and does not hear of its changes.
     behind_since: Box<[Option<Tick>]>,
     /// Is any lane replicated or another's, or are changes of any to wait for replicas?
@@ -107,7 +107,7 @@ pub(crate) enum Mishap {
 impl Lanes {
     /// `shards` of `shards_max` shards are here, and all their lanes ours.
     pub(crate) fn new(shards: usize, shards_max: usize) -> Self {
-        let mut all = vec![Lane::ABSENT; shards_max * LANES as usize + 1];
+        let mut all = vec![LaneState::ABSENT; shards_max * LANES as usize + 1];
         let present = all.iter_mut().take(shards * LANES as usize);
         present.for_each(|lane| lane.is_present = true);
         Self {
@@ -123,12 +123,12 @@ impl Lanes {
     }
 
     #[inline]
-    pub(crate) fn get(&self, slab: SlabId) -> &Lane {
+    pub(crate) fn get(&self, slab: SlabId) -> &LaneState {
         &self.all[slab.0 as usize]
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, slab: SlabId) -> &mut Lane {
+    pub(crate) fn get_mut(&mut self, slab: SlabId) -> &mut LaneState {
         &mut self.all[slab.0 as usize]
     }
 
@@ -169,7 +169,7 @@ impl Lanes {
 
     #[cold]
     fn find(&mut self, mishap: Mishap) -> Option<SlabId> {
-        let flag = |lane: &mut Lane| match mishap {
+        let flag = |lane: &mut LaneState| match mishap {
             Mishap::Lost => std::mem::take(&mut lane.has_lost),
             Mishap::Filled => std::mem::take(&mut lane.has_filled),
         };
@@ -189,7 +189,7 @@ impl Lanes {
 
     /// A lane of a shard that comes, where there was none.
     pub(crate) fn begin(&mut self, slab: SlabId, is_owned: bool, now: Tick) {
-        *self.get_mut(slab) = Lane { is_present: true, ..Lane::ABSENT };
+        *self.get_mut(slab) = LaneState { is_present: true, ..LaneState::ABSENT };
         self.set_owned(slab, is_owned, now);
     }
 
@@ -207,7 +207,7 @@ impl Lanes {
         self.behind_since[usize::from(shard.0)] = None;
         for slab in (0..LANES).map(|lane| slab_of(shard, lane)) {
             self.set_owned(slab, true, Tick(0));
-            *self.get_mut(slab) = Lane::ABSENT;
+            *self.get_mut(slab) = LaneState::ABSENT;
         }
     }
 

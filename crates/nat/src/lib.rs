@@ -94,10 +94,9 @@ pub use config_check::{
     FLOWS_MAX, FLOWS_MAX_REPLICATED, NatError, PORT_BLOCK_MAX, PORT_BLOCK_MIN,
     PUBLIC_ADDRESSES_MAX, REPLICAS_MAX, SHARDS_MAX, check_reserve_lanes,
 };
-pub use endpoint::{Endpoint, Home, Protocol, ShardId, ShardIndex, Tick};
+pub use endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 pub use flush::Flush;
 pub use gauges::{Gauges, MirrorGauges, ShardGauges, TableUse};
-pub use lane::LANES;
 pub use nat::Nat;
 pub use outbound::{Opening, SubscriberSlot};
 pub use packet::{Delivery, Inbound, Outbound, Refusal};
@@ -110,3 +109,4 @@ pub use subscriber::SUBSCRIBERS_TOTAL_MAX;
 pub use table_bytes::TableBytes;
 pub use timeouts::Timeouts;
 pub use weir_flow::{Hash, RecordId};
+pub use weir_ids::ShardId;

@@ -16,7 +16,7 @@ use weir_flow::{Record, RecordId, SlabId, is_later_version};
 use crate::change::{Applied, Change, ChangeKind, Table, table_slot};
 use crate::change_body::{Body, MappingBody};
 use crate::endpoint::{Endpoint, Protocol, ShardIndex, Tick};
-use crate::lane::{LANES, Lane, Mishap, lane_of, slab_of};
+use crate::lane::{LANES, LaneState, Mishap, lane_of, slab_of};
 use crate::mapping::{Kind, Mapping, Remote};
 use crate::nat::Nat;
 use crate::session_state::SessionState;
@@ -86,7 +86,7 @@ impl Nat {
         }
         let slab = slab_of(shard, lane.into());
         let (table, own_slot) = table_slot(slot);
-        let &Lane { is_present, is_owned, .. } = self.lanes.get(slab);
+        let &LaneState { is_present, is_owned, .. } = self.lanes.get(slab);
         let is_told = matches!(kind, ChangeKind::Create | ChangeKind::Change) && version != 0;
         if is_told && is_present && !is_owned && table == Table::Mappings {
             // Nearly every change is a mapping and nothing else.
@@ -122,7 +122,7 @@ impl Nat {
         let Change { kind, shard, lane, slot, version } = *change;
         let slab = slab_of(shard, lane.into());
         let (table, own_slot) = table_slot(slot);
-        let &Lane { is_present, is_owned, .. } = self.lanes.get(slab);
+        let &LaneState { is_present, is_owned, .. } = self.lanes.get(slab);
         let Some(body) = Body::read(body) else { return Applied::Invalid };
         match kind {
             // It is leaving, or gone.

@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
+use weir_ids::ShardId;
 
 use super::*;
 use crate::config::{ShardConfig, ShardRoom};
-use crate::endpoint::ShardId;
 use crate::lane::ALL_LANES;
 
 fn config(public: &str, port_block: u16) -> NatConfig {

@@ -158,7 +158,8 @@ impl Nat {
 mod tests {
     use super::*;
     use crate::config::{NatConfig, ShardConfig};
-    use crate::endpoint::{ShardId, ShardIndex};
+    use crate::endpoint::ShardIndex;
+    use weir_ids::ShardId;
 
     #[test]
     fn a_block_opened_for_a_mapping_that_failed_leaves_no_trace() {

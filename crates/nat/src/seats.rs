@@ -55,7 +55,7 @@ pub fn seats(shard: &ShardConfig, config: &NatConfig) -> Seats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::endpoint::ShardId;
+    use weir_ids::ShardId;
 
     fn shard(public: &str) -> ShardConfig {
         ShardConfig { id: ShardId(1), public: vec![public.parse().unwrap()], subscribers_max: 256 }

@@ -1,6 +1,8 @@
 //! What an operator sees of a session and of a subscriber.
 
-use crate::endpoint::{Endpoint, Protocol, ShardId, ShardIndex};
+use weir_ids::ShardId;
+
+use crate::endpoint::{Endpoint, Protocol, ShardIndex};
 
 /// Which sessions to list; `None` matches all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

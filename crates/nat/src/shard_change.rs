@@ -12,10 +12,11 @@
 //!   A lane that is ours from the start goes on above all that its index has had.
 
 use weir_flow::{RECORDS, RecordId, SlabId};
+use weir_ids::ShardId;
 
 use crate::config::ShardConfig;
 use crate::config_check::{self, NatError};
-use crate::endpoint::{ShardId, ShardIndex, Tick};
+use crate::endpoint::{ShardIndex, Tick};
 use crate::lane::{LANES, slab_of};
 use crate::mirror::Exit;
 use crate::nat::{Nat, WALK_STEP};

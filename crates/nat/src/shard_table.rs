@@ -1,7 +1,9 @@
 //! The shards of a worker by their index, those that are leaving included.
 
+use weir_ids::ShardId;
+
 use crate::config::{NatConfig, ShardConfig};
-use crate::endpoint::{ShardId, ShardIndex};
+use crate::endpoint::ShardIndex;
 
 #[derive(Debug)]
 struct Shard {

@@ -130,7 +130,7 @@ impl Nat {
 mod tests {
     use super::*;
     use crate::config::{ShardConfig, ShardRoom};
-    use crate::endpoint::ShardId;
+    use weir_ids::ShardId;
 
     fn config(flows_max: u32, shards: u32) -> NatConfig {
         NatConfig {

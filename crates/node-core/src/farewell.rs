@@ -8,7 +8,7 @@
 //! ```
 
 use weir_cluster::swap::{Change, Swap};
-use weir_cluster::{Key, NodeName, Outcome, Revision, Versioned};
+use weir_cluster::{Key, NodeId, Outcome, Revision, Versioned};
 use weir_controller::records::{FenceOrder, Intent, Order};
 use weir_shard::BootId;
 
@@ -18,7 +18,7 @@ const TRIES: u32 = 5;
 /// What it has come to.
 #[derive(Debug)]
 pub struct Farewell {
-    name: NodeName,
+    name: NodeId,
     boot_ids: Vec<BootId>,
     at_ms: u64,
     tries: u32,
@@ -40,7 +40,7 @@ pub enum Step {
 
 impl Farewell {
     /// `at_ms`: milliseconds since 1970.
-    pub fn new(name: NodeName, boot_ids: Vec<BootId>, at_ms: u64) -> (Self, Step) {
+    pub fn new(name: NodeId, boot_ids: Vec<BootId>, at_ms: u64) -> (Self, Step) {
         let read = Step::Read(Key::Intent(name.clone()));
         (Self { name, boot_ids, at_ms, tries: TRIES }, read)
     }

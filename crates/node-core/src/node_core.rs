@@ -312,15 +312,13 @@ impl Core {
             MirrorEvent::Put { key, value, mod_revision } => {
                 self.take_key(&key, &value, mod_revision);
             }
-            MirrorEvent::Delete { key: Key::Shard(id) } => {
-                self.entries.remove(&ShardId(id));
-                self.queue(Input::EntryGone(ShardId(id)));
+            MirrorEvent::Delete { key: Key::Shard(shard) } => {
+                self.entries.remove(&shard);
+                self.queue(Input::EntryGone(shard));
             }
-            MirrorEvent::Delete { key: Key::Node(name) } => {
-                self.keeper.set_node(self.now, &name.to_string(), None);
-                if let Ok(node) = NodeId::new(&name.to_string()) {
-                    self.queue(Input::Node { node, workers: None });
-                }
+            MirrorEvent::Delete { key: Key::Node(node) } => {
+                self.keeper.set_node(self.now, node.as_str(), None);
+                self.queue(Input::Node { node, workers: None });
             }
             MirrorEvent::Delete { .. } => {}
             MirrorEvent::SnapshotComplete { .. } => self.queue(Input::Fresh),
@@ -339,22 +337,21 @@ impl Core {
             tracing::error!(event = "map-unreadable", "{what} in etcd cannot be read: {error}");
         };
         match key {
-            Key::Shard(id) => match ShardEntry::from_json(value) {
+            Key::Shard(shard) => match ShardEntry::from_json(value) {
                 Ok(entry) => {
-                    let shard = ShardId(*id);
+                    let shard = *shard;
                     self.entries.insert(shard, (revision, entry.clone()));
                     self.queue(Input::Entry { shard, entry: Box::new(entry) });
                 }
-                Err(error) => unreadable(&format!("shard {id}"), &error),
+                Err(error) => unreadable(&format!("shard {shard}"), &error),
             },
-            Key::Node(name) => match serde_json::from_slice::<NodeRecord>(value) {
+            Key::Node(node) => match serde_json::from_slice::<NodeRecord>(value) {
                 Ok(record) => {
-                    let Ok(node) = NodeId::new(&name.to_string()) else { return };
                     let text = String::from_utf8_lossy(value);
                     self.keeper.set_node(self.now, node.as_str(), Some(&text));
-                    self.know_node(node, &record);
+                    self.know_node(node.clone(), &record);
                 }
-                Err(error) => unreadable(&format!("node {name}"), &error),
+                Err(error) => unreadable(&format!("node {node}"), &error),
             },
             Key::Desired => match serde_json::from_slice::<Desired>(value) {
                 Ok(desired) => {

@@ -4,9 +4,8 @@ use weir_cluster::NodeRecord;
 use weir_config::{ClusterShard, Desired, Shard};
 use weir_member::order::ShardSetup;
 use weir_member::roles::{DesiredShard, Input, NodeWorker};
-use weir_nat::ShardId;
 use weir_replica::{Fingerprint, FingerprintPart};
-use weir_shard::BootId;
+use weir_shard::{BootId, ShardId};
 
 /// The cluster's file as roles take it.
 pub fn desired_input(desired: &Desired) -> Input {
@@ -27,7 +26,7 @@ fn desired_shard(desired: &Desired, shard: &ClusterShard) -> Option<DesiredShard
     };
     let nat = nat_shard(&shard, desired.nat.enabled);
     let setup = ShardSetup { engine: engine_shard(&shard), nat, awaits_replicas };
-    Some(DesiredShard { id: weir_shard::ShardId(shard.id), access, setup })
+    Some(DesiredShard { id: ShardId(shard.id), access, setup })
 }
 
 /// A shard as the data path knows it.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use weir_replica::{
     BootId, ClusterKeys, CopyRoom, DATAGRAM_MAX, Endpoint, Fingerprint, Identity, Kind, Lane,
-    Options, Origin, PeerIndex, Record, Reign, ShardId, Sink, Source, Transmit, WorkerId,
+    Options, Origin, PeerId, PeerIndex, Record, Reign, ShardId, Sink, Source, Transmit,
 };
 
 const ROUNDS: usize = 9;
@@ -110,12 +110,12 @@ struct Spent {
 
 fn endpoint(worker: u64, peer: u64, is_encrypted: bool) -> (Endpoint, PeerIndex) {
     let secret = [worker as u8; 32];
-    let identity = Identity { worker: WorkerId(worker), boot: BootId(worker.into()), secret };
+    let identity = Identity { worker: PeerId(worker), boot: BootId(worker.into()), secret };
     let keys = ClusterKeys::parse(&"1f".repeat(32)).expect("a key");
     let options = Options { is_encrypted, ..Options::default() };
     let mut endpoint =
         Endpoint::new(options, identity, Fingerprint::default(), keys).expect("good options");
-    let peer = endpoint.add_peer(WorkerId(peer), address(peer), 0).expect("room for a peer");
+    let peer = endpoint.add_peer(PeerId(peer), address(peer), 0).expect("room for a peer");
     (endpoint, peer)
 }
 

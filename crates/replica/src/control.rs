@@ -13,9 +13,10 @@
 //!
 //! Only a worker that came back while the store could not be asked tells of comebacks, in all its heartbeats in turn.
 
+use weir_ids::{LANES, ShardId};
+
 use crate::bytes::{Reader, Writer};
 use crate::datagram::BODY_MAX;
-use crate::identity::{LANES, ShardId};
 
 const POSITION: u8 = 1;
 const ACKNOWLEDGEMENT: u8 = 2;

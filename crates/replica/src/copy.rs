@@ -15,9 +15,11 @@
 //! The walk's records go through the stream that carries the changes, so a slot's records keep their order and the
 //! copy needs no freeze. Deletes that a receiver missed reach it as [`Clear`](crate::Kind::Clear).
 
+use weir_ids::{BootId, Lane, ShardId};
+
 use crate::buffers::Buffers;
 use crate::counters::PeerCounters;
-use crate::identity::{BootId, Lane, PeerIndex, ShardId};
+use crate::identity::PeerIndex;
 use crate::record::{Item, Record};
 use crate::send_stream::SendStream;
 

@@ -1,10 +1,11 @@
 //! Copies and the scrub, a bounded piece with each poll.
 
+use weir_ids::{LANES, Lane};
 use weir_planted::{self as planted, Bug};
 
 use crate::copy::{CopyId, CopyRoom, CopyState, Phase};
 use crate::endpoint::{Endpoint, Peer};
-use crate::identity::{LANES, Lane, PeerIndex};
+use crate::identity::PeerIndex;
 use crate::record::Item;
 use crate::scrub::{Stage, Target};
 use crate::traits::Source;

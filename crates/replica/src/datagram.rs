@@ -8,8 +8,9 @@
 //!
 //! The number counts the sender's datagrams of a session, repetitions included: it is the nonce, so each is new.
 
+use weir_ids::PeerId;
+
 use crate::bytes::{Reader, Writer};
-use crate::identity::WorkerId;
 use crate::later_version::{LATER, MARK_LEN_MAX};
 use crate::refusal::Refusal;
 
@@ -55,7 +56,7 @@ pub(crate) struct Header {
     pub(crate) is_encrypted: bool,
     /// Names the session key; 0 in a HELLO.
     pub(crate) session: u32,
-    pub(crate) sender: WorkerId,
+    pub(crate) sender: PeerId,
     pub(crate) number: u64,
 }
 
@@ -90,7 +91,7 @@ impl Header {
             },
             is_encrypted: kind & ENCRYPTED != 0,
             session: reader.u32()?,
-            sender: WorkerId(reader.u64()?),
+            sender: PeerId(reader.u64()?),
             number: reader.u64()?,
         })
     }

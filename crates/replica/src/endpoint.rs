@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 
 use thiserror::Error;
+use weir_ids::{BootId, LANES, Lane, PeerId, ShardId};
 
 use crate::buffers::Buffers;
 use crate::cluster_keys::ClusterKeys;
@@ -14,7 +15,7 @@ use crate::control::Comeback;
 use crate::copy::{Allowance, Chain, Copies, Copy, CopyId, Phase};
 use crate::datagram::DATAGRAM_MAX;
 use crate::fingerprint::Fingerprint;
-use crate::identity::{BootId, LANES, Lane, PeerIndex, Sequence, ShardId, WorkerId};
+use crate::identity::{PeerIndex, Sequence};
 use crate::link::{Link, RedirectForm, Setting};
 use crate::options::{OptionError, Options};
 use crate::receive_stream::ReceiveStream;
@@ -34,7 +35,7 @@ pub struct Endpoint {
     pub(crate) setting: Setting,
     pub(crate) peers: Box<[Option<Peer>]>,
     /// Sorted by worker.
-    pub(crate) by_worker: Vec<(WorkerId, PeerIndex)>,
+    pub(crate) by_worker: Vec<(PeerId, PeerIndex)>,
     /// Of the streams of who comes to a peer's place next: a ticket for one who was there is of no epoch of theirs.
     next_epochs: Box<[u32]>,
     pub(crate) buffers: Buffers,
@@ -134,7 +135,7 @@ pub enum PeerError {
     Full,
     /// The worker is a peer already, or is this one.
     #[error("worker {0} is a peer already, or this worker itself")]
-    Known(WorkerId),
+    Known(PeerId),
 }
 
 impl Endpoint {
@@ -178,7 +179,7 @@ impl Endpoint {
     /// [`PeerError`].
     pub fn add_peer(
         &mut self,
-        worker: WorkerId,
+        worker: PeerId,
         address: SocketAddr,
         now_us: u64,
     ) -> Result<PeerIndex, PeerError> {

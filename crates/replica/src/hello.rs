@@ -8,9 +8,10 @@
 //!
 //! Parts of unknown type, fields behind those known here and parts that the sender does not name are not compared.
 
+use weir_ids::{BootId, PeerId};
+
 use crate::bytes::{Reader, Writer};
 use crate::fingerprint::{Fingerprint, FingerprintPart};
-use crate::identity::{BootId, WorkerId};
 
 /// A number drawn for one handshake: who repeats it lives now.
 pub(crate) type Challenge = [u8; 16];
@@ -27,7 +28,7 @@ pub(crate) struct Hello {
     pub(crate) version_max: u8,
     /// The sender has the session of these two challenges.
     pub(crate) has_session: bool,
-    pub(crate) receiver: WorkerId,
+    pub(crate) receiver: PeerId,
     pub(crate) boot: BootId,
     pub(crate) challenge: Challenge,
     /// The receiver's challenge; zero if the sender does not know it.
@@ -50,7 +51,7 @@ impl Hello {
             version_min,
             version_max,
             has_session: flags & HAS_SESSION != 0,
-            receiver: WorkerId(reader.u64()?),
+            receiver: PeerId(reader.u64()?),
             boot: BootId(reader.u128()?),
             challenge: reader.array()?,
             echo: reader.array()?,
@@ -94,7 +95,7 @@ mod tests {
             version_min: 1,
             version_max: 2,
             has_session: true,
-            receiver: WorkerId(3),
+            receiver: PeerId(3),
             boot: BootId(u128::MAX - 5),
             challenge: [1; 16],
             echo: [2; 16],

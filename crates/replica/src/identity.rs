@@ -1,47 +1,7 @@
 //! Who sends, what about, and which datagram: a type for each.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
-
-/// Lanes of a shard: public ports are dealt to them by block index.
-pub const LANES: usize = 8;
-
-/// A worker of the cluster: a number that all nodes agree on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct WorkerId(pub u64);
-
-/// One life of a process, drawn at random when it starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct BootId(pub u128);
-
-/// A shard, by the number that all nodes know it by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ShardId(pub u32);
-
-/// A lane of every shard: 0 to 7. One shard and one lane are one slab of records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Lane(u8);
-
-impl Lane {
-    /// All lanes in order.
-    pub const ALL: [Lane; LANES] =
-        [Lane(0), Lane(1), Lane(2), Lane(3), Lane(4), Lane(5), Lane(6), Lane(7)];
-
-    /// None if there is no such lane.
-    pub fn new(number: u8) -> Option<Lane> {
-        (usize::from(number) < LANES).then_some(Lane(number))
-    }
-
-    /// Its number, below [`LANES`].
-    pub fn number(self) -> u8 {
-        self.0
-    }
-
-    pub(crate) fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
+use weir_ids::{Lane, PeerId};
 
 /// The time in which one worker writes a slab. Versions go on from reign to reign only if the writer had all of the
 /// reign before: otherwise they say nothing of each other, and who has the slab of another reign has to begin anew.
@@ -93,21 +53,9 @@ pub struct Origin {
     /// The sender's place in the receiver's table.
     pub peer: PeerIndex,
     /// The sender.
-    pub worker: WorkerId,
+    pub worker: PeerId,
     /// The lane that the stream is about.
     pub lane: Lane,
     /// The stream's epoch; 0: its former epoch is void.
     pub epoch: u32,
-}
-
-impl fmt::Display for WorkerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.0)
-    }
-}
-
-impl fmt::Display for BootId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
 }

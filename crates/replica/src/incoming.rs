@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use weir_ids::{Lane, PeerId, ShardId};
 use weir_planted::{self as planted, Bug};
 
 use crate::buffers::Buffers;
@@ -10,7 +11,7 @@ use crate::control::{Acknowledgement, Field, Position, fields};
 use crate::counters::PeerCounters;
 use crate::datagram::{DatagramKind, Header, STREAM_HEADER_LEN, StreamHeader, TAG_LEN};
 use crate::endpoint::{Endpoint, Peer};
-use crate::identity::{Lane, Origin, PeerIndex, ShardId, WorkerId};
+use crate::identity::{Origin, PeerIndex};
 use crate::link::RedirectForm;
 use crate::receive_stream::{Arrival, ReceiveStream};
 use crate::record::{Item, Items, Kind, RECORD_HEADER_LEN, Record};
@@ -58,7 +59,7 @@ impl Endpoint {
         result
     }
 
-    fn find(&self, from: SocketAddr, sender: WorkerId) -> Option<PeerIndex> {
+    fn find(&self, from: SocketAddr, sender: PeerId) -> Option<PeerIndex> {
         let place = self.by_worker.binary_search_by_key(&sender, |&(worker, _)| worker).ok()?;
         let (_, index) = self.by_worker[place];
         let peer = self.peers[index.index()].as_ref()?;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use bolero::check;
+use weir_ids::{BootId, Lane, PeerId, ShardId};
 
 use crate::cluster_keys::ClusterKeys;
 use crate::control::{Field, fields};
@@ -12,7 +13,7 @@ use crate::datagram::{DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header, VERSION_MA
 use crate::endpoint::Endpoint;
 use crate::fingerprint::Fingerprint;
 use crate::hello::{Challenge, Hello};
-use crate::identity::{BootId, Lane, Origin, PeerIndex, Reign, ShardId, WorkerId};
+use crate::identity::{Origin, PeerIndex, Reign};
 use crate::link::RedirectForm;
 use crate::options::Options;
 use crate::record::Record;
@@ -21,8 +22,8 @@ use crate::seal::SealKey;
 use crate::session::{Identity, direction, hello_key};
 use crate::traits::{Sink, Source, Transmit};
 
-const OWN: WorkerId = WorkerId(1);
-const PEER: WorkerId = WorkerId(2);
+const OWN: PeerId = PeerId(1);
+const PEER: PeerId = PeerId(2);
 const OWN_BOOT: BootId = BootId(11);
 const PEER_BOOT: BootId = BootId(22);
 const PEER_CHALLENGE: Challenge = [7; 16];

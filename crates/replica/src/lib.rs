@@ -66,9 +66,7 @@ pub use datagram::{DATAGRAM_MAX, VERSION_MAX, VERSION_MIN};
 pub use describe::describe;
 pub use endpoint::{Endpoint, PeerError, REPLICAS_MAX, Ticket};
 pub use fingerprint::{Fingerprint, FingerprintPart};
-pub use identity::{
-    BootId, LANES, Lane, Origin, PeerIndex, Reign, Sequence, ShardId, Word, WorkerId,
-};
+pub use identity::{Origin, PeerIndex, Reign, Sequence, Word};
 pub use incoming::{ITEMS_MAX, Received};
 pub use link::RedirectForm;
 pub use options::{OptionError, Options};
@@ -78,4 +76,5 @@ pub use session::Identity;
 pub use status::PeerStatus;
 pub use sum::Sum;
 pub use traits::{Sink, Source, Transmit};
+pub use weir_ids::{BootId, Lane, PeerId, ShardId};
 pub use witness::PeerSigns;

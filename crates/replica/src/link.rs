@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use weir_ids::PeerId;
+
 use crate::cluster_keys::ClusterKeys;
 use crate::control::Comeback;
 use crate::counters::PeerCounters;
@@ -10,7 +12,6 @@ use crate::datagram::{
 };
 use crate::fingerprint::{Fingerprint, FingerprintPart};
 use crate::hello::{HELLO_LEN, Hello};
-use crate::identity::WorkerId;
 use crate::later_version::mark;
 use crate::options::Options;
 use crate::refusal::Refusal;
@@ -69,7 +70,7 @@ pub enum RedirectForm {
 
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) worker: WorkerId,
+    pub(crate) worker: PeerId,
     pub(crate) address: SocketAddr,
     pub(crate) session: Option<Session>,
     /// How often the peer had added this worker when the session was set up.
@@ -90,7 +91,7 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn new(
         setting: &Setting,
-        worker: WorkerId,
+        worker: PeerId,
         address: SocketAddr,
         incarnation: u64,
         now_us: u64,

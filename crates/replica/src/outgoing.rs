@@ -3,12 +3,14 @@
 //! Peers that something may be due for are marked, so that a poll with nothing to do looks at a few words; all timers
 //! are looked at once a millisecond.
 
+use weir_ids::{LANES, Lane};
+
 use crate::buffers::Buffers;
 use crate::bytes::Writer;
 use crate::control::{CONTROL_LEN_MAX, Field, Position, emit_comebacks};
 use crate::datagram::DatagramKind;
 use crate::endpoint::{Endpoint, OwnLane, Peer};
-use crate::identity::{LANES, Lane, Origin, PeerIndex};
+use crate::identity::{Origin, PeerIndex};
 use crate::incoming::window;
 use crate::link::{Exit, Link, Setting};
 use crate::traits::{Sink, Source, Transmit};

@@ -1,10 +1,10 @@
 //! Hot: the replica's end of a stream: datagrams are delivered in order, each once per epoch.
 
+use weir_ids::Lane;
 use weir_planted::{self as planted, Bug};
 
 use crate::buffers::{Buffer, Buffers};
 use crate::control::Acknowledgement;
-use crate::identity::Lane;
 use crate::send_stream::WINDOW;
 
 /// What to do with a datagram.

@@ -14,8 +14,10 @@
 
 use std::ops::Range;
 
+use weir_ids::ShardId;
+
 use crate::bytes::{Reader, Writer};
-use crate::identity::{Reign, ShardId, Word};
+use crate::identity::{Reign, Word};
 
 /// Bytes of the longest body.
 pub const RECORD_BODY_MAX: usize = 200;

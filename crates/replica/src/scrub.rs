@@ -14,7 +14,9 @@
 
 use std::ops::Range;
 
-use crate::identity::{Lane, PeerIndex, ShardId};
+use weir_ids::{Lane, ShardId};
+
+use crate::identity::PeerIndex;
 use crate::options::Options;
 
 /// Slots that one sum covers: an extent of a slab.

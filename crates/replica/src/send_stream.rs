@@ -10,10 +10,11 @@
 //! walk brings it later. It falls *out of sync* when its log is full: all buffers go back, the epoch rises, it opens
 //! again. So a peer that does not answer costs nothing and holds nobody up.
 
+use weir_ids::Lane;
+
 use crate::buffers::{Buffer, Buffers};
 use crate::control::Acknowledgement;
 use crate::datagram::{BODY_MAX, STREAM_HEADER_LEN, StreamHeader};
-use crate::identity::Lane;
 use crate::options::Options;
 use crate::record::Item;
 use crate::round_trip::RoundTrip;

@@ -18,12 +18,12 @@
 //! alive: then the HELLO is an old one. A challenge serves one session.
 
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
+use weir_ids::{BootId, PeerId};
 
 use crate::cluster_keys::{ClusterKey, ClusterKeys, expand};
 use crate::datagram::{VERSION_MAX, VERSION_MIN};
 use crate::fingerprint::{Fingerprint, FingerprintPart};
 use crate::hello::{Challenge, Hello};
-use crate::identity::{BootId, WorkerId};
 use crate::replay_window::ReplayWindow;
 use crate::seal::SealKey;
 
@@ -41,7 +41,7 @@ const NO_CHALLENGE: Challenge = [0; 16];
 #[derive(Clone)]
 pub struct Identity {
     /// This worker.
-    pub worker: WorkerId,
+    pub worker: PeerId,
     /// This life of its process.
     pub boot: BootId,
     /// 32 random bytes.
@@ -124,7 +124,7 @@ impl Challenges {
 }
 
 impl Handshake {
-    pub(crate) fn new(identity: &Identity, peer: WorkerId, incarnation: u64) -> Self {
+    pub(crate) fn new(identity: &Identity, peer: PeerId, incarnation: u64) -> Self {
         let mut salt = [0; 16];
         salt[..8].copy_from_slice(&peer.0.to_be_bytes());
         salt[8..].copy_from_slice(&incarnation.to_be_bytes());
@@ -147,7 +147,7 @@ impl Handshake {
     pub(crate) fn hello(
         &mut self,
         identity: &Identity,
-        receiver: WorkerId,
+        receiver: PeerId,
         fingerprint: &Fingerprint,
         session: Option<&Session>,
     ) -> (u64, Hello) {
@@ -171,7 +171,7 @@ impl Handshake {
     pub(crate) fn heard(
         &mut self,
         hello: &Hello,
-        worker: WorkerId,
+        worker: PeerId,
         key: &ClusterKey,
         context: (&Identity, &ClusterKeys, &Fingerprint),
         session: &mut Option<Session>,
@@ -218,7 +218,7 @@ impl Handshake {
 /// All that a session's keys are derived from, but for the cluster keys.
 struct Ends<'a> {
     own: (&'a Identity, Challenge),
-    peer: (WorkerId, BootId, Challenge),
+    peer: (PeerId, BootId, Challenge),
 }
 
 impl Ends<'_> {
@@ -264,7 +264,7 @@ impl Session {
     }
 }
 
-pub(crate) type End = (WorkerId, BootId, Challenge);
+pub(crate) type End = (PeerId, BootId, Challenge);
 
 /// Key and id of the direction from one end to the other.
 pub(crate) fn direction(key: &ClusterKey, from: End, to: End) -> (SealKey, u32) {
@@ -280,7 +280,7 @@ pub(crate) fn direction(key: &ClusterKey, from: End, to: End) -> (SealKey, u32) 
 }
 
 /// The key of the HELLOs of one boot of a worker to another worker.
-pub(crate) fn hello_key(key: &ClusterKey, from: WorkerId, boot: BootId, to: WorkerId) -> SealKey {
+pub(crate) fn hello_key(key: &ClusterKey, from: PeerId, boot: BootId, to: PeerId) -> SealKey {
     let (from, boot, to) = (from.0.to_be_bytes(), boot.0.to_be_bytes(), to.0.to_be_bytes());
     SealKey::derive(key, &[b"hello", &from, &boot, &to])
 }

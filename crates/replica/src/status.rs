@@ -2,18 +2,20 @@
 
 use std::net::SocketAddr;
 
+use weir_ids::{BootId, Lane, PeerId};
+
 use crate::copy::{CopyId, CopyStatus};
 use crate::counters::{Lag, PeerCounters};
 use crate::endpoint::{Endpoint, OwnLane, Peer, Place, Ticket};
 use crate::fingerprint::FingerprintPart;
-use crate::identity::{BootId, Lane, PeerIndex, Sequence, WorkerId};
+use crate::identity::{PeerIndex, Sequence};
 use crate::refusal::Refusals;
 
 /// A peer as it stands.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerStatus {
     /// The peer.
-    pub worker: WorkerId,
+    pub worker: PeerId,
     /// Where it is reached.
     pub address: SocketAddr,
     /// Its last known life; None before the first session.
@@ -41,7 +43,7 @@ impl Endpoint {
     }
 
     /// The place of a worker that is a peer.
-    pub fn peer(&self, worker: WorkerId) -> Option<PeerIndex> {
+    pub fn peer(&self, worker: PeerId) -> Option<PeerIndex> {
         let place = self.by_worker.binary_search_by_key(&worker, |&(worker, _)| worker).ok()?;
         Some(self.by_worker[place].1)
     }

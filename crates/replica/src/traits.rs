@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use weir_ids::{Lane, ShardId};
+
 use crate::control::Comeback;
 use crate::copy::CopyRoom;
-use crate::identity::{Lane, Origin, PeerIndex, Reign, ShardId};
+use crate::identity::{Origin, PeerIndex, Reign};
 use crate::record::Record;
 
 /// The slabs that others have copies of from here.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use allocation_counter::measure;
 use weir_replica::{
     BootId, ClusterKeys, CopyRoom, DATAGRAM_MAX, Endpoint, Fingerprint, Identity, Kind, Lane,
-    Options, Origin, PeerIndex, Record, Reign, ShardId, Sink, Source, Transmit, WorkerId,
+    Options, Origin, PeerId, PeerIndex, Record, Reign, ShardId, Sink, Source, Transmit,
 };
 
 /// A slab of 10,000 equal records to copy from; counts what is applied.
@@ -88,14 +88,14 @@ fn address(worker: u64) -> SocketAddr {
 
 fn endpoint(worker: u64, peer: u64) -> (Endpoint, PeerIndex) {
     let identity = Identity {
-        worker: WorkerId(worker),
+        worker: PeerId(worker),
         boot: BootId(worker.into()),
         secret: [worker as u8; 32],
     };
     let keys = ClusterKeys::parse(&"1f".repeat(32)).unwrap();
     let mut endpoint =
         Endpoint::new(Options::default(), identity, Fingerprint::default(), keys).unwrap();
-    let peer = endpoint.add_peer(WorkerId(peer), address(peer), 0).unwrap();
+    let peer = endpoint.add_peer(PeerId(peer), address(peer), 0).unwrap();
     (endpoint, peer)
 }
 

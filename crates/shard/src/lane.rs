@@ -3,9 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-
-/// Lanes of a shard: a public port's lane is its block's index mod 8, for ever.
-pub const LANES: usize = 8;
+use weir_ids::LANES;
 
 /// A member's place in a shard's entry, 0 to 7, kept as long as it is a member, whatever its rank.
 /// It is also the number of the member's reserve lane: the one lane that it keeps as a replica.

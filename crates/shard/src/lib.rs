@@ -20,11 +20,12 @@
 #![forbid(unsafe_code)]
 
 pub mod allocate;
-mod identity;
 mod lane;
 pub mod map;
+mod rank;
 pub mod role;
 
-pub use identity::{BootId, Epoch, Incarnation, NameError, NodeId, Rank, ShardId, Term, WorkerId};
-pub use lane::{LANES, LaneSet, Seat, SeatSet};
-pub use map::{Lane, Member, MemberState, Move, Refused, ShardEntry, Transition, Violation};
+pub use lane::{LaneSet, Seat, SeatSet};
+pub use map::{LaneEntry, Member, MemberState, Move, Refused, ShardEntry, Transition, Violation};
+pub use rank::Rank;
+pub use weir_ids::{BootId, Epoch, Incarnation, LANES, NameError, NodeId, ShardId, Term, WorkerId};

@@ -53,7 +53,7 @@ mod rebase;
 mod transition;
 
 pub use check::Violation;
-pub use entry::{Lane, MEMBERS_MAX, Member, MemberState, Move, ShardEntry};
+pub use entry::{LaneEntry, MEMBERS_MAX, Member, MemberState, Move, ShardEntry};
 pub use json::EntryError;
 pub use rebase::{Doubt, NoBase, Rebased, Stand, Witness, needs_rebase, rebase};
 pub use transition::{Refused, Transition};

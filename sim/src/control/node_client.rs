@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use weir_cluster::swap::{self, Change as Put, Outcome, Swap};
 use weir_cluster::{
-    Cause, ClusterName, Key, LeaseId, NodeName, NodeRecord, Options, Revision, Versioned,
+    Cause, ClusterName, Key, LeaseId, NodeId, NodeRecord, Options, Revision, Versioned,
 };
 use weir_node_core::farewell::{Farewell, Step};
 use weir_node_core::first_look::{FirstLook, Found, LOOK_INTERVAL, NotFound, found, is_known};
@@ -24,7 +24,7 @@ use crate::etcd::{Answer, ClientId, Etcd, Event, Request};
 pub struct NodeSetup {
     pub client: ClientId,
     pub cluster: ClusterName,
-    pub name: NodeName,
+    pub name: NodeId,
     /// Of its jitter: different in each process.
     pub seed: u64,
     pub clock: ProcessClock,
@@ -219,7 +219,7 @@ impl NodeClient {
             self.told.extend(registration.map(Told::Event));
         }
         for (shard, revision, value) in std::mem::take(&mut self.writes) {
-            let (key, expected) = (Key::Shard(shard.0), Some(revision));
+            let (key, expected) = (Key::Shard(shard), Some(revision));
             let swap = Swap { key, expected, change: Put::Put(value) };
             self.transact(etcd, at, Tag::Entry(shard), &[swap]);
         }

@@ -3,10 +3,10 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_cluster::transaction::{Operation, Transaction};
-use weir_cluster::{ClusterName, Key, Keys, NodeName};
+use weir_cluster::{ClusterName, Key, Keys};
 use weir_config::Desired;
 use weir_controller::records::{Control, DrainOrder, FORMAT, Intent, Meta, Order};
-use weir_shard::ShardEntry;
+use weir_shard::{NodeId, ShardEntry, ShardId};
 
 use super::node_client::json;
 use crate::etcd::Etcd;
@@ -31,17 +31,17 @@ impl Operator {
         }
     }
 
-    pub fn drain(&self, now_us: u64, etcd: &mut Etcd, node: &NodeName, force: bool) {
+    pub fn drain(&self, now_us: u64, etcd: &mut Etcd, node: &NodeId, force: bool) {
         let drain = DrainOrder { order: order(now_us), force };
         self.intend(now_us, etcd, node, |intent| intent.drain = Some(drain));
     }
 
-    pub fn undrain(&self, now_us: u64, etcd: &mut Etcd, node: &NodeName) {
+    pub fn undrain(&self, now_us: u64, etcd: &mut Etcd, node: &NodeId) {
         self.intend(now_us, etcd, node, |intent| intent.drain = None);
     }
 
     /// The map as it stands.
-    pub fn entries(&self, etcd: &Etcd) -> Vec<(u32, ShardEntry)> {
+    pub fn entries(&self, etcd: &Etcd) -> Vec<(ShardId, ShardEntry)> {
         let found = etcd.list(&self.keys.range(weir_cluster::Range::Shards)).into_iter();
         let entries = found.filter_map(|(path, held)| {
             let Ok(Key::Shard(shard)) = self.keys.parse(path.as_bytes()) else { return None };
@@ -68,7 +68,7 @@ impl Operator {
         &self,
         now_us: u64,
         etcd: &mut Etcd,
-        node: &NodeName,
+        node: &NodeId,
         change: impl FnOnce(&mut Intent),
     ) {
         self.change(now_us, etcd, &Key::Intent(node.clone()), change);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_cluster::{ClusterName, Keys, NodeName, NodeRecord, Revision};
+use weir_cluster::{ClusterName, Keys, NodeRecord, Revision};
 use weir_config::Desired;
 use weir_controller::state::{NodeReport, Options as ControllerOptions};
 use weir_node_core::KnownMap;
@@ -113,9 +113,6 @@ impl Plane {
 
     /// A process of a node begins, and looks for its cluster. `map`: as it lies on the node's disk. Its clock runs too fast by
     /// `fast_ppm`.
-    ///
-    /// # Panics
-    /// When its name is none.
     pub fn start_node(
         &mut self,
         now_us: u64,
@@ -128,7 +125,7 @@ impl Plane {
             ended: self.lives.get(&node).cloned().unwrap_or_default(),
             client: Self::node_client(node),
             cluster: self.cluster.clone(),
-            name: name.as_str().parse::<NodeName>().expect("a name of a node"),
+            name: name.clone(),
             seed: self.dice.seed(),
             clock: ProcessClock::new(fast_ppm, UNIX_MS),
             map,

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use weir_cluster::{NodeRecord, WorkerRecord};
 use weir_engine::{CommitLimits, Engine, Side, Uncommitted};
-use weir_member::Replication;
 use weir_member::replication::CommitOptions;
-use weir_member::roles::peer_at;
+use weir_member::{PeerId, Replication};
 use weir_node_core::first_look::Found;
 use weir_node_core::setup::fingerprint;
 use weir_node_core::{Core, Event, KnownMap, Start, WorkerSlot};
@@ -184,11 +183,7 @@ fn new_worker(
         Engine::new(site::engine_config(options, place, seed)).expect("a good configuration");
     let mut secret = [0; 32];
     secret.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&dice.draw().to_be_bytes()));
-    let identity = Identity {
-        worker: peer_at(site::replication(place)),
-        boot: weir_replica::BootId(boot.0),
-        secret,
-    };
+    let identity = Identity { worker: PeerId::at(site::replication(place)), boot, secret };
     let keys = ClusterKeys::parse(&"5a".repeat(32)).expect("a key");
     let replication = Replication::new(
         replication_options(options),

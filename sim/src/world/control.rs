@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
-use weir_cluster::NodeName;
 use weir_config::{Desired, parse_cluster};
 use weir_controller::state::{NodeReport, Options as ControllerOptions};
 use weir_engine::Side;
@@ -121,8 +120,7 @@ impl Control {
         let revision = self.plane.etcd.revision().0;
         if self.revision != revision {
             self.revision = revision;
-            let entries = self.plane.operator.entries(&self.plane.etcd).into_iter();
-            self.entries = entries.map(|(shard, entry)| (ShardId(shard), entry)).collect();
+            self.entries = self.plane.operator.entries(&self.plane.etcd).into_iter().collect();
         }
     }
 
@@ -158,7 +156,7 @@ impl Control {
                 plane.etcd.cut(Plane::controller_client(controller), to, from);
             }
             Fault::Drain { node, .. } => {
-                plane.operator.drain(now_us, &mut plane.etcd, &node_name(node), false);
+                plane.operator.drain(now_us, &mut plane.etcd, &name_of(node), false);
             }
             Fault::Compact => plane.etcd.compact(0),
             Fault::Restore { back_ms } => {
@@ -226,7 +224,7 @@ impl Control {
                 plane.etcd.mend(now_us, Plane::controller_client(controller));
             }
             Fault::Drain { node, .. } => {
-                plane.operator.undrain(now_us, &mut plane.etcd, &node_name(node));
+                plane.operator.undrain(now_us, &mut plane.etcd, &name_of(node));
             }
             _ => {}
         }
@@ -241,7 +239,7 @@ impl Control {
     pub(super) fn operate(&mut self, now_us: u64, is_late: bool) {
         let Plane { operator, etcd, .. } = &mut self.plane;
         operator.unfreeze(now_us, etcd);
-        (0..self.nodes).for_each(|node| operator.undrain(now_us, etcd, &node_name(node)));
+        (0..self.nodes).for_each(|node| operator.undrain(now_us, etcd, &name_of(node)));
         if is_late {
             operator.rebase(now_us, etcd);
         }
@@ -256,10 +254,6 @@ impl Control {
             }
         }
     }
-}
-
-fn node_name(node: usize) -> NodeName {
-    name_of(node).as_str().parse().expect("a name of a node")
 }
 
 impl World {

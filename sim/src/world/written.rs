@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use weir_cluster::{Key, LeaderRecord, Revision};
 use weir_controller::records::Event;
-use weir_shard::ShardEntry;
+use weir_shard::{ShardEntry, ShardId};
 
 use crate::control::Plane;
 use crate::etcd::Changed;
@@ -15,7 +15,7 @@ use crate::etcd::Changed;
 pub(super) struct Written {
     seen: i64,
     leader: Option<String>,
-    entries: BTreeMap<u32, ShardEntry>,
+    entries: BTreeMap<ShardId, ShardEntry>,
 }
 
 impl Written {
@@ -64,7 +64,7 @@ impl Written {
     }
 
     /// Each follows the one before, by one change, or was rebased above all that anybody has seen.
-    fn entry(&mut self, id: u32, entry: ShardEntry) -> Result<(), String> {
+    fn entry(&mut self, id: ShardId, entry: ShardEntry) -> Result<(), String> {
         let is_rebased = entry.rebased() == Some(entry.epoch());
         let before = self.entries.insert(id, entry.clone());
         match before {

@@ -116,7 +116,7 @@ impl MapReader {
             let Key::Shard(number) = key else { continue };
             let entry = ShardEntry::from_json(&held.value)
                 .with_context(|| format!("entry of shard {number}"))?;
-            map.shards.insert(number, view(&entry, &living, self.replicas));
+            map.shards.insert(number.0, view(&entry, &living, self.replicas));
         }
         Ok(map)
     }

@@ -1,4 +1,5 @@
 use bolero::check;
+use weir_ids::ShardId;
 
 use super::*;
 
@@ -19,7 +20,7 @@ fn place(revision: i64) -> Place {
 }
 
 fn entry(shard: u32, value: &str, revision: i64) -> Entry {
-    Entry { key: Key::Shard(shard), value: value.into(), mod_revision: Revision(revision) }
+    Entry { key: Key::Shard(ShardId(shard)), value: value.into(), mod_revision: Revision(revision) }
 }
 
 fn put(shard: u32, value: &str, revision: i64) -> Change {
@@ -31,7 +32,7 @@ fn told(shard: u32, value: &str, revision: i64) -> MirrorEvent {
 }
 
 fn deleted(shard: u32) -> MirrorEvent {
-    MirrorEvent::Delete { key: Key::Shard(shard) }
+    MirrorEvent::Delete { key: Key::Shard(ShardId(shard)) }
 }
 
 fn listed(revision: i64, entries: &[Entry]) -> Input {
@@ -105,7 +106,7 @@ fn nothing_is_told_twice() {
     let mut state = watching(start);
     let changes = vec![put(1, "a", 3), put(1, "b", 11), put(1, "b", 11)];
     assert_eq!(state.handle(Input::Watched(changes), start).events, [told(1, "b", 11)]);
-    let gone = Change::Delete { key: Key::Shard(1), revision: Revision(12) };
+    let gone = Change::Delete { key: Key::Shard(ShardId(1)), revision: Revision(12) };
     let changes = vec![gone.clone(), gone, put(1, "b", 11)];
     assert_eq!(state.handle(Input::Watched(changes), start).events[0], deleted(1));
 }
@@ -116,11 +117,11 @@ fn a_full_list_that_the_watch_catches_up_with_is_no_difference() {
     let mut state = watching(start);
     let now = check_due(&mut state);
     // Ahead of the list: 2 was written and deleted. Behind it: 1 and 3.
-    let gone = Change::Delete { key: Key::Shard(2), revision: Revision(14) };
+    let gone = Change::Delete { key: Key::Shard(ShardId(2)), revision: Revision(14) };
     state.handle(Input::Watched(vec![put(2, "x", 12), gone]), now);
     let list = [entry(2, "x", 12), entry(3, "c", 13)];
     assert_eq!(state.handle(listed(13, &list), now).actions, []);
-    let gone = Change::Delete { key: Key::Shard(1), revision: Revision(13) };
+    let gone = Change::Delete { key: Key::Shard(ShardId(1)), revision: Revision(13) };
     state.handle(Input::Watched(vec![gone, put(3, "c", 13)]), now + SECOND);
     let output = state.handle(Input::Tick, now + TIMES.list_grace + SECOND);
     assert_eq!(output.list_differences, 0);
@@ -247,9 +248,12 @@ impl Simulation {
         for (index, (shard, value)) in self.history.iter().enumerate() {
             match value {
                 Some(value) => {
-                    store.insert(Key::Shard(*shard), (vec![*value], Revision(index as i64 + 1)));
+                    store.insert(
+                        Key::Shard(ShardId(*shard)),
+                        (vec![*value], Revision(index as i64 + 1)),
+                    );
                 }
-                None => drop(store.remove(&Key::Shard(*shard))),
+                None => drop(store.remove(&Key::Shard(ShardId(*shard)))),
             }
         }
         store
@@ -313,7 +317,7 @@ impl Simulation {
             return self.tell(Input::Compacted);
         }
         let change = self.history.get(next).map(|(shard, value)| {
-            let (key, revision) = (Key::Shard(*shard), Revision(next as i64 + 1));
+            let (key, revision) = (Key::Shard(ShardId(*shard)), Revision(next as i64 + 1));
             match value {
                 Some(value) => {
                     Change::Put(Entry { key, value: vec![*value], mod_revision: revision })
@@ -329,7 +333,9 @@ impl Simulation {
         let shard = u32::from(byte >> 4) % 4;
         match byte % 16 {
             0..=3 => self.history.push((shard, Some(byte))),
-            4 if self.store().contains_key(&Key::Shard(shard)) => self.history.push((shard, None)),
+            4 if self.store().contains_key(&Key::Shard(ShardId(shard))) => {
+                self.history.push((shard, None))
+            }
             5 | 6 => self.serve(),
             7..=9 => self.deliver(),
             // The watch loses an event and does not know.

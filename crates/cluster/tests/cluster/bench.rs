@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_cluster::{
     ClaimEvent, Cluster, Election, Key, LeaderRecord, Mirror, MirrorEvent, NodeRecord, Options,
-    Outcome, Place, Revision, Session, Store,
+    Outcome, Place, Revision, Session, ShardId, Store,
 };
 
 pub(crate) const TTL: Duration = Duration::from_secs(3);
@@ -95,7 +95,7 @@ pub(crate) fn write(cluster: &Cluster, shard: u32, value: &str) -> Revision {
 }
 
 pub(crate) async fn write_shard(store: Store, shard: u32, value: Vec<u8>) -> Revision {
-    let key = Key::Shard(shard);
+    let key = Key::Shard(ShardId(shard));
     let expected = store.get(&key).await.unwrap().map(|found| found.mod_revision);
     done(store.put(key, expected, value).await)
 }
@@ -141,6 +141,6 @@ impl Copy {
     }
 
     pub(crate) fn has(&self, shard: u32, value: &str) -> bool {
-        self.keys.get(&Key::Shard(shard)).is_some_and(|found| found == value.as_bytes())
+        self.keys.get(&Key::Shard(ShardId(shard))).is_some_and(|found| found == value.as_bytes())
     }
 }

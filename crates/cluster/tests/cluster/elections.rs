@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use weir_cluster::{Change, ClaimEvent, Key, Outcome, Swap};
+use weir_cluster::{Change, ClaimEvent, Key, Outcome, ShardId, Swap};
 
 use crate::bench::{MARGIN, TTL, cluster, done, leader_record, next_of_election, wait};
 use crate::etcd::{Etcd, wait_for};
 use crate::proxy::Proxy;
 
 fn swap(shard: u32) -> [Swap; 1] {
-    [Swap { key: Key::Shard(shard), expected: None, change: Change::Put(b"{}".to_vec()) }]
+    [Swap { key: Key::Shard(ShardId(shard)), expected: None, change: Change::Put(b"{}".to_vec()) }]
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_cluster::{Key, MirrorEvent, Range, Revision};
+use weir_cluster::{Key, MirrorEvent, Range, Revision, ShardId};
 
 use crate::bench::{Copy, cluster, options, start, wait, write, write_shard};
 use crate::etcd::{Etcd, wait_for};
@@ -17,7 +17,11 @@ fn events_come_in_the_order_of_etcd_and_unknown_keys_not_at_all() {
     etcd.control(&["put", "/weir/south/shards/5", "another cluster"]);
     let mut mirror = cluster.mirror(Range::Shards, None);
     let put = |shard, value: &str, mod_revision| {
-        Some(MirrorEvent::Put { key: Key::Shard(shard), value: value.into(), mod_revision })
+        Some(MirrorEvent::Put {
+            key: Key::Shard(ShardId(shard)),
+            value: value.into(),
+            mod_revision,
+        })
     };
     assert_eq!(wait(&cluster, "list", mirror.next_event()), put(1, "a", first));
     let complete = wait(&cluster, "list", mirror.next_event());
@@ -28,7 +32,7 @@ fn events_come_in_the_order_of_etcd_and_unknown_keys_not_at_all() {
     etcd.control(&["del", "/weir/north/shards/2"]);
     assert_eq!(wait(&cluster, "event", mirror.next_event()), put(2, "b", second));
     assert_eq!(wait(&cluster, "event", mirror.next_event()), put(1, "c", third));
-    let deleted = Some(MirrorEvent::Delete { key: Key::Shard(2) });
+    let deleted = Some(MirrorEvent::Delete { key: Key::Shard(ShardId(2)) });
     assert_eq!(wait(&cluster, "event", mirror.next_event()), deleted);
     assert_eq!(cluster.counts().unknown_keys_total, 1);
 }

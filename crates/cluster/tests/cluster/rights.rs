@@ -1,7 +1,7 @@
 //! The roles of docs/security.md in a real etcd: each suffices for its work and allows nothing else.
 
 use weir_cluster::{
-    Cause, ClaimEvent, Cluster, Key, NodeName, Options, Outcome, Password, Range, User,
+    Cause, ClaimEvent, Cluster, Key, NodeId, Options, Outcome, Password, Range, ShardId, User,
 };
 
 use crate::bench::{
@@ -53,7 +53,7 @@ fn as_user(etcd: &Etcd, name: &str) -> Cluster {
     start(options_of(etcd, name))
 }
 
-fn name(node: &str) -> NodeName {
+fn name(node: &str) -> NodeId {
     node.parse().unwrap()
 }
 
@@ -160,7 +160,7 @@ fn the_role_of_a_controller_suffices_and_leaves_nodes_and_wishes_alone() {
     let mut election = controller.election(&leader_record("c1"));
     let event = wait(&controller, "election", next_of_election(&mut election));
     assert!(matches!(event, ClaimEvent::Held { .. }), "{event:?}");
-    for key in [Key::Meta, Key::Control, Key::Report, Key::Shard(7), Key::Event(511)] {
+    for key in [Key::Meta, Key::Control, Key::Report, Key::Shard(ShardId(7)), Key::Event(511)] {
         done(put(&controller, key));
     }
     for key in [Key::Desired, Key::Node(name("edge1")), Key::Intent(name("edge1"))] {

@@ -1,6 +1,8 @@
 //! Compare-and-swap, and what is known of a write that failed.
 
-use weir_cluster::{Cause, Change, ClaimEvent, Key, Outcome, Range, Swap, TRANSACTION_KEYS_MAX};
+use weir_cluster::{
+    Cause, Change, ClaimEvent, Key, Outcome, Range, ShardId, Swap, TRANSACTION_KEYS_MAX,
+};
 
 use crate::bench::{cluster, done, next_of_session, node_record, options, start, wait, write};
 use crate::etcd::{Etcd, wait_for};
@@ -33,8 +35,12 @@ fn a_transaction_is_written_whole_or_not_at_all() {
     let seen = write(&cluster, 1, "a");
     let swaps = |expected| {
         vec![
-            Swap { key: Key::Shard(1), expected, change: Change::Keep },
-            Swap { key: Key::Shard(2), expected: None, change: Change::Put(b"b".to_vec()) },
+            Swap { key: Key::Shard(ShardId(1)), expected, change: Change::Keep },
+            Swap {
+                key: Key::Shard(ShardId(2)),
+                expected: None,
+                change: Change::Put(b"b".to_vec()),
+            },
         ]
     };
     let outcome = wait(&cluster, "outcome", store.transact(&swaps(None), None));
@@ -54,7 +60,7 @@ fn a_transaction_may_have_as_many_keys_as_etcd_takes() {
     let swaps = |count: usize| -> Vec<Swap> {
         (0..count as u32)
             .map(|shard| Swap {
-                key: Key::Shard(shard),
+                key: Key::Shard(ShardId(shard)),
                 expected: None,
                 change: Change::Put(b"{}".to_vec()),
             })
@@ -98,17 +104,18 @@ fn a_write_without_an_answer_is_of_unknown_outcome_and_one_never_sent_is_not() {
     let store = cluster.store();
     let seen = write(&cluster, 1, "before");
     proxy.swallow_answers();
-    let outcome = wait(&cluster, "outcome", store.put(Key::Shard(1), Some(seen), "after".into()));
+    let outcome =
+        wait(&cluster, "outcome", store.put(Key::Shard(ShardId(1)), Some(seen), "after".into()));
     assert!(matches!(&outcome, Outcome::Unknown(error) if error.cause == Cause::Timeout));
     // On another connection it turns out that it was written.
     wait_for("written value", || {
-        let found = wait(&cluster, "answer", store.get(&Key::Shard(1)));
+        let found = wait(&cluster, "answer", store.get(&Key::Shard(ShardId(1))));
         found.is_ok_and(|found| found.unwrap().value == b"after")
     });
     proxy.cut();
     etcd.kill();
     wait_for("a broken connection", || {
-        match wait(&cluster, "outcome", store.put(Key::Shard(2), None, "x".into())) {
+        match wait(&cluster, "outcome", store.put(Key::Shard(ShardId(2)), None, "x".into())) {
             Outcome::Unknown(_) => false,
             Outcome::Unavailable(error) => error.cause == Cause::Unreachable,
             other => panic!("{other:?}"),
@@ -125,7 +132,11 @@ fn a_full_etcd_takes_no_writes_but_keeps_leases_alive() {
     let event = wait(&cluster, "registration", next_of_session(&mut session));
     let mut seen = None;
     let full = loop {
-        match wait(&cluster, "outcome", store.put(Key::Shard(1), seen, vec![b'x'; 100_000])) {
+        match wait(
+            &cluster,
+            "outcome",
+            store.put(Key::Shard(ShardId(1)), seen, vec![b'x'; 100_000]),
+        ) {
             Outcome::Done(revision) => seen = Some(revision),
             Outcome::Unavailable(error) => break error,
             other => panic!("{other:?}"),
@@ -148,7 +159,7 @@ fn a_full_etcd_takes_no_writes_but_keeps_leases_alive() {
     etcd.control(&["compact", &etcd.revision().to_string()]);
     etcd.control(&["defrag"]);
     etcd.control(&["alarm", "disarm"]);
-    done(wait(&cluster, "outcome", store.put(Key::Shard(2), None, "x".into())));
+    done(wait(&cluster, "outcome", store.put(Key::Shard(ShardId(2)), None, "x".into())));
 }
 
 #[test]

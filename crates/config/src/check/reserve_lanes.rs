@@ -8,8 +8,8 @@ use crate::check::quota::{blocks_of_address, first_block};
 use crate::findings::Findings;
 use crate::types::Nat;
 
-/// Lanes of a shard.
-pub(crate) const LANES: u32 = 8;
+/// Lanes of a shard, as wide as the number of a block.
+pub(crate) const LANES: u32 = weir_ids::LANES as u32;
 
 /// Blocks of an address in the lane that has fewest: any lane may become a reserve.
 pub(crate) fn blocks_of_smallest_lane(port_block: u16) -> u32 {

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use weir_ids::is_name;
+
 use crate::cluster_types::{Bird, Cluster, Commit, CommitOnTimeout, Membership, TlsFiles, User};
 use crate::findings::Findings;
-use crate::read::node::{is_name, is_printable};
+use crate::read::node::is_printable;
 use crate::section::Section;
 
 const ETCD_MAX: usize = 32;

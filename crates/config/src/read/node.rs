@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use weir_ids::is_name;
+
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
 use crate::section::{self, Section};
@@ -90,13 +92,6 @@ fn eal(section: &Section<'_>, findings: &mut Findings<'_>) -> Vec<String> {
         }
     }
     arguments
-}
-
-pub(crate) fn is_name(text: &str) -> bool {
-    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    text.len() <= 63
-        && text.bytes().all(is_letter)
-        && text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
 }
 
 fn is_socket_path(text: &str) -> bool {

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use weir_cluster::{Change, Error, Key, NodeName, Outcome, Range, Store, Swap};
+use weir_cluster::{Change, Error, Key, Outcome, Range, Store, Swap};
 use weir_shard::{BootId, NodeId};
 
 use super::map::{ShardLine, lines};
 use crate::records::{Control, DrainOrder, Event, FenceOrder, FreezeOrder, Intent, Order};
-use crate::state::{CUT_OFF, View, node_id};
+use crate::state::{CUT_OFF, View};
 
 /// So often an order is tried when others write at the same time.
 pub(super) const TRIES: usize = 5;
@@ -87,12 +87,7 @@ impl Operator {
     /// # Errors
     /// When shards would be left with fewer copies than wanted (`force` accepts that), or there is
     /// nowhere to move them.
-    pub async fn drain(
-        &self,
-        node: &NodeName,
-        force: bool,
-        at_ms: u64,
-    ) -> Result<(), OperateError> {
+    pub async fn drain(&self, node: &NodeId, force: bool, at_ms: u64) -> Result<(), OperateError> {
         self.intend(node, |view, intent| {
             let id = known(view, node)?;
             if intent.drain.is_none() || force {
@@ -108,7 +103,7 @@ impl Operator {
     ///
     /// # Errors
     /// When etcd could not be written.
-    pub async fn undrain(&self, node: &NodeName) -> Result<(), OperateError> {
+    pub async fn undrain(&self, node: &NodeId) -> Result<(), OperateError> {
         self.intend(node, |_, intent| {
             intent.drain = None;
             Ok(Vec::new())
@@ -120,7 +115,7 @@ impl Operator {
     ///
     /// # Errors
     /// When etcd could not be read.
-    pub async fn is_undrained(&self, node: &NodeName) -> Result<bool, OperateError> {
+    pub async fn is_undrained(&self, node: &NodeId) -> Result<bool, OperateError> {
         let held = self.store.get(&Key::Intent(node.clone())).await?;
         let intent = held.and_then(|held| serde_json::from_slice::<Intent>(&held.value).ok());
         Ok(intent.is_none_or(|intent| intent.drain.is_none()))
@@ -132,7 +127,7 @@ impl Operator {
     /// When the node is registered; or others still hear it, and it is not forced.
     pub async fn fence(
         &self,
-        node: &NodeName,
+        node: &NodeId,
         force: bool,
         at_ms: u64,
     ) -> Result<usize, OperateError> {
@@ -163,7 +158,7 @@ impl Operator {
     /// When etcd could not be written.
     pub async fn say_ended(
         &self,
-        node: &NodeName,
+        node: &NodeId,
         boot_ids: &[BootId],
         at_ms: u64,
     ) -> Result<(), OperateError> {
@@ -275,12 +270,12 @@ impl Operator {
 
     async fn intend(
         &self,
-        node: &NodeName,
+        node: &NodeId,
         mut change: impl FnMut(&View, &mut Intent) -> Result<Vec<Swap>, OperateError>,
     ) -> Result<(), OperateError> {
         let key = Key::Intent(node.clone());
         self.write(key, |view| {
-            let held = view.intents.get(&node_id(node));
+            let held = view.intents.get(node);
             let mut intent = match held {
                 Some(held) => held.value.clone().ok_or(OperateError::Newer("intents"))?,
                 None => Intent::default(),
@@ -342,15 +337,14 @@ pub(super) fn put(value: &impl Serialize) -> Change {
 }
 
 /// The node, if it is registered, a shard names it, or it has orders.
-fn known(view: &View, node: &NodeName) -> Result<NodeId, OperateError> {
-    let id = node_id(node);
+fn known(view: &View, node: &NodeId) -> Result<NodeId, OperateError> {
     let members = view.entries().flat_map(|(_, entry)| entry.members());
     let named = members.map(|member| &member.incarnation.worker.node);
     let missing = missing(view);
     let all: BTreeSet<&NodeId> =
         view.nodes.keys().chain(view.intents.keys()).chain(named).chain(missing.keys()).collect();
-    if all.contains(&id) {
-        return Ok(id);
+    if all.contains(node) {
+        return Ok(node.clone());
     }
     let known: Vec<&str> = all.iter().map(|node| node.as_str()).collect();
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };

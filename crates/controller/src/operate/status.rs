@@ -1,13 +1,13 @@
 //! How the cluster is, in one word with reasons; and how far a drain is.
 
 use serde::Serialize;
-use weir_cluster::{Key, LeaderRecord, NodeName};
+use weir_cluster::{Key, LeaderRecord, NodeId};
 use weir_shard::ShardId;
 
 use super::order::{OperateError, Operator};
 use super::words;
 use crate::records::{ControllerState, NodeReport, Report};
-use crate::state::{View, frozen, node_id};
+use crate::state::{View, frozen};
 
 /// One word on the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -71,19 +71,18 @@ impl Operator {
 
     /// # Errors
     /// When etcd could not be read.
-    pub async fn drain_progress(&self, node: &NodeName) -> Result<DrainProgress, OperateError> {
+    pub async fn drain_progress(&self, node: &NodeId) -> Result<DrainProgress, OperateError> {
         let view = self.look().await?;
-        let id = node_id(node);
         let mut progress = DrainProgress { left: 0, primaries: 0, waits: String::new() };
         for (_, entry) in view.entries() {
             let mut members = entry.members().iter();
-            if let Some(rank) = members.position(|it| it.incarnation.worker.node == id) {
+            if let Some(rank) = members.position(|it| it.incarnation.worker.node == *node) {
                 progress.left += 1;
                 progress.primaries += usize::from(rank == 0);
             }
         }
         let report = view.report.and_then(|held| held.value);
-        let seen = report.and_then(|it| it.nodes.into_iter().find(|it| it.node == id.as_str()));
+        let seen = report.and_then(|it| it.nodes.into_iter().find(|it| it.node == node.as_str()));
         progress.waits = seen.map_or_else(String::new, |seen| seen.waits);
         if self.store.get(&Key::Leader).await?.is_none() {
             progress.waits = words::NO_LEADER.to_owned();

@@ -6,7 +6,7 @@ use weir_cluster::{Cluster, Key, Mirror, MirrorEvent, Range, Revision};
 use weir_shard::{LANES, Member, MemberState, ShardEntry, ShardId};
 
 use super::map::{ShardLine, line, lines};
-use crate::state::{View, node_id};
+use crate::state::View;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum MapNews {
     /// A shard is another than before, and in what.
     Shard(ShardLine, Vec<String>),
     /// Its entry is gone.
-    Retired(u32),
+    Retired(ShardId),
     Node(String, NodeNews),
     /// etcd gives no news: what was told may be old.
     Silent,
@@ -117,8 +117,7 @@ impl Watched {
 
     fn put(&mut self, key: &Key, value: &[u8], revision: Revision) -> Option<MapNews> {
         match key {
-            Key::Shard(id) => {
-                let id = ShardId(*id);
+            &Key::Shard(id) => {
                 let before = self.view.entry(id).cloned();
                 self.view.put(key, value, revision);
                 let what = match self.view.entry(id) {
@@ -127,9 +126,8 @@ impl Watched {
                 };
                 (!what.is_empty()).then(|| MapNews::Shard(line(&self.view, id), what))
             }
-            Key::Node(name) => {
-                let node = node_id(name);
-                let record = |view: &View| view.nodes.get(&node).and_then(|it| it.value.clone());
+            Key::Node(node) => {
+                let record = |view: &View| view.nodes.get(node).and_then(|it| it.value.clone());
                 let before = record(&self.view);
                 self.view.put(key, value, revision);
                 let after = record(&self.view)?;
@@ -139,7 +137,7 @@ impl Watched {
                     Some(before) if after.is_stopping && !before.is_stopping => NodeNews::Stopping,
                     Some(_) => return None,
                 };
-                Some(MapNews::Node(name.to_string(), news))
+                Some(MapNews::Node(node.to_string(), news))
             }
             _ => {
                 self.view.put(key, value, revision);

@@ -1,7 +1,7 @@
 //! What is told of a map, change by change.
 
 use weir_shard::map::Transition;
-use weir_shard::{BootId, Incarnation, LaneSet};
+use weir_shard::{BootId, Incarnation, LaneSet, ShardId};
 
 use super::super::map::ShardState;
 use super::*;
@@ -48,7 +48,7 @@ impl Bench {
     }
 
     fn shard(&mut self, entry: &ShardEntry) {
-        self.put(Key::Shard(1), &entry.to_json());
+        self.put(Key::Shard(ShardId(1)), &entry.to_json());
     }
 
     fn news(&mut self) -> Vec<MapNews> {
@@ -106,8 +106,8 @@ fn the_life_of_a_shard_in_words() {
     assert_eq!(what, ["n1/0 has left", "lane 0 2 3 4 5 6 7: at n2/0"]);
     bench.shard(&entry);
     assert_eq!(bench.news(), [], "the same again is no news");
-    bench.map.take(MirrorEvent::Delete { key: Key::Shard(1) });
-    assert_eq!(bench.news(), [MapNews::Retired(1)]);
+    bench.map.take(MirrorEvent::Delete { key: Key::Shard(ShardId(1)) });
+    assert_eq!(bench.news(), [MapNews::Retired(ShardId(1))]);
 }
 
 #[test]

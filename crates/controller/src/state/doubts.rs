@@ -18,7 +18,7 @@ use super::job::{Job, say};
 use super::journal::Telling;
 use super::lives::worker_views;
 use super::time::Now;
-use super::{Controller, node_name, words};
+use super::{Controller, words};
 
 /// Sentences in the report.
 const NAMED_MAX: usize = 20;
@@ -154,13 +154,13 @@ impl Controller {
         entry: &ShardEntry,
         doubts: &str,
     ) -> (Vec<Swap>, Option<Telling>) {
-        let key = Key::Shard(shard.0);
+        let key = Key::Shard(shard);
         let expected = self.view.revision(&key);
         let change = Change::Put(entry.to_json().into_bytes());
         let mut swaps = vec![Swap { key, expected, change }];
         let nodes = entry.members().iter().map(|member| &member.incarnation.worker.node);
         for node in nodes.collect::<BTreeSet<_>>() {
-            let key = Key::Node(node_name(node));
+            let key = Key::Node(node.clone());
             let expected = self.view.revision(&key);
             swaps.push(Swap { key, expected, change: Change::Keep });
         }

@@ -12,7 +12,7 @@ use super::journal::{ALONG_MAX, Telling};
 use super::kind::Kind;
 use super::lives::worker_views;
 use super::time::Now;
-use super::{Controller, node_name, words};
+use super::{Controller, words};
 use crate::records::{Control, FORMAT, FreezeOrder, Intent, Meta, Order, Report};
 
 /// Steps of one transaction, at most: two keys each, and room for what has to be true of their nodes.
@@ -134,7 +134,7 @@ impl Controller {
                 Some((vec![swap], Some(say("nothing is left to go on by order", &why))))
             }
             Job::Retire(shard) => {
-                let key = Key::Shard(shard.0);
+                let key = Key::Shard(*shard);
                 let expected = Some(self.view.revision(&key)?);
                 let swap = Swap { key, expected, change: Change::Delete };
                 let mut telling = say("the shard is retired", "not desired, and told to");
@@ -153,7 +153,7 @@ impl Controller {
     }
 
     fn step(&self, step: &Step, kind: Kind, why: String) -> Option<Written> {
-        let key = Key::Shard(step.shard.0);
+        let key = Key::Shard(step.shard);
         let mut swaps = Vec::new();
         let entry = match &step.change {
             ShardChange::Create(who) => {
@@ -192,7 +192,7 @@ impl Controller {
     /// ended.
     fn proof_of_end(&self, ended: &Incarnation) -> Option<Vec<Swap>> {
         let node = &ended.worker.node;
-        let key = Key::Node(node_name(node));
+        let key = Key::Node(node.clone());
         if let Some(held) = self.view.nodes.get(node) {
             let workers = worker_views(&held.value.as_ref()?.workers)?;
             let is_there = workers.iter().any(|worker| {
@@ -207,7 +207,7 @@ impl Controller {
         if !fence.boot_ids.contains(&ended.boot_id) {
             return None;
         }
-        Some(vec![self.keep_absent(key)?, self.keep(Key::Intent(node_name(node)))])
+        Some(vec![self.keep_absent(key)?, self.keep(Key::Intent(node.clone()))])
     }
 
     /// The event of a cluster file that no report before this one was decided on.
@@ -224,7 +224,7 @@ impl Controller {
     }
 
     fn drop_fence(&self, node: &NodeId) -> Option<Written> {
-        let key = Key::Intent(node_name(node));
+        let key = Key::Intent(node.clone());
         let expected = Some(self.view.revision(&key)?);
         let intent = Intent { fence: None, ..self.view.intent(node)?.clone() };
         let change = if intent.is_empty() { Change::Delete } else { Change::Put(json(&intent)) };

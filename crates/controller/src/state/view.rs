@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
-use weir_cluster::{Key, NodeName, NodeRecord, Revision, Versioned};
+use weir_cluster::{Key, NodeRecord, Revision, Versioned};
 use weir_shard::{NodeId, ShardEntry, ShardId};
 
 use crate::records::{Control, Desired, Event, FORMAT, Intent, Meta, Report};
@@ -56,14 +56,14 @@ impl View {
         }
         match key {
             Key::Node(name) => {
-                self.nodes.insert(node_id(name), Held::new(parse(value), revision));
+                self.nodes.insert(name.clone(), Held::new(parse(value), revision));
             }
             Key::Shard(id) => {
                 let entry = ShardEntry::from_json(value).ok();
-                self.shards.insert(ShardId(*id), Held::new(entry, revision));
+                self.shards.insert(*id, Held::new(entry, revision));
             }
             Key::Intent(name) => {
-                self.intents.insert(node_id(name), Held::new(parse(value), revision));
+                self.intents.insert(name.clone(), Held::new(parse(value), revision));
             }
             Key::Event(place) => {
                 self.events.insert(*place, Held::new(parse(value), revision));
@@ -84,9 +84,9 @@ impl View {
 
     pub(crate) fn delete(&mut self, key: &Key) {
         match key {
-            Key::Node(name) => drop(self.nodes.remove(&node_id(name))),
-            Key::Shard(id) => drop(self.shards.remove(&ShardId(*id))),
-            Key::Intent(name) => drop(self.intents.remove(&node_id(name))),
+            Key::Node(name) => drop(self.nodes.remove(name)),
+            Key::Shard(id) => drop(self.shards.remove(id)),
+            Key::Intent(name) => drop(self.intents.remove(name)),
             Key::Event(place) => drop(self.events.remove(place)),
             Key::Control => self.control = None,
             Key::Desired => self.desired = None,
@@ -107,9 +107,9 @@ impl View {
     /// The revision of a key's value; none: it is absent.
     pub(crate) fn revision(&self, key: &Key) -> Option<Revision> {
         match key {
-            Key::Node(name) => self.nodes.get(&node_id(name)).map(|it| it.revision),
-            Key::Shard(id) => self.shards.get(&ShardId(*id)).map(|it| it.revision),
-            Key::Intent(name) => self.intents.get(&node_id(name)).map(|it| it.revision),
+            Key::Node(name) => self.nodes.get(name).map(|it| it.revision),
+            Key::Shard(id) => self.shards.get(id).map(|it| it.revision),
+            Key::Intent(name) => self.intents.get(name).map(|it| it.revision),
             Key::Event(place) => self.events.get(place).map(|it| it.revision),
             Key::Control => self.control.as_ref().map(|it| it.revision),
             Key::Desired => self.desired.as_ref().map(|it| it.revision),
@@ -144,14 +144,4 @@ impl View {
 
 fn parse<T: DeserializeOwned>(value: &[u8]) -> Option<T> {
     serde_json::from_slice(value).ok()
-}
-
-/// Both are names of one grammar.
-pub(crate) fn node_id(name: &NodeName) -> NodeId {
-    NodeId::new(&name.to_string()).expect("a node's name")
-}
-
-/// As [`node_id`], the other way.
-pub(crate) fn node_name(node: &NodeId) -> NodeName {
-    node.as_str().parse().expect("a node's name")
 }

@@ -5,7 +5,7 @@ mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use weir_cluster::{Key, MirrorEvent, NodeName, NodeRecord, Outcome, Swap, WorkerRecord};
+use weir_cluster::{Key, MirrorEvent, NodeId, NodeRecord, Outcome, Swap, WorkerRecord};
 use weir_controller::records::*;
 use weir_controller::state::Event as Input;
 use weir_controller::state::{Action, Controller, Now, Options};
@@ -51,7 +51,7 @@ pub(crate) struct World {
     pub(crate) transactions: usize,
 }
 
-pub(crate) fn name(node: usize) -> NodeName {
+pub(crate) fn name(node: usize) -> NodeId {
     format!("n{node}").parse().unwrap()
 }
 
@@ -186,7 +186,7 @@ impl World {
 
     pub(crate) fn entries(&self) -> Vec<(u32, ShardEntry)> {
         let shards = self.etcd.keys.iter().filter_map(|(key, held)| match key {
-            Key::Shard(id) => Some((*id, ShardEntry::from_json(&held.value).expect("valid"))),
+            Key::Shard(id) => Some((id.0, ShardEntry::from_json(&held.value).expect("valid"))),
             _ => None,
         });
         shards.collect()

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use weir_cluster::{Change, Key, MirrorEvent, NodeRecord, Outcome, RestoreReason, Revision, Swap};
 use weir_controller::records::*;
 use weir_controller::state::{Action, Controller, Event as Input, Now, Options};
-use weir_shard::ShardEntry;
+use weir_shard::{ShardEntry, ShardId};
 
 use crate::fake_etcd::{FakeEtcd, silence};
 use crate::fleet::UNIX_MS;
@@ -107,7 +107,7 @@ impl Place {
             if let (Key::Shard(id), Change::Delete) = (&swap.key, &swap.change) {
                 let orders = self.etcd.value(&Key::Control).expect("orders");
                 let orders: Control = serde_json::from_slice(orders).expect("orders");
-                assert!(orders.retire.contains(id), "nobody asked for it");
+                assert!(orders.retire.contains(&id.0), "nobody asked for it");
             }
         }
         match self.is_failing.take() {
@@ -268,9 +268,12 @@ fn a_shard_that_has_come_meanwhile_is_not_created_over_it() {
     }
     assert!(shards(&place) < 100);
     let later = b"an entry of a later version".to_vec();
-    place.etcd.put(Key::Shard(200), later.clone());
+    place.etcd.put(Key::Shard(ShardId(200)), later.clone());
     for _ in 0..20 {
         place.play(&Step::Work);
     }
-    assert_eq!((shards(&place), place.etcd.value(&Key::Shard(200))), (200, Some(&later[..])));
+    assert_eq!(
+        (shards(&place), place.etcd.value(&Key::Shard(ShardId(200)))),
+        (200, Some(&later[..]))
+    );
 }

@@ -2,7 +2,7 @@
 
 use weir_cluster::Key;
 use weir_controller::state::Options;
-use weir_shard::MemberState;
+use weir_shard::{MemberState, ShardId};
 
 use crate::fleet::World;
 
@@ -66,8 +66,8 @@ fn a_lost_race_costs_the_entries_that_were_written_only() {
     world.deliver(0, usize::MAX);
     assert!(world.entries().iter().all(|(_, entry)| entry.members().len() == 1));
     for shard in [3, 17, 40] {
-        let value = world.etcd.value(&Key::Shard(shard)).expect("it is there").to_vec();
-        world.etcd.put(Key::Shard(shard), value);
+        let value = world.etcd.value(&Key::Shard(ShardId(shard))).expect("it is there").to_vec();
+        world.etcd.put(Key::Shard(ShardId(shard)), value);
     }
     world.ms += 500;
     world.tell(0, weir_controller::state::Event::Tick);

@@ -129,8 +129,7 @@ fn access(host: u32) -> SocketAddrV4 {
 }
 
 fn peer_id(host: u32) -> PeerId {
-    let access = access(host);
-    weir_replica::WorkerId(u64::from(u32::from(*access.ip())) << 16 | u64::from(PORT))
+    PeerId::at(access(host))
 }
 
 fn boot(host: u32) -> BootId {
@@ -261,7 +260,7 @@ impl Worker {
                 is_leaving: false,
             };
             let duties = ShardDuties {
-                shard: weir_shard::ShardId(shard),
+                shard: ShardId(shard),
                 begins_empty: false,
                 serves_hits: true,
                 lanes,

@@ -101,7 +101,7 @@ impl Replication {
     /// Starts the copies that are ordered and stops those that are not.
     pub(super) fn settle_copies(&mut self, shard: ShardIndex, now_us: u64) {
         let Some(part) = self.state.part_mut(shard) else { return };
-        let number = weir_replica::ShardId(part.number.0);
+        let number = part.number;
         let mut has_all = true;
         for (place, lane) in Lane::ALL.into_iter().enumerate() {
             let mut wanted: Vec<(PeerIndex, BootId)> = Vec::with_capacity(REPLICAS_MAX);

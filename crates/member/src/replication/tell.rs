@@ -20,8 +20,8 @@ pub(super) const SHARDS_PER_SWEEP: usize = 64;
 const MESSAGES_PER_TURN: usize = 32;
 
 /// A message is of no slot.
-pub(super) fn message<'a>(kind: Kind, number: weir_shard::ShardId, body: &'a [u8]) -> Record<'a> {
-    Record { kind, shard: ShardId(number.0), slot: 0, version: 0, body }
+pub(super) fn message<'a>(kind: Kind, number: ShardId, body: &'a [u8]) -> Record<'a> {
+    Record { kind, shard: number, slot: 0, version: 0, body }
 }
 
 /// The body of a message of two numbers, and the two again.
@@ -44,7 +44,7 @@ impl Replication {
             let Some(part) = state.part_to_tell(change.shard) else { continue };
             let record = Record {
                 kind: kind_of(change.kind),
-                shard: ShardId(part.number.0),
+                shard: part.number,
                 slot: change.slot,
                 version: change.version,
                 body: &body[..length],

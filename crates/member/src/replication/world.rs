@@ -30,14 +30,6 @@ pub(super) struct World<'a> {
     pub(super) now_us: u64,
 }
 
-pub(super) fn lane_index(lane: Lane) -> usize {
-    usize::from(lane.number())
-}
-
-fn number_of(shard: ShardId) -> weir_shard::ShardId {
-    weir_shard::ShardId(shard.0)
-}
-
 /// Seconds of the same clock.
 pub(super) fn tick(now_us: u64) -> Tick {
     Tick((now_us / 1_000_000) as u32)
@@ -45,14 +37,14 @@ pub(super) fn tick(now_us: u64) -> Tick {
 
 impl World<'_> {
     fn index(&self, shard: ShardId) -> Option<ShardIndex> {
-        self.state.index(number_of(shard))
+        self.state.index(shard)
     }
 
     /// Applies changes of one shard that follow each other.
     #[inline]
     fn apply_changes(&mut self, origin: Origin, shard: ShardIndex, records: &[Record<'_>]) {
         let part = self.state.part(shard).expect("a numbered shard has its part");
-        let own = &part.lanes[lane_index(origin.lane)];
+        let own = &part.lanes[origin.lane.index()];
         let is_fed = own.is_fed_by(origin.peer);
         let is_passed_on = own.reign_of(origin.peer).is_some_and(Reign::is_passed_on);
         let is_wanted = |kind| is_fed || kind == Kind::Touch;
@@ -78,7 +70,7 @@ impl World<'_> {
             (Kind::Announced, Some(term)) if u32::try_from(term).is_ok() => {
                 self.state.tell_announced(shard, Term(term as u32));
             }
-            (Kind::Want, _) => self.state.note_want(origin.peer, shard, lane_index(origin.lane)),
+            (Kind::Want, _) => self.state.note_want(origin.peer, shard, origin.lane.index()),
             (kind, _) => match (kind, read_pair(record.body)) {
                 (Kind::Reign, Some((now, before))) => {
                     self.begin_reign(origin, shard, Reign { now, before, word: Word::Writer });
@@ -91,7 +83,7 @@ impl World<'_> {
 
     /// A grant counts if everything before it is here: otherwise the giver repeats it.
     fn take_grant(&mut self, origin: Origin, shard: ShardIndex, since: Epoch) {
-        let lane = lane_index(origin.lane);
+        let lane = origin.lane.index();
         let part = self.state.part(shard).expect("a numbered shard has its part");
         let is_complete = part.lanes[lane].may_be_taken_from(origin.peer)
             && !self.nat.is_copy_full(shard, origin.lane.number());
@@ -105,7 +97,7 @@ impl World<'_> {
     /// The peer writes what it only passed on before.
     fn begin_reign(&mut self, origin: Origin, shard: ShardIndex, reign: Reign) {
         let is_ours = self.nat.owned_lanes(shard) >> origin.lane.number() & 1 != 0;
-        let lane = lane_index(origin.lane);
+        let lane = origin.lane.index();
         let Some(part) = self.state.part_mut(shard) else { return };
         if !is_ours {
             part.lanes[lane].begin_reign(origin.peer, reign);
@@ -117,7 +109,7 @@ impl World<'_> {
 
     fn begin_feed(&mut self, shard: ShardIndex, lane: Lane, peer: PeerIndex, reign: Reign) {
         let is_ours = self.nat.owned_lanes(shard) >> lane.number() & 1 != 0;
-        let number = lane_index(lane);
+        let number = lane.index();
         let Some(part) = self.state.part_mut(shard) else { return };
         let own = &mut part.lanes[number];
         own.begin_feed(peer, reign, is_ours, self.now_us);
@@ -166,7 +158,7 @@ impl Sink for World<'_> {
     }
 
     fn stream_reset(&mut self, origin: Origin) {
-        self.state.begin_loss(origin.peer, lane_index(origin.lane));
+        self.state.begin_loss(origin.peer, origin.lane.index());
         self.state.lose_some(LOST_AT_ONCE, self.nat);
     }
 
@@ -179,7 +171,7 @@ impl Sink for World<'_> {
     fn copy_finished(&mut self, origin: Origin, shard: ShardId) {
         let Some(shard) = self.index(shard) else { return };
         if let Some(part) = self.state.part_mut(shard) {
-            part.lanes[lane_index(origin.lane)].complete_feed(origin.peer);
+            part.lanes[origin.lane.index()].complete_feed(origin.peer);
             self.state.confirm(origin, shard);
         }
         self.state.review(shard, self.nat);
@@ -188,7 +180,7 @@ impl Sink for World<'_> {
     fn copy_stopped(&mut self, origin: Origin, shard: ShardId) {
         let Some(shard) = self.index(shard) else { return };
         if let Some(part) = self.state.part_mut(shard) {
-            part.lanes[lane_index(origin.lane)].stop_feed(origin.peer, self.now_us);
+            part.lanes[origin.lane.index()].stop_feed(origin.peer, self.now_us);
         }
         self.state.review(shard, self.nat);
     }
@@ -209,7 +201,7 @@ impl Source for World<'_> {
     /// what it has, as that.
     fn reign(&self, shard: ShardId, lane: Lane) -> Reign {
         let part = self.index(shard).and_then(|shard| self.state.part(shard));
-        match part.map(|part| &part.lanes[lane_index(lane)]) {
+        match part.map(|part| &part.lanes[lane.index()]) {
             Some(own) if own.is_given && !own.is_own => {
                 let word = if own.is_whole { Word::PassedOn } else { Word::PassedOnInPart };
                 Reign { word, ..own.reign }

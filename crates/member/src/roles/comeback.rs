@@ -100,11 +100,7 @@ impl Worker {
             () if part.comeback.was_told => ComebackState::Copying,
             () => ComebackState::Empty,
         };
-        Some(weir_replica::Comeback {
-            shard: weir_replica::ShardId(shard.0),
-            epoch: epoch.0,
-            state,
-        })
+        Some(weir_replica::Comeback { shard, epoch: epoch.0, state })
     }
 
     fn look_at_comeback(&mut self, shared: &mut Shared, shard: ShardId) {

@@ -28,16 +28,6 @@ pub(super) struct Directory {
     ended: BTreeMap<WorkerId, (BootId, PeerId)>,
 }
 
-/// The number of the worker that is reached at an address.
-pub fn peer_at(address: SocketAddrV4) -> PeerId {
-    PeerId(u64::from(u32::from(*address.ip())) << 16 | u64::from(address.port()))
-}
-
-/// The address that a peer's number stands for.
-pub(super) fn address_of(peer: PeerId) -> SocketAddrV4 {
-    SocketAddrV4::new(((peer.0 >> 16) as u32).into(), peer.0 as u16)
-}
-
 /// The number of a node in the heartbeats of all builds: FNV-1a of its name, 64 bits.
 pub(super) fn number_of(node: &NodeId) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -69,7 +59,7 @@ impl Directory {
         }
         self.workers.retain(|id, _| !of_node(id));
         self.by_peer.retain(|_, id| !of_node(id));
-        let by_peer = after.iter().map(|(id, life)| (peer_at(life.address), id.clone()));
+        let by_peer = after.iter().map(|(id, life)| (PeerId::at(life.address), id.clone()));
         self.by_peer.extend(by_peer);
         self.workers.extend(after);
         true
@@ -99,7 +89,7 @@ impl Directory {
     pub(super) fn resumed(&mut self, life: &Incarnation, peer: PeerId) {
         let Incarnation { worker, boot_id } = life.clone();
         self.by_peer.insert(peer, worker.clone());
-        let life = Life { boot_id, address: address_of(peer), is_registered: false };
+        let life = Life { boot_id, address: peer.address(), is_registered: false };
         self.workers.insert(worker, life);
     }
 
@@ -109,7 +99,7 @@ impl Directory {
 
     /// None for a life that is not, or no more, the worker's known one.
     pub(super) fn peer_of(&self, who: &Incarnation) -> Option<PeerId> {
-        self.life(who).map(|life| peer_at(life.address))
+        self.life(who).map(|life| PeerId::at(life.address))
     }
 
     /// Where a later life of a worker was met than this one.
@@ -155,7 +145,7 @@ mod tests {
         assert!(directory.register(&node, Some(&[worker(0, 1), worker(1, 2)])));
         assert!(!directory.register(&node, Some(&[worker(0, 1), worker(1, 2)])), "nothing new");
         let peer = directory.peer_of(&life(0, 1)).expect("registered");
-        assert_eq!(address_of(peer), worker(0, 1).replication);
+        assert_eq!(peer.address(), worker(0, 1).replication);
         assert_eq!(directory.peer_of(&life(0, 9)), None, "another life");
         assert!(directory.register(&node, None));
         assert!(!directory.is_registered(&life(0, 1)));

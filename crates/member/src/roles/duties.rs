@@ -59,7 +59,7 @@ impl Others<'_> {
 struct Reached<'a> {
     member: &'a Member,
     peer: PeerId,
-    boot: weir_replica::BootId,
+    boot: BootId,
     is_guest: bool,
 }
 
@@ -114,10 +114,6 @@ pub(super) fn peers_needed(machine: &RoleMachine, others: Others<'_>) -> Vec<Pee
     needed
 }
 
-fn boot_of(boot_id: BootId) -> weir_replica::BootId {
-    weir_replica::BootId(boot_id.0)
-}
-
 /// An entry as one of its members sees it.
 struct Seen<'a> {
     entry: &'a ShardEntry,
@@ -156,10 +152,10 @@ impl<'a> Seen<'a> {
         let others = self.entry.members().iter().filter(|member| member.seat != self.me.seat);
         others.filter_map(|member| {
             if let Some((peer, boot_id)) = self.others.guest_of(self.entry, member) {
-                return Some(Reached { member, peer, boot: boot_of(boot_id), is_guest: true });
+                return Some(Reached { member, peer, boot: boot_id, is_guest: true });
             }
             let peer = self.others.peer_of(&member.incarnation)?;
-            let boot = boot_of(member.incarnation.boot_id);
+            let boot = member.incarnation.boot_id;
             Some(Reached { member, peer, boot, is_guest: false })
         })
     }
@@ -232,12 +228,7 @@ impl<'a> Seen<'a> {
     fn grants(&self) -> Vec<GrantOrder> {
         let grants = self.duties.grants.iter().filter_map(|grant| {
             let peer = self.others.peer_of(&grant.to)?;
-            Some(GrantOrder {
-                lane: grant.lane,
-                since: grant.since,
-                peer,
-                boot: boot_of(grant.to.boot_id),
-            })
+            Some(GrantOrder { lane: grant.lane, since: grant.since, peer, boot: grant.to.boot_id })
         });
         grants.collect()
     }

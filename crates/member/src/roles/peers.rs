@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use weir_replica::{PeerIndex, PeerSigns};
 use weir_shard::{BootId, Incarnation};
 
-use super::directory::{Directory, address_of};
+use super::directory::Directory;
 use crate::PeerId;
 use crate::order::Order;
 
@@ -79,7 +79,7 @@ impl Peers {
         orders: &mut impl Extend<Order>,
     ) {
         let known = self.peers.entry(peer).or_insert_with(|| {
-            orders.extend([Order::AddPeer { peer, address: address_of(peer) }]);
+            orders.extend([Order::AddPeer { peer, address: peer.address() }]);
             Peer { known_ms: now_ms, ..Peer::default() }
         });
         known.shards += 1;

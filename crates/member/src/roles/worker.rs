@@ -231,8 +231,7 @@ impl Worker {
                 }
             }
             News::PeerMet { peer, place, boot } => {
-                let boot_id = BootId(boot.0);
-                let Some(met) = self.peers.met(peer, place, boot_id, shared.now_ms) else { return };
+                let Some(met) = self.peers.met(peer, place, boot, shared.now_ms) else { return };
                 if let Some(ended) = met.ended {
                     shared.directory.end(peer, ended);
                 }

@@ -40,8 +40,7 @@ pub(crate) fn address(member: usize) -> SocketAddrV4 {
 }
 
 fn peer_id(member: usize) -> PeerId {
-    let address = address(member);
-    weir_replica::WorkerId(u64::from(u32::from(*address.ip())) << 16 | u64::from(address.port()))
+    PeerId::at(address(member))
 }
 
 fn boot(member: usize) -> BootId {
@@ -166,7 +165,7 @@ impl Member {
             misses: MissOrder::Create,
             copies: copies.collect(),
             sources: std::array::from_fn(|lane| source(lane).map(peer_id)),
-            ..ShardDuties::none(weir_shard::ShardId(SHARD))
+            ..ShardDuties::none(ShardId(SHARD))
         };
         self.order(Order::Duties(Box::new(duties)), now_us);
     }
@@ -177,7 +176,7 @@ impl Member {
             serves_hits: true,
             lanes: lanes_of(self.number, members),
             misses: MissOrder::Create,
-            ..ShardDuties::none(weir_shard::ShardId(SHARD))
+            ..ShardDuties::none(ShardId(SHARD))
         };
         self.order(Order::Duties(Box::new(duties)), now_us);
     }

@@ -40,7 +40,7 @@ fn address(number: u8) -> SocketAddrV4 {
 }
 
 fn peer_id(number: u8) -> PeerId {
-    weir_replica::WorkerId(u64::from(number))
+    PeerId(u64::from(number))
 }
 
 fn on_link(side: Side, host: u8) -> Ipv4Addr {
@@ -155,7 +155,7 @@ impl Site {
             serves_hits: true,
             lanes: if creates { LaneSet::ALL } else { LaneSet::EMPTY },
             misses: self.misses,
-            ..ShardDuties::none(weir_shard::ShardId(SHARD))
+            ..ShardDuties::none(ShardId(SHARD))
         })));
     }
 

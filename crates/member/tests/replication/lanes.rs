@@ -4,7 +4,7 @@ use weir_member::{News, Order};
 use weir_shard::ShardId;
 
 use crate::network::Faults;
-use crate::plan::{Lane, Plan};
+use crate::plan::{LanePlan, Plan};
 use crate::site::setup;
 use crate::worker::{Cluster, SHARD, address};
 
@@ -166,7 +166,7 @@ fn a_writer_that_begins_anew_is_believed() {
     let mut cluster = Cluster::new(2, 51, Faults::MANY);
     let mut plan = Plan::new(&[0, 1]);
     for lane in &mut plan.lanes {
-        *lane = Lane { owner: 0, from: None };
+        *lane = LanePlan { owner: 0, from: None };
     }
     // Each time that lanes are taken, their versions leap.
     for _ in 0..10 {

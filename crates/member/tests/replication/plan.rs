@@ -8,7 +8,7 @@ use crate::worker::{Cluster, SHARD, no_duties, peer_id};
 
 /// A lane's owner and, while it moves, from whom and since when.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct LanePlan {
     pub(crate) owner: usize,
     pub(crate) from: Option<(usize, u64)>,
 }
@@ -17,7 +17,7 @@ pub(crate) struct Lane {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) members: Vec<usize>,
-    pub(crate) lanes: [Lane; LANES],
+    pub(crate) lanes: [LanePlan; LANES],
     pub(crate) epoch: u64,
     /// A member that lives and counts as gone to all others.
     pub(crate) unheard: Option<usize>,
@@ -27,14 +27,14 @@ impl Plan {
     /// The first member has all lanes but one for each of the others: lane 0 for the second, and so on.
     pub(crate) fn new(members: &[usize]) -> Self {
         let owner = |lane: usize| *members.get(lane + 1).unwrap_or(&members[0]);
-        let lanes = std::array::from_fn(|lane| Lane { owner: owner(lane), from: None });
+        let lanes = std::array::from_fn(|lane| LanePlan { owner: owner(lane), from: None });
         Self { members: members.to_vec(), lanes, epoch: 1, unheard: None }
     }
 
     pub(crate) fn move_lane(&mut self, lane: usize, to: usize) {
         self.epoch += 1;
         let from = self.lanes[lane].owner;
-        self.lanes[lane] = Lane { owner: to, from: Some((from, self.epoch)) };
+        self.lanes[lane] = LanePlan { owner: to, from: Some((from, self.epoch)) };
     }
 
     /// A move is over.
@@ -57,13 +57,13 @@ impl Plan {
             lanes = lanes.with(number);
             let owner = if lane.owner == gone { giver.unwrap_or(heir) } else { lane.owner };
             let other = self.members.iter().find(|&&member| member != owner);
-            *lane = Lane { owner, from: other.map(|&other| (other, self.epoch)) };
+            *lane = LanePlan { owner, from: other.map(|&other| (other, self.epoch)) };
         }
         cluster.forget_lost(lanes);
     }
 
     fn writes(&self, cluster: &mut Cluster, worker: usize, lane: usize) -> bool {
-        let Lane { owner, from } = self.lanes[lane];
+        let LanePlan { owner, from } = self.lanes[lane];
         let mut has_grant = |since: u64| {
             cluster.worker(worker).news.iter().any(|news| {
                 *news == News::Granted { shard: ShardId(SHARD), lane, since: Epoch(since) }
@@ -74,7 +74,7 @@ impl Plan {
 
     /// Who has written a lane last, as far as the map tells.
     fn writer(&self, lane: usize) -> usize {
-        let Lane { owner, from } = self.lanes[lane];
+        let LanePlan { owner, from } = self.lanes[lane];
         from.map_or(owner, |(from, _)| from)
     }
 
@@ -99,7 +99,7 @@ impl Plan {
         };
         let mut sources = [None; LANES];
         for (lane, source) in sources.iter_mut().enumerate() {
-            let Lane { owner, from } = self.lanes[lane];
+            let LanePlan { owner, from } = self.lanes[lane];
             let writer = if owner == worker { from.map_or(owner, |(from, _)| from) } else { owner };
             let giver = if is_gone(cluster, writer) { stand_in } else { writer };
             *source = (giver != worker && !lanes.contains(lane)).then(|| peer_id(giver));
@@ -112,7 +112,9 @@ impl Plan {
             is_leaving: false,
         });
         let gives = |lane: usize| {
-            let Lane { owner, from: Some((from, since)) } = self.lanes[lane] else { return None };
+            let LanePlan { owner, from: Some((from, since)) } = self.lanes[lane] else {
+                return None;
+            };
             (from == worker).then(|| GrantOrder {
                 lane,
                 since: Epoch(since),

@@ -54,7 +54,7 @@ pub(crate) fn nat(seed: u64, shards: u16, flows_max: u32) -> Nat {
 
 /// The shard of a number: a tunnel endpoint and a /28.
 pub(crate) fn setup(number: u32) -> ShardSetup {
-    let id = weir_nat::ShardId(number);
+    let id = weir_shard::ShardId(number);
     let prefix = format!("203.0.{}.{}/28", 113 + number / 16, number % 16 * 16);
     ShardSetup {
         engine: weir_engine::ShardConfig {
@@ -73,7 +73,7 @@ pub(crate) fn setup(number: u32) -> ShardSetup {
 
 /// One of many shards: a tunnel endpoint and an address.
 pub(crate) fn small_setup(number: u32) -> ShardSetup {
-    let id = weir_nat::ShardId(number);
+    let id = weir_shard::ShardId(number);
     let public = vec![Ipv4Addr::from(0xc612_0000 + number).into()];
     let endpoint = Some(0x0a64_0000 + number);
     ShardSetup {

@@ -21,8 +21,7 @@ pub(crate) fn address(worker: usize) -> SocketAddrV4 {
 }
 
 pub(crate) fn peer_id(worker: usize) -> PeerId {
-    let address = address(worker);
-    weir_replica::WorkerId(u64::from(u32::from(*address.ip())) << 16 | u64::from(address.port()))
+    PeerId::at(address(worker))
 }
 
 pub(crate) fn options() -> Options {

@@ -58,7 +58,7 @@ fn others_hear_of_a_route_when_it_is_out() {
     assert_eq!(hand.metric(), Some(Metric::primary(Term(1))));
     assert_eq!(hand.duties().announced, None);
     hand.routes_are_out();
-    let boot = weir_replica::BootId(2);
+    let boot = BootId(2);
     assert_eq!(hand.duties().announced, Some((Term(1), vec![(peer(1), boot)])));
     let copies = &hand.duties().copies;
     assert_eq!((copies.len(), copies[0].peer, copies[0].boot), (1, peer(1), boot));

@@ -289,7 +289,7 @@ fn members_that_all_come_back_empty_open_after_the_quarantine() {
     assert_eq!(hand.duties().misses, MissOrder::Redirect(peer(1)));
     let copy = CopyOrder {
         peer: peer(1),
-        boot: weir_replica::BootId(77),
+        boot: BootId(77),
         lanes: LaneSet::EMPTY.with(1),
         is_leaving: false,
     };

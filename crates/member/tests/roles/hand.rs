@@ -30,7 +30,7 @@ pub(crate) fn them() -> Incarnation {
 }
 
 pub(crate) fn peer(node: usize) -> PeerId {
-    peer_at(address(node, 0))
+    PeerId::at(address(node, 0))
 }
 
 pub(crate) fn after(entry: &ShardEntry, transition: Transition) -> ShardEntry {
@@ -140,7 +140,7 @@ impl Hand {
     /// A session with a life of a node, by the place of the node's number.
     pub(crate) fn met(&mut self, node: usize, boot_id: u128) {
         let (peer, place) = (peer(node), PeerIndex(node as u16));
-        self.news(News::PeerMet { peer, place, boot: weir_replica::BootId(boot_id) });
+        self.news(News::PeerMet { peer, place, boot: BootId(boot_id) });
     }
 
     pub(crate) fn ticks(&mut self, ms: u64) {

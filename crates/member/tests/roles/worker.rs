@@ -179,7 +179,7 @@ impl Worker {
                 }
             }
             Order::AddShard(setup) => {
-                let shard = ShardId(setup.nat.id.0);
+                let shard = setup.nat.id;
                 assert!(!self.shards.contains_key(&shard), "shard {shard} is added twice");
                 if self.shards.len() == self.room {
                     let why = "no room".to_string();
@@ -228,7 +228,7 @@ impl Worker {
         for (&id, shard) in &self.shards {
             let Some(duties) = &shard.duties else { continue };
             for copy in &duties.copies {
-                let to = (copy.peer, Some(BootId(copy.boot.0)));
+                let to = (copy.peer, Some(copy.boot));
                 for lane in copy.lanes.iter() {
                     let message = Message::Copy { shard: id, lane, data: shard.data[lane] };
                     messages.push((to.0, to.1, message));
@@ -242,14 +242,14 @@ impl Worker {
                     since: grant.since,
                     data: shard.data[grant.lane],
                 };
-                messages.push((grant.peer, Some(BootId(grant.boot.0)), message));
+                messages.push((grant.peer, Some(grant.boot), message));
             }
             if let Some((term, peers)) =
                 duties.announced.as_ref().filter(|_| now_ms.is_multiple_of(50))
             {
                 messages.extend(peers.iter().map(|(peer, boot)| {
                     let message = Message::Announced { shard: id, term: *term };
-                    (*peer, Some(BootId(boot.0)), message)
+                    (*peer, Some(*boot), message)
                 }));
             }
         }
@@ -262,8 +262,7 @@ impl Worker {
         contact.heard_ms = now_ms;
         if contact.boot_id != Some(boot_id) {
             contact.boot_id = Some(boot_id);
-            let boot = weir_replica::BootId(boot_id.0);
-            let met = News::PeerMet { peer, place: contact.place, boot };
+            let met = News::PeerMet { peer, place: contact.place, boot: boot_id };
             self.tell(now_ms, met);
             for shard in self.shards.values_mut() {
                 (0..LANES).for_each(|lane| shard.lose(lane, peer));
@@ -273,7 +272,7 @@ impl Worker {
             Message::Hello => {}
             Message::CameBack(comeback) => {
                 let Comeback { epoch, state, .. } = comeback;
-                let shard = ShardId(comeback.shard.0);
+                let shard = comeback.shard;
                 let is_known = self.shards.contains_key(&shard);
                 let said = (boot_id, comeback);
                 if is_known && self.said.insert((peer, shard), said) != Some(said) {

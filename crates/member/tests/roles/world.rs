@@ -135,11 +135,11 @@ pub(crate) fn desired(shards: u32) -> Vec<DesiredShard> {
         let access = [10, 9, (id >> 8) as u8, id as u8].into();
         let public = vec![format!("198.18.{}.{}/32", id >> 8, id & 255).parse().expect("a prefix")];
         let engine = weir_engine::ShardConfig {
-            id: weir_nat::ShardId(id),
+            id: ShardId(id),
             endpoint: Some(u32::from(access)),
             subscribers: Vec::new(),
         };
-        let nat = weir_nat::ShardConfig { id: weir_nat::ShardId(id), public, subscribers_max: 100 };
+        let nat = weir_nat::ShardConfig { id: ShardId(id), public, subscribers_max: 100 };
         let setup = weir_member::order::ShardSetup { engine, nat, awaits_replicas: false };
         DesiredShard { id: ShardId(id), access, setup }
     };
@@ -206,7 +206,11 @@ impl World {
             locals.push(LocalWorker { boot_id, replication, former });
             let worker = WorkerId { node: name.clone(), index: worker as u16 };
             let room = self.nodes[node].room;
-            workers.push(Worker::new(Incarnation { worker, boot_id }, peer_at(replication), room));
+            workers.push(Worker::new(
+                Incarnation { worker, boot_id },
+                PeerId::at(replication),
+                room,
+            ));
         }
         let mut roles = Roles::new(RolesConfig {
             node: name,

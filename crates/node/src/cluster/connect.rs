@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use weir_cluster::{
-    Cluster, ClusterName, NodeName, Options, Password, TlsFiles, User, read_secret,
-};
+use weir_cluster::{Cluster, ClusterName, NodeId, Options, Password, TlsFiles, User, read_secret};
 use weir_config::Membership;
 use weir_replica::ClusterKeys;
 
@@ -37,11 +35,11 @@ pub(super) fn start_cluster(
     })
 }
 
-/// A node's name as a key of etcd.
+/// The node's name in the cluster.
 ///
 /// # Errors
 /// When it cannot be one.
-pub(super) fn node_name(name: &str) -> Result<NodeName, Failure> {
+pub(super) fn node_name(name: &str) -> Result<NodeId, Failure> {
     parse(name)
 }
 

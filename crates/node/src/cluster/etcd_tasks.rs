@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
-use weir_cluster::{Cluster, Key, NodeName, NodeRecord, Range, Revision, Session, Store};
+use weir_cluster::{Cluster, Key, NodeId, NodeRecord, Range, Revision, Session, Store};
 use weir_node_core::first_look::{LOOK_INTERVAL, SAY_INTERVAL, is_known};
 use weir_node_core::{Registration, Written};
 use weir_shard::{ShardEntry, ShardId};
@@ -38,7 +38,7 @@ pub(super) struct EtcdTasks {
 /// What a node registers with.
 #[derive(Debug)]
 pub(super) struct Registering {
-    pub(super) name: NodeName,
+    pub(super) name: NodeId,
     /// Boot ids of processes of this node that have ended.
     pub(super) ended: Vec<String>,
 }
@@ -108,7 +108,7 @@ impl EtcdTasks {
         let (store, inbox) = (self.cluster.store(), self.inbox.clone());
         let value = entry.to_json().into_bytes();
         self.cluster.handle().spawn(async move {
-            let outcome = store.put(Key::Shard(shard.0), Some(expected), value).await;
+            let outcome = store.put(Key::Shard(shard), Some(expected), value).await;
             let how = Written::of(&outcome);
             let _ = inbox.send(Notice::Written { shard, how });
         });

@@ -169,7 +169,7 @@ fn mirror_waits_for_room_and_no_event_of_it_is_lost() {
                 if id == ETCD_EVENTS_MAX {
                     began.send(()).unwrap();
                 }
-                let key = Key::Shard(id as u32);
+                let key = Key::Shard(ShardId(id as u32));
                 sender.send_etcd(MirrorEvent::Delete { key }).await.unwrap();
             }
         });
@@ -180,7 +180,7 @@ fn mirror_waits_for_room_and_no_event_of_it_is_lost() {
     for id in 0..events {
         match receiver.recv_timeout(DEADLINE) {
             Some(Inbox::Event(Event::Mirror(MirrorEvent::Delete { key: Key::Shard(next) }))) => {
-                assert_eq!(next as usize, id);
+                assert_eq!(next.0 as usize, id);
             }
             other => panic!("{other:?} instead of event {id}"),
         }

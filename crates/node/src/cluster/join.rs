@@ -4,12 +4,11 @@ use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use weir_cluster::{Cluster, NodeName};
+use weir_cluster::Cluster;
 use weir_config::{ClusterShard, CommitOnTimeout, Config, Desired, Member, Worker as WorkerConfig};
 use weir_engine::{CommitLimits, Uncommitted};
-use weir_member::Replication;
 use weir_member::replication::CommitOptions;
-use weir_member::roles::peer_at;
+use weir_member::{PeerId, Replication};
 use weir_nat::ShardRoom;
 use weir_node_core::KnownMap;
 use weir_node_core::first_look::Found;
@@ -41,8 +40,7 @@ const COMMIT_PACE_US: u64 = 120;
 pub(crate) struct Joining {
     pub member: Member,
     pub desired: Desired,
-    pub(super) node: NodeId,
-    pub(super) name: NodeName,
+    pub(super) name: NodeId,
     pub(super) cluster: Cluster,
     pub(super) keys: ClusterKeys,
     pub(super) words: Arc<SharedWords>,
@@ -81,8 +79,6 @@ impl Joining {
         // First of all processes and threads: it is started by a small process, and from it inherits nothing.
         let guard = start_guard(Arc::clone(&words))?;
         let name = node_name(&member.node.name)?;
-        let node =
-            NodeId::new(&member.node.name).map_err(|error| Failure::Cluster(error.to_string()))?;
         let cores = control_cores.to_vec();
         let seed = random().map_err(Failure::Control)?;
         let cluster = start_cluster(&member.cluster, seed as u64, move || keep_to(&cores))?;
@@ -98,7 +94,6 @@ impl Joining {
         Ok(Self {
             member: member.clone(),
             desired,
-            node,
             name,
             cluster,
             keys,
@@ -165,8 +160,8 @@ impl Joining {
             half.copy_from_slice(&random().map_err(Failure::Control)?.to_ne_bytes());
         }
         let identity = Identity {
-            worker: peer_at(self.replication_of(config)),
-            boot: weir_replica::BootId(self.boot_ids[worker].0),
+            worker: PeerId::at(self.replication_of(config)),
+            boot: self.boot_ids[worker],
             secret,
         };
         let options = weir_replica::Options {

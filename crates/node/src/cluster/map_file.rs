@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use weir_node_core::{Event, KnownMap};
+use weir_node_core::KnownMap;
 
 use super::inbox::{Notice, Sender};
 
@@ -26,7 +26,7 @@ impl MapFile {
         &self.path
     }
 
-    /// Writes the file in a thread of its own; its end comes as [`Event::Saved`].
+    /// Writes the file in a thread of its own; its end comes as [`Event::Saved`](weir_node_core::Event::Saved).
     pub(super) fn save_aside(&self, map: KnownMap) {
         let it = self.clone();
         let thread = thread::Builder::new().name("weir-map".into()).spawn(move || {
@@ -77,6 +77,7 @@ pub(super) fn save(path: &Path, map: &KnownMap) -> io::Result<()> {
 mod tests {
     use std::time::Duration;
 
+    use weir_node_core::Event;
     use weir_shard::{Epoch, ShardId};
 
     use super::super::inbox::{Inbox, inbox};

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 use tokio::time::sleep;
-use weir_cluster::{Cluster, NodeName, NodeRecord, WorkerRecord};
+use weir_cluster::{Cluster, NodeId, NodeRecord, WorkerRecord};
 use weir_node_core::farewell::{self, Step};
 use weir_node_core::recording::Recorder;
 use weir_node_core::{HAND_OVER_MAX, Start};
@@ -57,7 +57,7 @@ pub(crate) struct Membership {
 #[derive(Debug)]
 pub(crate) struct Farewell {
     etcd: Arc<EtcdTasks>,
-    name: NodeName,
+    name: NodeId,
     /// The lives that have ended.
     boot_ids: Vec<BootId>,
     map_path: PathBuf,
@@ -109,7 +109,7 @@ impl Joining {
                 .map_err(Failure::Control)?;
         }
         let start = Start {
-            node: self.node,
+            node: self.name.clone(),
             record,
             addresses: self
                 .member

@@ -1,6 +1,6 @@
 //! Copy, falling out of sync, and scrub.
 
-use weir_replica::{CopyState, Kind, Lane, Options, PeerStatus, Record, ShardId, WorkerId};
+use weir_replica::{CopyState, Kind, Lane, Options, PeerId, PeerStatus, Record, ShardId};
 
 use crate::network::{Cluster, Faults, small_options};
 use crate::world::Slot;
@@ -38,7 +38,7 @@ fn a_copy_runs_while_traffic_flows() {
         cluster.step();
         assert!(progress(&cluster).slots_done >= done);
         done = progress(&cluster).slots_done;
-        let is_there = cluster.nodes[1].world.finished.contains(&(WorkerId(0), SHARD, LANE));
+        let is_there = cluster.nodes[1].world.finished.contains(&(PeerId(0), SHARD, LANE));
         assert!(progress(&cluster).state != CopyState::Synced || is_there);
     }
     assert_eq!((done, progress(&cluster).slots_total), (20_000, 20_000));
@@ -225,7 +225,7 @@ fn the_scrub_finds_and_repairs_differences() {
     assert!(status(&cluster, 0, 1).counters.scrubbed_extents > 5);
     assert_eq!(status(&cluster, 0, 1).counters.scrub_differences, 0);
     let original = cluster.nodes[0].world.own[&(SHARD, LANE)].clone();
-    let copy = cluster.nodes[1].world.copies.get_mut(&(WorkerId(0), SHARD, LANE)).unwrap();
+    let copy = cluster.nodes[1].world.copies.get_mut(&(PeerId(0), SHARD, LANE)).unwrap();
     copy[10].body = None;
     copy[11].body.as_mut().unwrap()[7] ^= 1;
     copy[2_000] = Slot { version: 1, body: Some(vec![9]) };

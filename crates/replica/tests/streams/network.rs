@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use weir_replica::{
     BootId, ClusterKeys, CopyId, CopyState, DATAGRAM_MAX, Endpoint, Fingerprint, Identity, Kind,
-    Lane, Options, PeerIndex, Record, ShardId, Ticket, Transmit, WorkerId,
+    Lane, Options, PeerId, PeerIndex, Record, ShardId, Ticket, Transmit,
 };
 
 use crate::world::{Slab, Slot, World, is_newer, live};
@@ -194,11 +194,11 @@ impl Cluster {
         let boot = BootId(self.boots << 64 | u128::from(self.network.random.next()));
         let mut secret = [0; 32];
         secret[..8].copy_from_slice(&self.network.random.next().to_be_bytes());
-        let identity = Identity { worker: WorkerId(worker as u64), boot, secret };
+        let identity = Identity { worker: PeerId(worker as u64), boot, secret };
         let mut endpoint =
             Endpoint::new(self.options.clone(), identity, fingerprint, keys).unwrap();
         let add = |peer: usize| {
-            let id = WorkerId(peer as u64);
+            let id = PeerId(peer as u64);
             (peer != worker).then(|| endpoint.add_peer(id, address(peer), self.now_us).unwrap())
         };
         let peers = (0..workers).map(add).collect();
@@ -225,7 +225,7 @@ impl Cluster {
     pub(crate) fn add_anew(&mut self, at: usize, other: usize) {
         let node = &mut self.nodes[at];
         node.endpoint.remove_peer(node.peers[other].expect("another worker"));
-        let peer = node.endpoint.add_peer(WorkerId(other as u64), address(other), self.now_us);
+        let peer = node.endpoint.add_peer(PeerId(other as u64), address(other), self.now_us);
         node.peers[other] = Some(peer.expect("room for a peer"));
         let gone: Vec<_> = node.copies.iter().filter(|copy| copy.1 == other).copied().collect();
         node.copies.retain(|copy| copy.1 != other);
@@ -319,7 +319,7 @@ impl Cluster {
                 .is_some_and(|status| status.state == CopyState::Synced);
             let peer = node.peers[to].and_then(|peer| node.endpoint.peer_status(peer, self.now_us));
             if is_synced && peer.is_some_and(|peer| peer.boot == Some(self.nodes[to].boot)) {
-                let key = (WorkerId(owner as u64), shard, lane);
+                let key = (PeerId(owner as u64), shard, lane);
                 assert!(self.nodes[to].world.finished.contains(&key), "{key:?} on {to}");
             }
         }
@@ -341,7 +341,7 @@ impl Cluster {
             }
             self.acknowledged += 1;
             let copies = &self.nodes[replica].world.copies;
-            let slab = &copies[&(WorkerId(owner as u64), shard, Lane::ALL[0])];
+            let slab = &copies[&(PeerId(owner as u64), shard, Lane::ALL[0])];
             let has = slab[slot as usize].version;
             assert!(!is_newer(version, has), "slot {slot}: {version} acknowledged, {has} there");
         }
@@ -397,7 +397,7 @@ impl Cluster {
         for (owner, node) in self.nodes.iter().enumerate() {
             for &(_, to, shard, lane) in &node.copies {
                 let original = node.world.own.get(&(shard, lane)).unwrap_or(&empty);
-                let key = (WorkerId(owner as u64), shard, lane);
+                let key = (PeerId(owner as u64), shard, lane);
                 let copy = self.nodes[to].world.copies.get(&key).unwrap_or(&empty);
                 assert_eq!(live(original), live(copy), "{shard:?} {lane:?} of {owner} on {to}");
             }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use weir_replica::{
-    CopyRoom, ITEMS_MAX, Kind, Lane, Origin, Record, Reign, ShardId, Sink, Source, Sum, Word,
-    WorkerId,
+    CopyRoom, ITEMS_MAX, Kind, Lane, Origin, PeerId, Record, Reign, ShardId, Sink, Source, Sum,
+    Word,
 };
 
 /// Of all slabs.
@@ -24,10 +24,10 @@ pub(crate) type Slab = Vec<Slot>;
 #[derive(Debug, Default)]
 pub(crate) struct World {
     pub(crate) own: BTreeMap<(ShardId, Lane), Slab>,
-    pub(crate) copies: BTreeMap<(WorkerId, ShardId, Lane), Slab>,
+    pub(crate) copies: BTreeMap<(PeerId, ShardId, Lane), Slab>,
     /// Serial number of the last change by stream since its reset.
-    last_serial: BTreeMap<(WorkerId, Lane), u64>,
-    pub(crate) finished: Vec<(WorkerId, ShardId, Lane)>,
+    last_serial: BTreeMap<(PeerId, Lane), u64>,
+    pub(crate) finished: Vec<(PeerId, ShardId, Lane)>,
     pub(crate) resets: u64,
     /// No room: nothing may be delivered.
     pub(crate) is_full: bool,

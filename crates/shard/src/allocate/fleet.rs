@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use weir_ids::{BootId, Incarnation, NodeId, WorkerId};
 use weir_planted::{self as planted, Bug};
 
 use super::input::{Liveness, NodeView, ShardView, WorkerView};
-use crate::identity::{BootId, Incarnation, NodeId, WorkerId};
 
 /// A worker, by its position in the fleet.
 pub(super) type Slot = usize;

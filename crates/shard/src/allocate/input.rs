@@ -1,6 +1,7 @@
 //! What the allocator is told.
 
-use crate::identity::{BootId, Incarnation, NodeId, ShardId, Term};
+use weir_ids::{BootId, Incarnation, NodeId, ShardId, Term};
+
 use crate::map::ShardEntry;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

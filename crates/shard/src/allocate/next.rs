@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use weir_ids::{Incarnation, NodeId};
+
 use super::fleet::{Fleet, Slot, Standing};
 use super::input::{Liveness, ShardView};
 use super::room::Rooms;
-use crate::identity::{Incarnation, NodeId};
 use crate::map::{MEMBERS_MAX, Member, MemberState, ShardEntry, Transition};
 
 /// What a failure asks for, whatever else is going on.

@@ -1,11 +1,12 @@
 //! The plan: the next transitions, and what an operator should know.
 
+use weir_ids::{Epoch, Incarnation, NodeId, ShardId, WorkerId};
+
 use super::fleet::{Fleet, Slot, Standing};
 use super::input::{AllocateOptions, NodeView, ShardView};
 use super::layout::{Balance, Layouts};
 use super::next::{Price, Urgent, towards};
 use super::tally::shares_rack;
-use crate::identity::{Epoch, Incarnation, NodeId, ShardId, WorkerId};
 use crate::map::{MemberState, ShardEntry, Transition};
 
 /// One change, for one compare and swap.

@@ -2,10 +2,10 @@
 //! refused, and whoever holds the one before goes on with it.
 
 use thiserror::Error;
+use weir_ids::{Epoch, LANES, NodeId, Term};
 
 use super::entry::{MEMBERS_MAX, MemberState, ShardEntry};
-use crate::identity::{Epoch, NodeId, Term};
-use crate::lane::{LANES, Seat};
+use crate::lane::Seat;
 
 /// An invariant of an entry that does not hold.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! The entry of one shard. It is valid by construction: made by a transition or read and checked.
 
 use serde::{Deserialize, Serialize};
+use weir_ids::{Epoch, Incarnation, LANES, Term};
 
-use crate::identity::{Epoch, Incarnation, Rank, Term};
-use crate::lane::{LANES, LaneSet, Seat, SeatSet};
+use crate::lane::{LaneSet, Seat, SeatSet};
+use crate::rank::Rank;
 
 /// A primary and at most four replicas.
 pub const MEMBERS_MAX: usize = 5;
@@ -39,7 +40,7 @@ impl Member {
 
 /// Who may write a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Lane {
+pub struct LaneEntry {
     pub owner: Seat,
     /// None: the lane is at rest, and its owner writes.
     pub moving: Option<Move>,
@@ -71,7 +72,7 @@ pub struct ShardEntry {
     pub(super) epoch: Epoch,
     /// In rank order: the primary first.
     pub(super) members: Vec<Member>,
-    pub(super) lanes: [Lane; LANES],
+    pub(super) lanes: [LaneEntry; LANES],
     /// The last epoch at which the store had been set back and this entry's history went on in it.
     pub(super) rebased: Option<Epoch>,
 }
@@ -100,7 +101,7 @@ impl ShardEntry {
         &self.members[0]
     }
 
-    pub fn lanes(&self) -> &[Lane; LANES] {
+    pub fn lanes(&self) -> &[LaneEntry; LANES] {
         &self.lanes
     }
 
@@ -138,7 +139,7 @@ impl ShardEntry {
     }
 }
 
-impl Lane {
+impl LaneEntry {
     pub(super) fn at_rest(owner: Seat) -> Self {
         Self { owner, moving: None }
     }

@@ -12,9 +12,10 @@
 //! guests of the same entry, and either nobody has copies, or it alone has them, or one that has resumed has given
 //! them. It writes that to the store, and until then its node's record names the host, too.
 
+use weir_ids::{Incarnation, LANES};
+
 use super::entry::{Member, MemberState, ShardEntry};
-use crate::identity::Incarnation;
-use crate::lane::{LANES, Seat};
+use crate::lane::Seat;
 
 impl ShardEntry {
     /// The member whose worker goes on as this guest. None: nobody may be one here, since no lane waits for the member.
@@ -66,9 +67,9 @@ impl ShardEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::{BootId, Epoch, NodeId, WorkerId};
     use crate::lane::LaneSet;
     use crate::map::Transition;
+    use weir_ids::{BootId, Epoch, NodeId, WorkerId};
 
     fn life(node: u8, boot_id: u128) -> Incarnation {
         let node = NodeId::new(&format!("n{node}")).expect("a name");

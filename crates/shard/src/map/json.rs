@@ -14,11 +14,11 @@
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use weir_ids::{BootId, Epoch, Incarnation, LANES, Term, WorkerId};
 
 use super::check::Violation;
-use super::entry::{Lane, Member, MemberState, Move, ShardEntry};
-use crate::identity::{BootId, Epoch, Incarnation, Term, WorkerId};
-use crate::lane::{LANES, Seat};
+use super::entry::{LaneEntry, Member, MemberState, Move, ShardEntry};
+use crate::lane::Seat;
 
 /// Why the value of a key is not an entry.
 #[derive(Debug, Error)]
@@ -100,7 +100,7 @@ impl ShardEntry {
             is_yielding: member.yielding,
             is_leaving: member.leaving,
         });
-        let mut lanes = json.owners.map(Lane::at_rest);
+        let mut lanes = json.owners.map(LaneEntry::at_rest);
         for MoveJson { lane, from, since, then } in json.moves {
             let mut seats = then.iter().flatten();
             if let Some(&seat) = seats.find(|seat| seat.lane() >= LANES) {

@@ -19,11 +19,11 @@
 //! What is not certain is told; then an operator decides. It does not ask anybody, and does not write.
 
 use thiserror::Error;
+use weir_ids::{BootId, Epoch, Incarnation, LANES, NodeId, Term, WorkerId};
 
-use super::entry::{Lane, ShardEntry};
+use super::entry::{LaneEntry, ShardEntry};
 use super::transition::{Refused, Transition};
-use crate::identity::{BootId, Epoch, Incarnation, NodeId, Term, WorkerId};
-use crate::lane::{LANES, Seat};
+use crate::lane::Seat;
 
 /// A registered node, and how it stands to a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,7 +209,7 @@ impl Witness {
     /// A worker here, on this seat of the entry that it obeys, writes the lane or may get its grant. What it is to give,
     /// but may not know of yet, every newer entry says too.
     fn may_write(&self, entry: &ShardEntry, seat: Seat, lane: usize, nodes: &[Self]) -> bool {
-        let Lane { owner, moving } = entry.lanes()[lane];
+        let LaneEntry { owner, moving } = entry.lanes()[lane];
         let follows = !matches!(self.stand, Stand::InDoubt { .. });
         // Who is in doubt grants nothing that only the store asks for.
         let giver = moving.filter(|_| follows).and_then(|moving| entry.at_seat(moving.from));

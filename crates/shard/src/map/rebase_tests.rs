@@ -61,7 +61,7 @@ fn the_newest_entry_goes_on_above_all_that_was_seen() {
     assert_eq!((entry.term(), entry.members()), (moving.term(), moving.members()));
     for (before, after) in moving.lanes().iter().zip(entry.lanes()) {
         assert_eq!(before.owner, after.owner);
-        let given = |lane: &Lane| lane.moving.map(|moving| moving.from);
+        let given = |lane: &LaneEntry| lane.moving.map(|moving| moving.from);
         assert_eq!(given(before), given(after));
         let is_anew = after.moving.is_none_or(|moving| moving.since == entry.epoch());
         assert!(is_anew, "a grant of before is worth nothing");

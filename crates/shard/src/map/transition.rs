@@ -1,12 +1,12 @@
 //! How an entry changes: each transition is one compare and swap.
 
 use thiserror::Error;
+use weir_ids::{BootId, Epoch, Incarnation, LANES, Term, WorkerId};
 use weir_planted::{self as planted, Bug};
 
 use super::check::Violation;
-use super::entry::{Lane, MEMBERS_MAX, Member, MemberState, Move, ShardEntry};
-use crate::identity::{BootId, Epoch, Incarnation, Term, WorkerId};
-use crate::lane::{LANES, LaneSet, Seat, SeatSet};
+use super::entry::{LaneEntry, MEMBERS_MAX, Member, MemberState, Move, ShardEntry};
+use crate::lane::{LaneSet, Seat, SeatSet};
 
 /// One change of an entry. Who is named must still be a member, in that incarnation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -81,7 +81,7 @@ impl ShardEntry {
             term: Term(1),
             epoch: Epoch(1),
             members: vec![Member::new(primary, seat, MemberState::Synced)],
-            lanes: [Lane::at_rest(seat); LANES],
+            lanes: [LaneEntry::at_rest(seat); LANES],
             rebased: None,
         }
     }
@@ -151,7 +151,7 @@ impl ShardEntry {
         // A lane at rest with the primary can move to the replica as soon as it is synced.
         let primary = self.primary().seat;
         let is_free = |seat: &Seat| self.at_seat(*seat).is_none();
-        let rests = |seat: &Seat| self.lanes[seat.lane()] == Lane::at_rest(primary);
+        let rests = |seat: &Seat| self.lanes[seat.lane()] == LaneEntry::at_rest(primary);
         let free: Vec<Seat> = (0..LANES as u8).map(Seat).filter(is_free).collect();
         let seat = free.iter().copied().find(rests).unwrap_or(free[0]);
         self.members.push(Member::new(who, seat, MemberState::Syncing));
@@ -193,7 +193,7 @@ impl ShardEntry {
                 return Err(Refused::NotMoving(index));
             };
             let then = moving.then.unwrap_or_default();
-            self.lanes[index] = Lane::gathered(seat, None, then, self.epoch);
+            self.lanes[index] = LaneEntry::gathered(seat, None, then, self.epoch);
         }
         Ok(())
     }
@@ -282,7 +282,8 @@ impl ShardEntry {
         let others = if is_asked { others.without(ended) } else { SeatSet::default() };
         for index in 0..LANES {
             let lane = self.lanes[index];
-            let gathered = |owner, first, others| Lane::gathered(owner, first, others, self.epoch);
+            let gathered =
+                |owner, first, others| LaneEntry::gathered(owner, first, others, self.epoch);
             self.lanes[index] = match lane.moving {
                 Some(moving) if lane.owner == ended => {
                     gathered(self.rightful_owner(index), Some(moving.from), others)
@@ -292,7 +293,7 @@ impl ShardEntry {
                 }
                 Some(moving) => {
                     let then = moving.then.map(|then| then.without(ended));
-                    Lane { moving: Some(Move { then, ..moving }), ..lane }
+                    LaneEntry { moving: Some(Move { then, ..moving }), ..lane }
                 }
                 None if lane.owner == ended => gathered(self.rightful_owner(index), None, others),
                 None => lane,
@@ -325,16 +326,16 @@ impl ShardEntry {
         for lane in &mut self.lanes {
             *lane = match lane.moving {
                 Some(moving) if moving.from == seat => {
-                    Lane::gathered(lane.owner, None, others, self.epoch)
+                    LaneEntry::gathered(lane.owner, None, others, self.epoch)
                 }
                 Some(moving) if lane.owner == seat => {
-                    Lane::gathered(seat, Some(moving.from), others, self.epoch)
+                    LaneEntry::gathered(seat, Some(moving.from), others, self.epoch)
                 }
                 Some(moving) => {
                     let then = moving.then.map(|then| then.without(seat));
-                    Lane { moving: Some(Move { then, ..moving }), ..*lane }
+                    LaneEntry { moving: Some(Move { then, ..moving }), ..*lane }
                 }
-                None if lane.owner == seat => Lane::gathered(seat, None, others, self.epoch),
+                None if lane.owner == seat => LaneEntry::gathered(seat, None, others, self.epoch),
                 None => *lane,
             };
         }
@@ -361,7 +362,7 @@ impl ShardEntry {
             let rightful = self.rightful_owner(index);
             if lane.moving.is_none() && lane.owner != rightful {
                 let moving = Some(Move { from: lane.owner, since: self.epoch, then: None });
-                self.lanes[index] = Lane { owner: rightful, moving };
+                self.lanes[index] = LaneEntry { owner: rightful, moving };
             }
         }
     }

@@ -2,9 +2,9 @@
 //! form.
 
 use bolero::{TypeGenerator, check};
+use weir_ids::{BootId, Epoch, Incarnation, NodeId, Term, WorkerId};
 
 use super::*;
-use crate::identity::{BootId, Epoch, Incarnation, NodeId, Term, WorkerId};
 use crate::lane::{LaneSet, Seat};
 
 fn boot(node: u8, boot_id: u128) -> Incarnation {
@@ -65,9 +65,12 @@ fn three() -> ShardEntry {
 }
 
 /// A lane whose writer has ended, since this entry: its new owner takes the copies of these seats.
-fn taken(entry: &ShardEntry, owner: u8, from: u8, then: &[u8]) -> Lane {
+fn taken(entry: &ShardEntry, owner: u8, from: u8, then: &[u8]) -> LaneEntry {
     let then = Some(then.iter().map(|&seat| Seat(seat)).collect());
-    Lane { owner: Seat(owner), moving: Some(Move { from: Seat(from), since: entry.epoch(), then }) }
+    LaneEntry {
+        owner: Seat(owner),
+        moving: Some(Move { from: Seat(from), since: entry.epoch(), then }),
+    }
 }
 
 #[test]
@@ -76,7 +79,7 @@ fn a_replica_gets_its_lane_when_it_is_synced() {
     assert_eq!(owners(&entry), [0; 8], "a copy that is not complete writes nothing");
     let entry = apply(&entry, Transition::Synced(b()));
     let moving = Some(Move { from: Seat(0), since: entry.epoch(), then: None });
-    assert_eq!(entry.lanes()[1], Lane { owner: Seat(1), moving });
+    assert_eq!(entry.lanes()[1], LaneEntry { owner: Seat(1), moving });
     assert_eq!(owners(&settled(entry)), [0, 1, 0, 0, 0, 0, 0, 0]);
 }
 
@@ -105,7 +108,7 @@ fn a_fence_during_a_move_leaves_the_lane_with_the_other() {
     assert_eq!(entry.primary().incarnation, a());
     assert_eq!(entry.lanes()[3], taken(&entry, 0, 2, &[]));
     assert_eq!(entry.lanes()[1], taken(&entry, 0, 2, &[]));
-    assert_eq!(entry.lanes()[2], Lane::at_rest(Seat(2)));
+    assert_eq!(entry.lanes()[2], LaneEntry::at_rest(Seat(2)));
     assert_eq!(owners(&entry), [0, 0, 2, 0, 0, 0, 0, 0]);
     assert_eq!(entry.term(), Term(3));
 }
@@ -117,12 +120,12 @@ fn a_lane_rests_when_all_survivors_have_given_their_copies() {
     let entry = settled(apply(&entry, Transition::Synced(boot(4, 40))));
     let entry = apply(&entry, Transition::Fence(a()));
     assert_eq!(entry.lanes()[5], taken(&entry, 1, 2, &[3]));
-    assert_eq!(entry.lanes()[1], Lane::at_rest(Seat(1)), "its own");
+    assert_eq!(entry.lanes()[1], LaneEntry::at_rest(Seat(1)), "its own");
     let settle = |lanes| Transition::Settle { by: b(), lanes };
     let next = apply(&entry, settle(LaneSet(0b0010_0000)));
     assert_eq!(next.lanes()[5], taken(&next, 1, 3, &[]));
     let last = apply(&next, settle(LaneSet(0b0010_0000)));
-    assert_eq!(last.lanes()[5], Lane::at_rest(Seat(1)));
+    assert_eq!(last.lanes()[5], LaneEntry::at_rest(Seat(1)));
     assert_eq!(last.lanes()[6], taken(&entry, 1, 2, &[3]), "each lane for itself");
     // One that was to follow ends: the others are asked as before.
     let fenced = apply(&entry, Transition::Fence(boot(4, 40)));

@@ -1,7 +1,8 @@
 //! What a worker has to do for a shard now.
 
+use weir_ids::{Epoch, Incarnation};
+
 use super::metric::Metric;
-use crate::identity::{Epoch, Incarnation};
 use crate::lane::LaneSet;
 use crate::map::Transition;
 

@@ -1,6 +1,7 @@
 //! What a role machine is told.
 
-use crate::identity::{Epoch, Incarnation, Term};
+use weir_ids::{Epoch, Incarnation, Term};
+
 use crate::map::ShardEntry;
 
 /// Something that concerns this worker and this shard. The time comes beside it.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::identity::{Epoch, Incarnation};
+use weir_ids::{Epoch, Incarnation};
+
 use crate::map::{ShardEntry, Transition};
 
 /// A worker that an entry names only in a former life.

@@ -1,7 +1,8 @@
 //! A worker that begins anew without the store, on examples.
 
+use weir_ids::{BootId, Epoch, Incarnation, NodeId, WorkerId};
+
 use super::*;
-use crate::identity::{BootId, Epoch, Incarnation, NodeId, WorkerId};
 use crate::lane::LaneSet;
 use crate::map::{ShardEntry, Transition};
 

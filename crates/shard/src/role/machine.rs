@@ -1,5 +1,6 @@
 //! The role machine: what is remembered, and how duties follow from it.
 
+use weir_ids::{Epoch, Incarnation, LANES, Term};
 use weir_planted::{self as planted, Bug};
 
 use super::action::{Action, difference};
@@ -7,9 +8,9 @@ use super::duties::{Duties, Grant, Misses, Role};
 use super::event::{Event, Ports};
 use super::guest::Guest;
 use super::metric::Metric;
-use crate::identity::{Epoch, Incarnation, Rank, Term};
-use crate::lane::{LANES, LaneSet};
+use crate::lane::LaneSet;
 use crate::map::{Member, MemberState, Move, ShardEntry, Transition};
+use crate::rank::Rank;
 
 /// Length of the slots in which packets are counted.
 const SLOT_MS: u64 = 10;

@@ -1,9 +1,11 @@
 //! The role machine on examples: who acts and when, routes, misses, hand-over, what is refused.
 
+use weir_ids::{BootId, Epoch, Incarnation, NodeId, Term, WorkerId};
+
 use super::*;
-use crate::identity::{BootId, Epoch, Incarnation, NodeId, Rank, Term, WorkerId};
 use crate::lane::LaneSet;
 use crate::map::{ShardEntry, Transition};
+use crate::rank::Rank;
 
 fn boot(node: u8, boot_id: u128) -> Incarnation {
     let node = NodeId::new(&format!("n{node}")).expect("a name");

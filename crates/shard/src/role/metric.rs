@@ -10,7 +10,9 @@
 
 use std::fmt;
 
-use crate::identity::{Rank, Term};
+use weir_ids::Term;
+
+use crate::rank::Rank;
 
 const MIDDLE: u32 = 1 << 31;
 

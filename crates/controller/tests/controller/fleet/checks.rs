@@ -1,6 +1,6 @@
 //! Every rule that a write of a controller must keep.
 
-use weir_cluster::{Key, NodeName, NodeRecord};
+use weir_cluster::{Key, NodeId, NodeRecord};
 use weir_controller::records::*;
 use weir_shard::*;
 
@@ -20,12 +20,12 @@ impl World {
                 (Key::Shard(id), Some(after)) => {
                     let entry = |value: &[u8]| ShardEntry::from_json(value).expect("valid");
                     let before = before.as_ref().map(|it| entry(&it.value));
-                    shards.push((*id, before, entry(&after.value)));
+                    shards.push((id.0, before, entry(&after.value)));
                 }
                 (Key::Shard(id), None) => {
                     let desired: Desired =
                         serde_json::from_slice(self.etcd.value(&Key::Desired).unwrap()).unwrap();
-                    assert!(!desired.shards.iter().any(|shard| shard.id == *id));
+                    assert!(!desired.shards.iter().any(|shard| shard.id == id.0));
                 }
                 _ => {}
             }
@@ -70,7 +70,7 @@ impl World {
             if before.is_some_and(|before| before.member(who).is_some()) {
                 continue;
             }
-            let record = seen.get(&Key::Node(who.worker.node.as_str().parse().unwrap()));
+            let record = seen.get(&Key::Node(who.worker.node.clone()));
             let record = record.map(|value| serde_json::from_slice::<NodeRecord>(value).unwrap());
             assert!(record.is_none_or(|record| !record.is_stopping), "{before:?} {after:?}");
         }
@@ -108,7 +108,7 @@ impl World {
         let seen = &self.controllers[controller].seen;
         let desired: Desired = serde_json::from_slice(&seen[&Key::Desired]).unwrap();
         let copies = 1 + usize::from(desired.cluster.replicas);
-        let is_drained = |node: &NodeName| {
+        let is_drained = |node: &NodeId| {
             let intent = seen.get(&Key::Intent(node.clone()));
             intent.is_some_and(|it| serde_json::from_slice::<Intent>(it).unwrap().drain.is_some())
         };

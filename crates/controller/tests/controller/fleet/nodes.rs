@@ -79,7 +79,7 @@ impl World {
     pub(crate) fn set_back(&mut self, to: &[(u32, ShardEntry)]) {
         let seen: BTreeMap<u32, ShardEntry> = self.entries().into_iter().collect();
         for (shard, entry) in to.iter().filter(|(shard, entry)| seen[shard] != *entry) {
-            self.etcd.put(Key::Shard(*shard), entry.to_json().into_bytes());
+            self.etcd.put(Key::Shard(ShardId(*shard)), entry.to_json().into_bytes());
             for node in self.nodes.iter_mut().filter(|node| node.is_up) {
                 node.seen.insert(ShardId(*shard), seen[shard].clone());
             }
@@ -112,7 +112,7 @@ impl World {
                 entry = entry.after(entry.epoch(), &transition).expect("a wish fits");
             }
             if entry.epoch() != epoch {
-                self.etcd.put(Key::Shard(shard), entry.to_json().into_bytes());
+                self.etcd.put(Key::Shard(ShardId(shard)), entry.to_json().into_bytes());
                 is_busy = true;
             }
         }

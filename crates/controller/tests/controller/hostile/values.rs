@@ -129,9 +129,10 @@ impl What {
                     "workers": workers, "is_stopping": is_stopping});
                 (Key::Node(name(usize::from(*node) % NODES)), record)
             }
-            Self::Shard { shard: at, primary, changes, epoch, term } => {
-                (Key::Shard(shard(*at)), renumbered(&entry(*primary, changes), *epoch, *term))
-            }
+            Self::Shard { shard: at, primary, changes, epoch, term } => (
+                Key::Shard(ShardId(shard(*at))),
+                renumbered(&entry(*primary, changes), *epoch, *term),
+            ),
             Self::Intent { node, drain, fence, is_more } => {
                 let mut intent = json!({});
                 if let Some((at, force)) = drain {
@@ -191,7 +192,7 @@ pub(super) fn any_key(any: u8) -> Key {
     let at = any >> 3;
     match any % 8 {
         0 => Key::Node(name(usize::from(at) % NODES)),
-        1 => Key::Shard(shard(at)),
+        1 => Key::Shard(ShardId(shard(at))),
         2 => Key::Intent(name(usize::from(at) % NODES)),
         3 => Key::Control,
         4 => Key::Desired,

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use weir_cluster::{
-    Cluster, Key, LeaderRecord, NodeName, NodeRecord, Outcome, Range, Session, WorkerRecord,
-};
+use weir_cluster::{Cluster, Key, LeaderRecord, NodeRecord, Outcome, Range, Session, WorkerRecord};
 use weir_controller::operate::Operator;
 use weir_controller::records::{DoubtAnswer, Event, NodeAnswer};
 use weir_shard::map::Transition;
@@ -30,7 +28,7 @@ pub(super) fn id(node: usize) -> NodeId {
     NodeId::new(&format!("n{node}")).unwrap()
 }
 
-pub(super) fn name(node: usize) -> NodeName {
+pub(super) fn name(node: usize) -> NodeId {
     format!("n{node}").parse().unwrap()
 }
 
@@ -125,7 +123,7 @@ impl Bench {
         let found = self.wait(self.cluster.store().list(Range::Shards));
         let Ok((_, found)) = found else { return BTreeMap::new() };
         let entries = found.iter().filter_map(|(key, held)| match key {
-            Key::Shard(id) => Some((*id, ShardEntry::from_json(&held.value).unwrap())),
+            Key::Shard(id) => Some((id.0, ShardEntry::from_json(&held.value).unwrap())),
             _ => None,
         });
         entries.collect()

@@ -106,7 +106,8 @@ impl World {
 
     fn at(&self, peer: PeerId) -> Option<(usize, usize)> {
         self.nodes.iter().enumerate().find_map(|(node, it)| {
-            let worker = (0..it.workers).find(|&worker| peer_at(address(node, worker)) == peer)?;
+            let worker =
+                (0..it.workers).find(|&worker| PeerId::at(address(node, worker)) == peer)?;
             Some((node, worker))
         })
     }
