@@ -33,6 +33,8 @@ pub(crate) struct Process {
     pub(crate) core: Core,
     pub(crate) workers: Vec<Worker>,
     pub(crate) boots: Vec<BootId>,
+    /// The lives before, as the disk knows them.
+    pub(crate) formers: Vec<Option<BootId>>,
     pub(crate) guard: Guard,
     /// What the guard may know of what would end with each worker.
     pub(crate) stakes: Vec<Stake>,
@@ -97,6 +99,7 @@ impl Process {
         let place = |worker| Place { node, worker };
         let mut map = disk.clone();
         map.set_cluster(&cluster_id);
+        let formers = (0..workers).map(|worker| map.life(worker)).collect();
         let prints = fingerprint(&desired);
         let made = boots.iter().enumerate();
         let made =
@@ -121,6 +124,7 @@ impl Process {
             stopped_until_us: 0,
             is_ending: false,
             boots,
+            formers,
         }
     }
 

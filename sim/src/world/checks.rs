@@ -174,13 +174,20 @@ impl World {
         }
     }
 
-    /// Whether the map names this life of a worker as the owner of a lane, or as who gives it. Of a map that was set back
+    /// Whether the map names this life of a worker as the owner of a lane, or as who gives it, or the life whose seat it has
+    /// resumed. Of a map that was set back
     /// nobody knows until the cluster is whole again.
     fn may_write(&self, place: Place, shard: ShardId, lane: usize) -> bool {
         let Some(entry) = self.checks.entries.get(&shard) else { return true };
         let process = self.nodes[place.node].process.as_ref();
         let boot = process.map(|process| process.boots[place.worker]);
-        let is_here = |seat| entry.at_seat(seat).map(|member| member.incarnation.boot_id) == boot;
+        // Where all members have come back without etcd, the entry names their former lives until etcd is back.
+        let resumes = process.filter(|process| process.core.roles().is_resuming());
+        let former = resumes.and_then(|process| process.formers[place.worker]);
+        let is_here = |seat| {
+            let named = entry.at_seat(seat).map(|member| member.incarnation.boot_id);
+            named == boot || named.is_some() && named == former
+        };
         let lane = entry.lanes()[lane];
         self.checks.is_set_back
             || is_here(lane.owner)
