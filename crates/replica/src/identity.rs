@@ -1,4 +1,4 @@
-//! Who sends, what about, and which datagram: a type for each.
+//! Types of streams: a reign of a slab, a peer's place, a datagram's number, a stream's origin.
 
 use serde::{Deserialize, Serialize};
 use weir_ids::{Lane, PeerId};
