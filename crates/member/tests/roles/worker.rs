@@ -242,7 +242,8 @@ impl Worker {
                     since: grant.since,
                     data: shard.data[grant.lane],
                 };
-                messages.push((grant.peer, Some(BootId(grant.boot.0)), message));
+                let (peer, boot) = grant.to;
+                messages.push((peer, Some(BootId(boot.0)), message));
             }
             if let Some((term, peers)) =
                 duties.announced.as_ref().filter(|_| now_ms.is_multiple_of(50))

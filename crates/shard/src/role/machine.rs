@@ -1,9 +1,9 @@
 //! The role machine: what is remembered, and how duties follow from it.
 
 use weir_planted::{self as planted, Bug};
+use weir_wire::Misses;
 
-use super::action::{Action, difference};
-use super::duties::{Duties, Grant, Misses, Role};
+use super::duties::{Duties, Grant, Role};
 use super::event::{Event, Ports};
 use super::guest::Guest;
 use super::metric::Metric;
@@ -58,8 +58,6 @@ pub struct RoleMachine {
     me: Incarnation,
     options: RoleOptions,
     now_ms: u64,
-    /// Entries older than this one are refused.
-    epoch_min: Epoch,
     entry: Option<ShardEntry>,
     /// The entry is one as a guest sees it.
     guest: Option<Guest>,
@@ -84,14 +82,12 @@ pub struct RoleMachine {
 }
 
 impl RoleMachine {
-    /// A worker without a role. `epoch_min` is the highest epoch of the shard that this node has
-    /// ever seen: older entries are of a store that was set back.
-    pub fn new(me: Incarnation, epoch_min: Epoch, options: RoleOptions) -> Self {
+    /// A worker without a role.
+    pub fn new(me: Incarnation, options: RoleOptions) -> Self {
         Self {
             me,
             options,
             now_ms: 0,
-            epoch_min,
             entry: None,
             guest: None,
             has_copy: false,
@@ -171,9 +167,9 @@ impl RoleMachine {
         &self.duties
     }
 
-    /// Takes an event at time `now_ms`, which never goes back, and says what is to be done. Only a heartbeat may come
-    /// later than others of its time. After a pause the worker must hand in a `Tick` before it handles a packet.
-    pub fn on(&mut self, now_ms: u64, event: Event) -> Vec<Action> {
+    /// Takes an event at time `now_ms`, which never goes back, and says whether the duties changed. Only a heartbeat may
+    /// come later than others of its time. After a pause the worker must hand in a `Tick` before it handles a packet.
+    pub fn on(&mut self, now_ms: u64, event: Event) -> bool {
         self.now_ms = now_ms.max(self.now_ms);
         match event {
             Event::Entry(entry) => self.on_entry(*entry),
@@ -197,12 +193,12 @@ impl RoleMachine {
         self.pass_time();
         let duties = self.duties_now();
         let before = std::mem::replace(&mut self.duties, duties);
-        difference(&before, &self.duties)
+        before != self.duties
     }
 
     fn on_entry(&mut self, entry: ShardEntry) {
         let held = self.entry.as_ref().map_or(Epoch(0), |held| held.epoch());
-        let is_old = entry.epoch() <= held || entry.epoch() < self.epoch_min;
+        let is_old = entry.epoch() <= held;
         if is_old && !planted::is(Bug::OldEpoch) {
             return;
         }
@@ -244,7 +240,7 @@ impl RoleMachine {
             .entry
             .as_ref()
             .is_none_or(|held| self.guest.is_some() && entry.epoch() > held.epoch());
-        if !is_newer || entry.epoch() < self.epoch_min || !self.may_follow(&entry) {
+        if !is_newer || !self.may_follow(&entry) {
             return;
         }
         match &mut self.guest {
@@ -384,12 +380,10 @@ impl RoleMachine {
         let lanes = self.lanes(entry);
         Duties {
             role,
-            serves_hits: true,
             lanes,
             misses: self.misses(role, entry, lanes),
             metric: self.metric(role, entry),
             grants: self.grants(entry),
-            wants_copy: matches!(role, Role::Syncing | Role::OutOfSync) && !self.has_copy,
             write: self.write(role, entry),
         }
     }
@@ -412,7 +406,7 @@ impl RoleMachine {
         })
     }
 
-    fn misses(&self, role: Role, entry: &ShardEntry, lanes: LaneSet) -> Misses {
+    fn misses(&self, role: Role, entry: &ShardEntry, lanes: LaneSet) -> Misses<Incarnation> {
         let primary = || Misses::Redirect(entry.primary().incarnation.clone());
         match role {
             Role::None => Misses::Refuse,
@@ -462,7 +456,7 @@ impl RoleMachine {
     }
 
     /// A lane on its way from this worker is not written by it any more, so it can be granted.
-    fn grants(&self, entry: &ShardEntry) -> Vec<Grant> {
+    fn grants(&self, entry: &ShardEntry) -> Vec<Grant<Incarnation>> {
         let Some((_, member)) = entry.member(&self.me) else { return Vec::new() };
         let lanes = entry.lanes().iter().enumerate();
         let given = lanes.filter_map(|(lane, state)| {
