@@ -306,7 +306,7 @@ fn a_silent_primary_is_replaced_only_where_packets_come() {
     assert_eq!(hand.role(), Role::Acting);
     assert_eq!(hand.roles.counters().failovers_silence_total, 1);
     assert_eq!(hand.roles.report(|_, _| 0).acting, [(SHARD, us(), Term(1))]);
-    assert!(!hand.roles.is_primary_of_nothing());
+    assert!(hand.roles.has_to_hand_over());
 }
 
 #[test]
