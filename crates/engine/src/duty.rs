@@ -73,6 +73,8 @@ impl DutyTable {
     }
 
     fn set_misses(&mut self, shard: ShardIndex, misses: Misses<Ipv4Addr>) {
+        let to_nobody = Misses::Redirect(Ipv4Addr::UNSPECIFIED);
+        assert!(misses != to_nobody, "a redirected packet has an address to go to");
         self.set(shard, CREATES, misses == Misses::Create);
         self.redirects[usize::from(shard.0)] = match misses {
             Misses::Redirect(to) => to.to_bits(),

@@ -26,6 +26,12 @@ impl Replication {
         now_us: u64,
     ) {
         let Some(shard) = self.state.index(duties.shard) else { return };
+        let is_written = |grant: &GrantOrder| duties.lanes.contains(grant.lane);
+        assert!(
+            !duties.grants.iter().any(is_written),
+            "shard {}: a lane that is given away is not written: one writer a lane",
+            duties.shard
+        );
         let Some(part) = self.state.part_mut(shard) else { return };
         let begins_empty = duties.begins_empty && !part.duties.begins_empty;
         part.duties = duties;

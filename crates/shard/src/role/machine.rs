@@ -208,6 +208,11 @@ impl RoleMachine {
 
     /// The role follows from this entry now.
     fn obey(&mut self, entry: ShardEntry) {
+        let held = self.entry.as_ref().map(ShardEntry::epoch);
+        assert!(
+            held <= Some(entry.epoch()),
+            "an entry that is obeyed is not older than {held:?}, which was"
+        );
         let role_before = self.role();
         let route_before = self.duties.metric;
         let is_new_term = self.entry.as_ref().is_none_or(|held| entry.term() > held.term());
@@ -377,13 +382,18 @@ impl RoleMachine {
         let (Some(entry), false) = (&self.entry, role == Role::None) else {
             return Duties::NONE;
         };
-        let lanes = self.lanes(entry);
+        let (lanes, grants) = (self.lanes(entry), self.grants(entry));
+        let is_written = |grant: &Grant<Incarnation>| lanes.contains(grant.lane);
+        assert!(
+            !grants.iter().any(is_written),
+            "a lane that is given away is not written: one writer a lane"
+        );
         Duties {
             role,
             lanes,
             misses: self.misses(role, entry, lanes),
             metric: self.metric(role, entry),
-            grants: self.grants(entry),
+            grants,
             write: self.write(role, entry),
         }
     }
