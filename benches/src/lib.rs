@@ -24,3 +24,6 @@ pub mod population;
 pub mod rte_hash;
 pub mod subject;
 pub mod weir_table;
+
+/// Keys of the longest burst: as many cache misses as a core keeps under way, and then some.
+pub const BURST_MAX: usize = 64;

@@ -5,8 +5,9 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
-use weir_flow::{BURST_MAX, OutOfMemory, Region};
+use weir_flow::{OutOfMemory, Region};
 
+use crate::BURST_MAX;
 use crate::flow::{FlowKey, FlowRecord};
 use crate::subject::Table;
 

@@ -1,7 +1,8 @@
 //! weir's own table: an index of record ids over slabs of records.
 
-use weir_flow::{BURST_MAX, Cursor, Hash, HashKey, Index, OutOfMemory, RecordId, SlabId, Slabs};
+use weir_flow::{Cursor, Hash, HashKey, Index, OutOfMemory, RecordId, SlabId, Slabs};
 
+use crate::BURST_MAX;
 use crate::flow::{FlowKey, FlowRecord};
 use crate::subject::Table;
 
@@ -74,15 +75,23 @@ impl WeirTable {
         }
     }
 
+    /// The steps of a look-up, each for the whole burst, as the data path takes them.
     #[inline(always)]
     fn find_burst(&self, keys: &[FlowKey], hashes: &mut [Hash], found: &mut [Option<u32>]) {
         self.hash_and_prefetch(keys, hashes);
-        self.index.find_burst(
-            hashes,
-            found,
-            |id| self.records.prefetch(RecordId(id)),
-            |place, id| self.records.get(RecordId(id)).key == keys[place],
-        );
+        let prefetch = |id: &u32| self.records.prefetch(RecordId(*id));
+        for (&hash, found) in hashes.iter().zip(&mut *found) {
+            *found = self.index.candidate(hash).inspect(prefetch);
+        }
+        for (&hash, found) in hashes.iter().zip(&mut *found).filter(|(_, found)| found.is_none()) {
+            *found = self.index.candidate_elsewhere(hash).inspect(prefetch);
+        }
+        for ((key, &hash), found) in keys.iter().zip(&*hashes).zip(found) {
+            let is_it = |id: u32| self.records.get(RecordId(id)).key == *key;
+            if found.is_some_and(|id| !is_it(id)) {
+                *found = self.index.find(hash, is_it);
+            }
+        }
     }
 }
 

@@ -264,7 +264,7 @@ enum Told {
 fn role() {
     check!().with_type::<(u8, Vec<Told>)>().for_each(|(me, told)| {
         let me = who(*me);
-        let mut machine = RoleMachine::new(me.clone(), Epoch(2), RoleOptions::default());
+        let mut machine = RoleMachine::new(me.clone(), RoleOptions::default());
         let (mut now_ms, mut epoch) = (1_000_u64, Epoch(0));
         for told in told {
             let event = match told {
@@ -296,7 +296,7 @@ fn role() {
                 assert!(duties.lanes.is_empty());
                 continue;
             };
-            assert!(entry.epoch() >= epoch && entry.epoch() >= Epoch(2));
+            assert!(entry.epoch() >= epoch);
             epoch = entry.epoch();
             let seat = entry.member(&me).map(|(_, member)| member.seat);
             for lane in duties.lanes.iter() {

@@ -2,10 +2,11 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::slice;
 
 use clap::Subcommand;
 use weir_controller::operate::{ClusterStatus, Verdict};
-use weir_controller::records::ControllerState;
+use weir_controller::records::{ControllerState, Report, WorkerReport};
 
 use crate::etcd::EtcdArgs;
 use crate::table::{Align, Table};
@@ -71,12 +72,13 @@ fn print(status: &ClusterStatus) -> io::Result<()> {
         writeln!(out, "  - {reason}")?;
     }
     let Some(report) = &status.report else { return Ok(()) };
-    writeln!(out, "\n{} shards, {} of them whole and at rest\n", report.shards, report.whole)?;
+    writeln!(out, "\n{}\n", shards(report))?;
     let mut table = Table::new(&[
         ("node", Align::Left),
         ("life", Align::Left),
         ("shards", Align::Right),
         ("as primary", Align::Right),
+        ("load", Align::Right),
         ("", Align::Left),
     ]);
     for node in &report.nodes {
@@ -91,8 +93,54 @@ fn print(status: &ClusterStatus) -> io::Result<()> {
             node.life.clone(),
             node.shards.to_string(),
             node.primaries.to_string(),
+            load(&node.workers),
             drained,
         ]);
     }
+    table.print(&mut out)?;
+    let workers =
+        report.nodes.iter().flat_map(|node| node.workers.iter().map(move |worker| (node, worker)));
+    let mut table = Table::new(&[("worker", Align::Left), ("load", Align::Right)]);
+    for (node, worker) in workers {
+        let name = format!("{}/{}", node.node, worker.worker);
+        table.row(vec![name, load(slice::from_ref(worker))]);
+    }
+    writeln!(out)?;
     table.print(&mut out)
+}
+
+fn shards(report: &Report) -> String {
+    let by = if report.is_by_load { "load" } else { "number" };
+    let Report { shards, whole, .. } = report;
+    format!("{shards} shards, {whole} of them whole and at rest; spread by {by}")
+}
+
+/// The ports in use of these workers' shards, and how many they can carry where all say so.
+fn load(workers: &[WorkerReport]) -> String {
+    let load = workers.iter().fold(0_u64, |sum, worker| sum.saturating_add(worker.load));
+    let maxima: Option<Vec<u64>> = workers.iter().map(|worker| worker.load_max).collect();
+    match maxima.filter(|maxima| !maxima.is_empty()) {
+        Some(maxima) => {
+            let load_max = maxima.into_iter().fold(0_u64, u64::saturating_add);
+            format!("{load} of {load_max}")
+        }
+        None => load.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_is_shown_beside_what_all_workers_can_carry() {
+        let worker = |worker, load, load_max| WorkerReport { worker, load, load_max };
+        assert_eq!(load(&[worker(0, 7, Some(10)), worker(1, 8, Some(20))]), "15 of 30");
+        assert_eq!(load(&[worker(0, 7, Some(10)), worker(1, 8, None)]), "15");
+        assert_eq!(load(&[]), "0");
+        let mut report = Report { shards: 8, whole: 7, ..Report::default() };
+        assert_eq!(shards(&report), "8 shards, 7 of them whole and at rest; spread by number");
+        report.is_by_load = true;
+        assert_eq!(shards(&report), "8 shards, 7 of them whole and at rest; spread by load");
+    }
 }

@@ -1,6 +1,7 @@
 //! What the values must be together: the checks that need more than one key.
 
 mod addresses;
+mod balance;
 mod commit;
 mod cores;
 mod devices;
@@ -60,6 +61,7 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
     limits::check(&file.limits, &file.nat, findings);
     timeouts::check(&file.timeouts, findings);
     commit::check(file, findings);
+    balance::check(file, findings);
     if file.cluster.replicas == 0 && findings.is_good("cluster.replicas") {
         let message = "no copies: the loss of a worker ends its flows";
         findings.warning("cluster.replicas", message, "write 1 or more with two or more nodes");

@@ -14,6 +14,7 @@ pub struct Cluster {
     pub name: String,
     /// Copies of each shard beside its primary, at most 4. Each has a reserve lane.
     pub replicas: u8,
+    pub balance: Balance,
     pub commit: Commit,
     /// Copies that are to have a change before packets that depend on it leave, 1 to `replicas`. `None`: all.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,6 +30,16 @@ pub struct Cluster {
     /// Next hops a switch can hold. `None`: not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_next_hops: Option<u32>,
+}
+
+/// What the controller spreads over the workers by their weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Balance {
+    /// The number of shards.
+    Shards,
+    /// The public ports in use.
+    Load,
 }
 
 /// When a packet that makes or changes a flow leaves.

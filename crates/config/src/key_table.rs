@@ -155,6 +155,8 @@ pub(crate) const KEYS: &[Key] = &[
         "Its share of the shards, relative to all other workers of the cluster; 0: none.").only(Files::MEMBER),
     key("worker", "shards_max", Integer(0, 8192), "shards", Value("0"),
         "Most shards that it keeps room for, copies included, since tables are made at start; 0: all shards of the cluster, at most 1,024. The controller gives it no more.").only(Files::MEMBER),
+    key("worker", "load_max", Integer(1, 1_000_000_000), "ports", Absent("not checked"),
+        "Most public ports in use, together, of the shards that it is primary of. `weir cluster status` shows it beside the load, and says which worker would have to carry more when a node is lost. It is no limit: no flow is refused for it.").only(Files::MEMBER),
     key("worker", "replication_address", Form("string", "an IPv4 address in the connected prefix of the access side"), "", Absent("the access address"),
         "Where other workers send copies of their flows to, and from where this one sends.").only(Files::MEMBER),
 
@@ -173,6 +175,8 @@ pub(crate) const KEYS: &[Key] = &[
     key("cluster", "name", NAME, "", Required, "Name of the cluster. One etcd may serve several."),
     key("cluster", "replicas", Integer(0, 4), "copies", Value("1"),
         "Copies of each shard on other nodes. Each holds one lane, an eighth of the ports, in reserve.").only(Files::CLUSTER),
+    key("cluster", "balance", Choice(&["shards", "load"]), "", Value("\"shards\""),
+        "What the controller spreads over the workers, by their `weight`: `shards`, as many to each; `load`, the public ports in use of the shards that each is primary of, so that a busy shard counts for several. Not `load` with `nat.enabled = false`: no port is in use.").only(Files::CLUSTER),
     key("cluster", "commit", Choice(&["async", "replicated"]), "", Value("\"async\""),
         "`async`: a new flow goes on at once, and the youngest may be lost with their worker. `replicated`: a packet that makes or changes a flow, and what depends on that, leaves when `commit_replicas` copies have it. Nodes take this and the next three keys when they restart.").only(Files::CLUSTER),
     key("cluster", "commit_replicas", Integer(1, 4), "copies", Absent("`replicas`"),

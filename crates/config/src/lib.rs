@@ -32,7 +32,8 @@ use file_kind::FileKind;
 use findings::Findings;
 
 pub use cluster_types::{
-    Bird, Cluster, ClusterShard, Commit, CommitOnTimeout, Member, Membership, TlsFiles, User,
+    Balance, Bird, Cluster, ClusterShard, Commit, CommitOnTimeout, Member, Membership, TlsFiles,
+    User,
 };
 pub use desired::difference::{Change, Effect, difference};
 pub use desired::{Desired, DesiredError, Fingerprint};

@@ -94,6 +94,9 @@ pub struct Worker {
     /// Most shards that it keeps room for; 0: see [`Desired::shard_room`](crate::Desired::shard_room). Without meaning on
     /// a single node.
     pub shards_max: u16,
+    /// Public ports in use that the shards that it is primary of may have together. `None`: not checked. Without meaning
+    /// on a single node.
+    pub load_max: Option<u64>,
     /// Where copies of flows are sent to and from; inside the access side's connected prefix.
     pub replication_address: Ipv4Addr,
 }

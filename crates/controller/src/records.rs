@@ -16,6 +16,8 @@ pub const FORMAT: u64 = 1;
 pub const EVENTS_MAX: u32 = 512;
 /// Sentences on its own troubles that are taken of a node.
 pub const TROUBLES_MAX: usize = 8;
+/// The word of `/desired` for shards that are spread by load.
+pub const BY_LOAD: &str = "load";
 /// Doubts that a node names at a time.
 pub const DOUBTS_MAX: usize = 256;
 
@@ -122,6 +124,9 @@ impl Desired {
 pub struct DesiredCluster {
     /// Copies beside the primary.
     pub replicas: u8,
+    /// What is spread over the workers: [`BY_LOAD`], or the number of shards.
+    #[serde(default)]
+    pub balance: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -158,6 +163,9 @@ pub struct Report {
     /// Why it is in that state; empty when there is nothing to say.
     pub why: String,
     pub shards: usize,
+    /// Shards are spread by load, not by number.
+    #[serde(default)]
+    pub is_by_load: bool,
     /// The revision of `/desired` that it decides on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired: Option<Revision>,
@@ -201,7 +209,7 @@ pub struct NodeAnswer {
     /// Whether heartbeats of replication come from each node that it replicates with.
     #[serde(default)]
     pub hears: BTreeMap<String, bool>,
-    /// Of the shards that it is primary of, in any unit that is the same for all.
+    /// Of the shards that it is primary of: public ports in use.
     #[serde(default)]
     pub loads: BTreeMap<u32, u64>,
     /// Its workers with a port or gateway that is down, or not up yet, so that they announce no routes.
@@ -274,4 +282,20 @@ pub struct NodeReport {
     pub primaries: usize,
     /// Why a drain does not go on; empty if it does.
     pub waits: String,
+    /// Of its registered workers, in their order. Empty in a report of an earlier version.
+    #[serde(default)]
+    pub workers: Vec<WorkerReport>,
+}
+
+/// What a worker carries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerReport {
+    /// Its position in the node's configuration.
+    pub worker: u16,
+    /// Public ports in use of the shards that it is primary of, as when it was reported last that they were another
+    /// number: what has changed since is less than an eighth, or than 100.
+    pub load: u64,
+    /// Most that it can carry, as its node's file says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_max: Option<u64>,
 }

@@ -29,6 +29,7 @@ mod job;
 mod journal;
 mod kind;
 mod lives;
+mod load;
 mod options;
 mod pace;
 mod report;

@@ -6,20 +6,10 @@
 use std::net::Ipv4Addr;
 
 use weir_nat::ShardIndex;
+use weir_wire::Misses;
 use weir_wire::frame::Frame;
 
 use crate::engine::Engine;
-
-/// What becomes of a packet without a mapping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misses {
-    /// From a home: a mapping is made. From the internet: the packet is dropped.
-    Create,
-    /// Either goes to the worker with this access address, once.
-    Redirect(Ipv4Addr),
-    /// It is dropped.
-    Refuse,
-}
 
 /// Numbers that a shard can have.
 const SHARDS: usize = 1 << 16;
@@ -32,7 +22,7 @@ const CREATES: u8 = 2;
 const HEARD: u8 = 4;
 
 #[derive(Debug)]
-pub(crate) struct Duties {
+pub(crate) struct DutyTable {
     shards: Box<[u8; SHARDS]>,
     /// Where the misses of a shard without [`CREATES`] go; 0: nowhere.
     redirects: Box<[u32]>,
@@ -44,7 +34,7 @@ pub(crate) struct Duties {
     end: usize,
 }
 
-impl Duties {
+impl DutyTable {
     /// For shards 0 to `end`, and any that is told of later.
     pub(crate) fn new(end: usize) -> Self {
         let every = vec![SERVES | CREATES; SHARDS].into_boxed_slice();
@@ -82,7 +72,9 @@ impl Duties {
         self.shards[at] = self.shards[at] & !bit | if is_set { bit } else { 0 };
     }
 
-    fn set_misses(&mut self, shard: ShardIndex, misses: Misses) {
+    fn set_misses(&mut self, shard: ShardIndex, misses: Misses<Ipv4Addr>) {
+        let to_nobody = Misses::Redirect(Ipv4Addr::UNSPECIFIED);
+        assert!(misses != to_nobody, "a redirected packet has an address to go to");
         self.set(shard, CREATES, misses == Misses::Create);
         self.redirects[usize::from(shard.0)] = match misses {
             Misses::Redirect(to) => to.to_bits(),
@@ -121,7 +113,7 @@ impl<F: Frame> Engine<F> {
     }
 
     /// What becomes of packets of the shard without a mapping.
-    pub fn set_misses(&mut self, shard: ShardIndex, misses: Misses) {
+    pub fn set_misses(&mut self, shard: ShardIndex, misses: Misses<Ipv4Addr>) {
         self.duties.set_misses(shard, misses);
     }
 
@@ -138,7 +130,7 @@ mod tests {
 
     const SHARD: ShardIndex = ShardIndex(7);
 
-    fn heard(duties: &mut Duties) -> Vec<u16> {
+    fn heard(duties: &mut DutyTable) -> Vec<u16> {
         let mut heard = Vec::new();
         duties.take_heard(|shard| heard.push(shard.0));
         heard
@@ -146,7 +138,7 @@ mod tests {
 
     #[test]
     fn late_packets_make_and_redirect_nothing_and_leave_no_trace() {
-        let mut duties = Duties::new(9);
+        let mut duties = DutyTable::new(9);
         let to = Ipv4Addr::new(192, 0, 2, 1);
         duties.set_misses(SHARD, Misses::Redirect(to));
         duties.hear(ShardIndex(1));
@@ -164,7 +156,7 @@ mod tests {
 
     #[test]
     fn orders_replace_each_other_and_leave_the_others_alone() {
-        let mut duties = Duties::new(8);
+        let mut duties = DutyTable::new(8);
         assert!(duties.serves(SHARD) && duties.creates(SHARD));
         duties.set_misses(SHARD, Misses::Redirect(Ipv4Addr::new(10, 0, 0, 1)));
         assert!(duties.serves(SHARD) && !duties.creates(SHARD));
@@ -181,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_was_heard_is_told_once_and_changes_no_order() {
-        let mut duties = Duties::new(8);
+        let mut duties = DutyTable::new(8);
         duties.set(SHARD, SERVES, false);
         duties.hear(SHARD);
         duties.hear(ShardIndex(2));

@@ -11,7 +11,7 @@ use crate::config::{EngineConfig, EngineError};
 use crate::counters::Direction;
 use crate::datagram::Datagrams;
 use crate::downstream::Downstream;
-use crate::duty::Duties;
+use crate::duty::DutyTable;
 use crate::ethernet_input::Link;
 use crate::fragment_cache::FragmentCache;
 use crate::held::Held;
@@ -80,7 +80,7 @@ pub struct Engine<F: Frame> {
     pub(crate) nat: Nat,
     pub(crate) fragments: FragmentCache<F>,
     pub(crate) errors: ErrorLimiter,
-    pub(crate) duties: Duties,
+    pub(crate) duties: DutyTable,
     pub(crate) peers: Peers,
     pub(crate) redirects: PartyLimit,
     pub(crate) slow_path: SlowPathLimit,
@@ -139,7 +139,7 @@ impl<F: Frame> Engine<F> {
             nat: Nat::new(config.nat)?,
             fragments: FragmentCache::new(config.fragments, party_seed),
             errors: ErrorLimiter::new(&limits, party_seed),
-            duties: Duties::new(config.shards.len()),
+            duties: DutyTable::new(config.shards.len()),
             peers: Peers::new(config.peers_max, config.access.address, access.header_to(Mac::ZERO)),
             links: [access, internet],
             redirects: PartyLimit::new(

@@ -82,9 +82,9 @@ pub use config::{
 pub use counters::{Counter, Counters, Direction, Early};
 pub use datagram::Post;
 pub use drop_reason::DropReason;
-pub use duty::Misses;
 pub use engine::{BURST_MAX, Engine, Now};
 pub use output::{OUTPUT_MAX, Output, Side};
 pub use output_commit::{CommitLimits, Uncommitted};
 pub use peer::Redirects;
 pub use table_use::TABLES;
+pub use weir_wire::Misses;

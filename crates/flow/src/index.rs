@@ -17,20 +17,6 @@ pub struct Index {
     capacity: usize,
 }
 
-/// The longest burst that makes sense: as many cache misses as a core keeps under way, and then some.
-pub const BURST_MAX: usize = 64;
-
-/// What the home bucket shows of a hash.
-#[derive(Clone, Copy)]
-enum Sight {
-    /// An entry whose tag fits.
-    Candidate(u32),
-    /// None, but there may be one in the other bucket.
-    Elsewhere,
-    /// No entry in either.
-    Nowhere,
-}
-
 /// Which buckets an entry may live in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
@@ -99,10 +85,15 @@ impl Index {
     /// the wrong one. If there is none but the entry may live in its other bucket, prefetches that one.
     #[inline]
     pub fn candidate(&self, hash: Hash) -> Option<u32> {
-        match self.look_home(hash) {
-            Sight::Candidate(id) => Some(id),
-            Sight::Elsewhere | Sight::Nowhere => None,
+        let (home, tag) = (self.geometry.home(hash), tag_of(hash));
+        let bucket = &self.buckets[home];
+        if let Some(slot) = bucket.at_home(tag).next() {
+            return Some(bucket.id(slot));
         }
+        if bucket.overflows(tag) {
+            prefetch(&self.buckets, self.geometry.other(home, tag));
+        }
+        None
     }
 
     /// Step 3 of a look-up, for a hash without a candidate at home: the first entry of the other bucket whose tag fits.
@@ -113,7 +104,8 @@ impl Index {
         if !self.buckets[home].overflows(tag) {
             return None;
         }
-        self.look_elsewhere(home, tag)
+        let bucket = &self.buckets[self.geometry.other(home, tag)];
+        Some(bucket.id(bucket.away(tag).next()?))
     }
 
     /// Step 2 of an insertion: prefetches what [`Index::insert`] will read beside the home bucket, which is nothing
@@ -126,81 +118,6 @@ impl Index {
             prefetch(&self.buckets, self.geometry.other(home, tag_of(hash)));
             for slot in bucket.all_away() {
                 prefetch(&self.buckets, self.geometry.other(home, bucket.entry(slot).tag));
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn look_home(&self, hash: Hash) -> Sight {
-        let (home, tag) = (self.geometry.home(hash), tag_of(hash));
-        let bucket = &self.buckets[home];
-        if let Some(slot) = bucket.at_home(tag).next() {
-            Sight::Candidate(bucket.id(slot))
-        } else if bucket.overflows(tag) {
-            prefetch(&self.buckets, self.geometry.other(home, tag));
-            Sight::Elsewhere
-        } else {
-            Sight::Nowhere
-        }
-    }
-
-    #[inline(always)]
-    fn look_elsewhere(&self, home: usize, tag: Tag) -> Option<u32> {
-        let bucket = &self.buckets[self.geometry.other(home, tag)];
-        Some(bucket.id(bucket.away(tag).next()?))
-    }
-
-    /// Looks up a burst of keys, each of which the caller has given to [`Index::prefetch`] as soon as it had the hash:
-    /// all further steps, their cache misses overlapped. `found[i]` becomes the first entry with hash `hashes[i]` that
-    /// `is_it(i, id)` accepts. `prefetch` gets each id that `is_it` will probably be asked about, well before.
-    ///
-    /// Any length will do; a burst of [`BURST_MAX`] keys at most makes sense, as more lines than that may not stay in
-    /// the nearest cache.
-    ///
-    /// # Panics
-    /// If the two slices differ in length.
-    #[inline]
-    pub fn find_burst(
-        &self,
-        hashes: &[Hash],
-        found: &mut [Option<u32>],
-        prefetch: impl Fn(u32),
-        mut is_it: impl FnMut(usize, u32) -> bool,
-    ) {
-        assert_eq!(hashes.len(), found.len(), "a place for each result");
-        for (hashes, found) in hashes.chunks(BURST_MAX).zip(found.chunks_mut(BURST_MAX)) {
-            self.locate(hashes, found, &prefetch);
-        }
-        for (place, (&hash, found)) in hashes.iter().zip(found).enumerate() {
-            let Some(candidate) = *found else { continue };
-            if !is_it(place, candidate) {
-                *found = self.find(hash, |id| is_it(place, id));
-            }
-        }
-    }
-
-    /// Steps 2 and 3 of up to [`BURST_MAX`] look-ups: sets each candidate, None where there is no entry for sure.
-    #[inline(always)]
-    fn locate(&self, hashes: &[Hash], found: &mut [Option<u32>], prefetch: &impl Fn(u32)) {
-        let mut elsewhere = 0_u64;
-        for (place, (&hash, found)) in hashes.iter().zip(&mut *found).enumerate() {
-            let sight = self.look_home(hash);
-            *found = match sight {
-                Sight::Candidate(id) => {
-                    prefetch(id);
-                    Some(id)
-                }
-                Sight::Elsewhere | Sight::Nowhere => None,
-            };
-            elsewhere |= u64::from(matches!(sight, Sight::Elsewhere)) << place;
-        }
-        while elsewhere != 0 {
-            let place = elsewhere.trailing_zeros() as usize;
-            elsewhere &= elsewhere - 1;
-            let hash = hashes[place];
-            found[place] = self.look_elsewhere(self.geometry.home(hash), tag_of(hash));
-            if let Some(id) = found[place] {
-                prefetch(id);
             }
         }
     }

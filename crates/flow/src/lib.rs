@@ -53,7 +53,7 @@ mod walk;
 pub use error::{Full, OutOfMemory};
 pub use extent::{OFFSET_BITS, RECORDS};
 pub use hash::{Hash, HashKey, WordHasher};
-pub use index::{BURST_MAX, Index};
+pub use index::Index;
 pub use prefetch::prefetch;
 pub use record::{Record, RecordId, SlabId, is_later_version};
 pub use region::Region;

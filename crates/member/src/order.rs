@@ -6,7 +6,10 @@ use std::sync::Arc;
 use weir_engine::ShardConfig;
 use weir_nat::AddressRanges;
 use weir_replica::{BootId, ClusterKeys, Comeback, Fingerprint};
-use weir_shard::{Epoch, LANES, LaneSet, ShardId, Term};
+use weir_shard::role::Grant;
+use weir_shard::{LANES, LaneSet, ShardId, Term};
+
+pub use weir_shard::role::Misses;
 
 use crate::PeerId;
 
@@ -69,7 +72,7 @@ pub struct ShardDuties {
     pub lanes: LaneSet,
     /// When this is first ordered nobody has anything of the shard: what is here of others' lanes, nothing, is all of them.
     pub begins_empty: bool,
-    pub misses: MissOrder,
+    pub misses: Misses<PeerId>,
     /// Who is to have copies from here.
     pub copies: Vec<CopyOrder>,
     /// From whom the copy of each lane comes here. None: from nobody, so nothing of it is awaited; or the lane is ours.
@@ -88,23 +91,13 @@ impl ShardDuties {
             serves_hits: false,
             lanes: LaneSet::EMPTY,
             begins_empty: false,
-            misses: MissOrder::Refuse,
+            misses: Misses::Refuse,
             copies: Vec::new(),
             sources: [None; LANES],
             grants: Vec::new(),
             announced: None,
         }
     }
-}
-
-/// What becomes of a packet from inside without a mapping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MissOrder {
-    /// A mapping is made in a lane of ours.
-    Create,
-    /// It goes to this peer, once.
-    Redirect(PeerId),
-    Refuse,
 }
 
 /// Copies of some lanes for one peer.
@@ -118,12 +111,5 @@ pub struct CopyOrder {
     pub is_leaving: bool,
 }
 
-/// A lane that this worker has put down and gives to a peer: all changes first, then the grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GrantOrder {
-    pub lane: usize,
-    /// Epoch of the entry that began the move.
-    pub since: Epoch,
-    pub peer: PeerId,
-    pub boot: BootId,
-}
+/// A lane that this worker has put down and gives to this life of a peer: all changes first, then the grant.
+pub type GrantOrder = Grant<(PeerId, BootId)>;

@@ -52,7 +52,7 @@ use weir_engine::{Engine, Misses, Output, Redirects};
 use weir_wire::frame::Frame;
 use world::World;
 
-use crate::order::{MissOrder, ShardSetup};
+use crate::order::ShardSetup;
 use crate::{News, Order, PeerId};
 
 /// Records that one turn forgets of a lane whose writer began anew.
@@ -181,7 +181,7 @@ impl Replication {
             self.state.counters.refused_total += 1;
         }
         let waits =
-            |part: &part::Part| !part.is_settled || part.duties.misses == MissOrder::Redirect(id);
+            |part: &part::Part| !part.is_settled || part.duties.misses == Misses::Redirect(id);
         let waiting = self.state.parts().filter(|(_, part)| waits(part)).map(|(shard, _)| shard);
         for shard in waiting.collect::<Vec<_>>() {
             self.settle(shard, path, now_us);

@@ -450,14 +450,6 @@ impl Roles {
         })
     }
 
-    /// No worker of this node is a primary, or acts as one, or keeps the route of one for the next: it may end. The
-    /// switches may still need a moment to follow.
-    pub fn is_primary_of_nothing(&self) -> bool {
-        self.parts().all(|(_, _, part)| {
-            !matches!(part.role(), Role::Primary | Role::Acting) && !part.keeps_former_route()
-        })
-    }
-
     /// A worker of this node serves a shard, or announces it better than a replica, that a worker of another node has a full
     /// copy of: a node that ends in order waits until there is none.
     pub fn has_to_hand_over(&self) -> bool {

@@ -217,6 +217,8 @@ impl Nat {
             self.dismiss_home(subscriber);
             return None;
         }
+        let is_of_shard = self.ports.shard_of(block) == mapping.shard;
+        assert!(is_of_shard, "a copy's public address is one of its shard");
         let capacity = self.ports.capacity(block);
         self.ports.claim(block, subscriber);
         self.subscribers.add_block(subscriber, block, capacity);

@@ -322,11 +322,6 @@ impl Nat {
         }
     }
 
-    /// Changed records that wait.
-    pub fn commits_waiting(&self) -> usize {
-        self.commits.changed.len()
-    }
-
     /// May another burst change more records than there is room for?
     #[inline]
     pub fn are_commits_full(&self) -> bool {

@@ -41,11 +41,6 @@ impl TableUse {
     pub const fn new(table: &'static str, used: u64, max: u64) -> Self {
         Self { table, used, max }
     }
-
-    /// Is so much of it used?
-    pub const fn is_used_to(&self, percent: u64) -> bool {
-        self.max > 0 && self.used * 100 >= self.max * percent
-    }
 }
 
 /// The state of a shard.

@@ -268,7 +268,10 @@ impl PortBlocks {
         let number = first_set_from(bitmap, start, |word| word & lanes)?;
         let block = BlockId(address * self.blocks_per_address + number);
         self.set_free(block, false);
-        self.blocks[block.0 as usize].owner = owner;
+        let record = &mut self.blocks[block.0 as usize];
+        assert!(record.owner == NO_OWNER, "a block that is opened has no owner");
+        assert!(record.used == [0; SPACES], "a block that is opened has no port in use");
+        record.owner = owner;
         Some(block)
     }
 
@@ -358,7 +361,7 @@ impl PortBlocks {
         self.addresses[address as usize].address
     }
 
-    fn shard_of(&self, block: BlockId) -> ShardIndex {
+    pub(crate) fn shard_of(&self, block: BlockId) -> ShardIndex {
         self.addresses[self.place(block).0 as usize].shard
     }
 

@@ -38,8 +38,7 @@ pub enum Kind {
     Change = 2,
     /// The slot's record ended.
     Delete = 3,
-    /// A port block was given or taken back.
-    Block = 4,
+    // 4 is taken: earlier versions know it as a port block that was given or taken back.
     /// A worker that does not own the lane saw traffic of the record.
     Touch = 5,
     /// No slot from `slot` on holds a record of `version` or earlier; the body tells how many slots (the copy walk's
@@ -61,11 +60,10 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Create,
         Kind::Change,
         Kind::Delete,
-        Kind::Block,
         Kind::Touch,
         Kind::Clear,
         Kind::Grant,
@@ -77,7 +75,16 @@ impl Kind {
 
     #[inline(always)]
     fn of(number: u8) -> Option<Kind> {
-        Kind::ALL.get(usize::from(number).wrapping_sub(1)).copied()
+        const BY_NUMBER: [Option<Kind>; Kind::Followed as usize + 1] = {
+            let mut kinds = [None; Kind::Followed as usize + 1];
+            let mut place = 0;
+            while place < Kind::ALL.len() {
+                kinds[Kind::ALL[place] as usize] = Some(Kind::ALL[place]);
+                place += 1;
+            }
+            kinds
+        };
+        BY_NUMBER.get(usize::from(number)).copied().flatten()
     }
 }
 
@@ -305,7 +312,7 @@ mod tests {
             Item::CopyStop { shard },
             Item::Sum { shard, slots: 1024..2048, number: 9, sum: u64::MAX - 5 },
         ];
-        for (length, kind) in [0, 1, 50, 199, 200, 64, 3, 8, 0, 16, 8].into_iter().zip(Kind::ALL) {
+        for (length, kind) in [0, 1, 50, 199, 200, 64, 3, 8, 0, 16].into_iter().zip(Kind::ALL) {
             let body = &[0xA5; RECORD_BODY_MAX][..length];
             items.push(Item::Record(Record { kind, shard, slot: 12, version: 1 << 31, body }));
         }

@@ -1,4 +1,4 @@
-//! What one worker does for one shard: state and events in, duties and actions out.
+//! What one worker does for one shard: state and events in, duties out.
 //!
 //! ```text
 //!              entry: added              entry: synced          entry: promoted, term + 1
@@ -27,23 +27,21 @@
 //! - The former primary keeps its route as it is until the new one has said that its own is out.
 //! - A worker that only a former life of it is named for is a guest: syncing, then synced, but it writes nothing, never
 //!   acts and wants no change. A newer entry ends that.
-//! - Duties are levels, not edges: a lost message is repaired by doing them again. An action is a
-//!   difference between the duties before and after an event.
+//! - Duties are levels, not edges: a lost message is repaired by doing them again.
 //!
 //! It does not copy, flush or announce, does not know why packets come, and does not read a clock.
 
-mod action;
 mod duties;
 mod event;
 mod guest;
 mod machine;
 mod metric;
 
-pub use action::Action;
-pub use duties::{Duties, Grant, Misses, Role};
+pub use duties::{Duties, Grant, Role};
 pub use event::{Event, Ports};
 pub use machine::{RoleMachine, RoleOptions};
 pub use metric::Metric;
+pub use weir_wire::Misses;
 
 #[cfg(test)]
 mod guest_tests;

@@ -263,7 +263,12 @@ mod tests {
     fn shows_the_quoted_packet_of_an_error() {
         let lost = build::ipv4("10.0.0.1", "10.0.0.2").ttl(1).udp(4, 5, [0; 1000]);
         assert_eq!(
-            describe_packet(&build::ipv4("10.9.9.9", "10.0.0.1").fragmentation_needed(1476, &lost)),
+            describe_packet(&build::ipv4("10.9.9.9", "10.0.0.1").icmp_error(
+                3,
+                4,
+                [0, 0, 5, 196],
+                &lost
+            )),
             "10.9.9.9 > 10.0.0.1 ttl 64 icmp fragmentation needed, mtu 1476 | 10.0.0.1:4 > 10.0.0.2:5 ttl 1 udp 1000"
         );
     }

@@ -26,6 +26,7 @@ pub mod gre;
 pub mod icmp;
 pub mod ipv4;
 mod malformed;
+mod misses;
 pub mod ports;
 pub mod tcp;
 pub mod udp;
@@ -33,4 +34,5 @@ pub mod vec_frame;
 pub mod verify;
 
 pub use malformed::Malformed;
+pub use misses::Misses;
 pub use zerocopy::big_endian::{U16, U32};

@@ -115,7 +115,7 @@ enum Rule {
 fn rule(section: &str, name: &str) -> Option<Rule> {
     let rule = match (section, name) {
         ("cluster", "name") => Rule::EndsAll,
-        ("cluster", "replicas" | "max_routes" | "max_next_hops") => Rule::Unnoticed,
+        ("cluster", "replicas" | "balance" | "max_routes" | "max_next_hops") => Rule::Unnoticed,
         ("cluster", "commit" | "commit_replicas") => Rule::NewFlows,
         ("cluster", "commit_timeout_ms" | "commit_on_timeout") => Rule::Unnoticed,
         // Workers with one port have no copies from workers with another.

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use weir_ids::is_name;
 
-use crate::cluster_types::{Bird, Cluster, Commit, CommitOnTimeout, Membership, TlsFiles, User};
+use crate::cluster_types::{
+    Balance, Bird, Cluster, Commit, CommitOnTimeout, Membership, TlsFiles, User,
+};
 use crate::findings::Findings;
 use crate::read::node::is_printable;
 use crate::section::Section;
@@ -16,6 +18,10 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Cluste
     Cluster {
         name: name(section, findings),
         replicas: section.integer("replicas", findings),
+        balance: match section.choice("balance", findings) {
+            "load" => Balance::Load,
+            _ => Balance::Shards,
+        },
         commit: commit(section, findings),
         commit_replicas: section.optional_integer("commit_replicas", findings),
         commit_timeout_ms: section.integer("commit_timeout_ms", findings),

@@ -13,13 +13,14 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Worker
     let internet = section.section("internet", "interface", findings);
     let access = interface::read(&access, findings);
     let own = access.address.addr();
-    let (weight, shards_max, replication_address) = match section.file() {
+    let (weight, shards_max, load_max, replication_address) = match section.file() {
         FileKind::Member => (
             section.integer("weight", findings),
             section.integer("shards_max", findings),
+            section.optional_integer("load_max", findings),
             replication_address(section, findings).unwrap_or(own),
         ),
-        _ => (0, 0, own),
+        _ => (0, 0, None, own),
     };
     Worker {
         core: section.integer("core", findings),
@@ -29,6 +30,7 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Worker
         tx_descriptors: descriptors(section, "tx_descriptors", findings),
         weight,
         shards_max,
+        load_max,
         replication_address,
     }
 }

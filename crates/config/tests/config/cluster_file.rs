@@ -1,7 +1,7 @@
 //! The cluster file: pools, shards, lanes, and which key belongs to which file.
 
 use ipnet::Ipv4Net;
-use weir_config::{Desired, File};
+use weir_config::{Balance, Desired, File};
 
 use crate::base::{Case, assert_found, changed};
 
@@ -373,4 +373,31 @@ fn keys_of_other_files_are_named() {
     assert_eq!(lines, expected);
     let errors = weir_config::parse(CLUSTER, "t.toml").expect_err("no single node");
     assert_found("single", &errors, &["1:2: cluster: this is not the file of a single node"]);
+}
+
+#[test]
+fn shards_are_balanced_by_number_or_by_load() {
+    assert_eq!(desired(CLUSTER).cluster.balance, Balance::Shards);
+    let by_load = changed(CLUSTER, "replicas = 1", "replicas = 1\nbalance = \"load\"");
+    assert_eq!(desired(&by_load).cluster.balance, Balance::Load);
+    check_errors(
+        CLUSTER,
+        &[(
+            "replicas = 1",
+            "balance = \"flows\"",
+            &[
+                "3:11: cluster.balance: \"flows\" is not valid (must be one of \"shards\", \"load\")",
+            ],
+        )],
+    );
+    check_errors(
+        &by_load,
+        &[(
+            "port_block = 256",
+            "enabled = false",
+            &[
+                "4:11: cluster.balance: \"load\" with nat.enabled = false: no public port is in use, so no load is counted (write balance = \"shards\", or remove it)",
+            ],
+        )],
+    );
 }

@@ -110,7 +110,7 @@ fn no_two_shards_share_anything() {
 
 /// Every key with a value that is not its default.
 fn unusual() -> String {
-    let mut text = CLUSTER.replace("replicas = 1", "replicas = 2\ncommit = \"replicated\"\ncommit_replicas = 1\ncommit_timeout_ms = 20\ncommit_on_timeout = \"drop\"\nreplication_port = 7000\nmax_routes = 100\nmax_next_hops = 8")
+    let mut text = CLUSTER.replace("replicas = 1", "replicas = 2\nbalance = \"load\"\ncommit = \"replicated\"\ncommit_replicas = 1\ncommit_timeout_ms = 20\ncommit_on_timeout = \"drop\"\nreplication_port = 7000\nmax_routes = 100\nmax_next_hops = 8")
         .replace("[access]\n", "[access]\ngre_key = \"subscriber\"\n")
         .replace("port_block = 256", "filtering = \"endpoint-independent\"\nport_block = 128\nports_per_subscriber = 1024\nflows_max = 5000\nsessions_max = 2000\nflows_per_subscriber = 100\nquarantine_sec = 0\npooling = \"soft\"\nudp_inbound_refresh = true\ninbound_sessions_max = 7\nforward_source_routes = true\nmss_clamp = 1300");
     text.push_str("[[shard]]\nid = 2000\nendpoint = \"10.101.0.2\"\npublic = [\"198.51.100.16/28\"]\ncommit = \"async\"\n");
@@ -147,7 +147,7 @@ fn the_json_is_the_file_without_pools() {
     let value = json_of(CLUSTER);
     assert_eq!(value["format"], 1);
     let cluster = json!({
-        "name": "edge", "replicas": 1, "commit": "async", "commit_timeout_ms": 100,
+        "name": "edge", "replicas": 1, "balance": "shards", "commit": "async", "commit_timeout_ms": 100,
         "commit_on_timeout": "release", "replication_port": 7473
     });
     assert_eq!(value["cluster"], cluster);

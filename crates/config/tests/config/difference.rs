@@ -42,6 +42,11 @@ fn keys() {
         ("replicas = 1", "replicas = 2", "cluster.replicas: 1 -> 2 (flows go on)"),
         (
             "replicas = 1",
+            "balance = \"load\"",
+            "cluster.balance: \"shards\" -> \"load\" (flows go on)",
+        ),
+        (
+            "replicas = 1",
             "commit = \"replicated\"",
             "cluster.commit: \"async\" -> \"replicated\" (for new flows; each node takes it when it restarts)",
         ),

@@ -107,8 +107,29 @@ fn a_worker_keeps_room_for_shards() {
 }
 
 #[test]
+fn a_worker_says_how_much_load_it_can_carry() {
+    let load_max = |text: &str| member(text).workers[0].load_max;
+    assert_eq!(load_max(MEMBER), None);
+    assert_eq!(load_max(&changed(MEMBER, "weight = 50", "load_max = 2_000_000")), Some(2_000_000));
+    check_errors(&[
+        (
+            "weight = 50",
+            "load_max = 0",
+            &[
+                "13:12: worker[0].load_max: 0 is out of range (must be an integer 1..=1000000000 ports)",
+            ],
+        ),
+        (
+            "weight = 50",
+            "load_max = \"2M\"",
+            &["13:12: worker[0].load_max: a string is not valid here (must be an integer"],
+        ),
+    ]);
+}
+
+#[test]
 fn a_single_node_has_nothing_of_a_cluster() {
-    let cases: [Case; 4] = [
+    let cases: [Case; 5] = [
         (
             "core = 1",
             "core = 1\nweight = 3",
@@ -125,6 +146,11 @@ fn a_single_node_has_nothing_of_a_cluster() {
             "core = 1",
             "shards_max = 1\ncore = 1",
             &["5:1: worker[0].shards_max: has a meaning in a cluster only"],
+        ),
+        (
+            "core = 1",
+            "load_max = 1\ncore = 1",
+            &["5:1: worker[0].load_max: has a meaning in a cluster only"],
         ),
         (
             "[access]",

@@ -80,7 +80,7 @@ impl Controller {
         let options = AllocateOptions {
             replicas: (copies - 1) as u8,
             moves_max: self.options.copies_max,
-            by_load: self.options.by_load,
+            by_load: self.view.is_by_load(),
             room_for_loss: true,
             moves_within_nodes: fleet.knows_rooms(),
         };

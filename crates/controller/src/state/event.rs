@@ -29,7 +29,7 @@ pub struct NodeReport {
     pub node: NodeId,
     /// Whether heartbeats of replication come from there.
     pub hears: BTreeMap<NodeId, bool>,
-    /// Of the shards that it is primary of.
+    /// Of the shards that it is primary of: public ports in use.
     pub loads: Vec<(ShardId, u64)>,
     /// Its workers, by their positions, with a port or gateway that is down, or not up yet.
     pub broken: Vec<u16>,

@@ -16,8 +16,6 @@ pub struct Options {
     /// Copies under way at once. Default 256: the streams carry large ones one after the other in any case, and small
     /// ones take less time than the way to here and back.
     pub copies_max: usize,
-    /// Balance by load, not only by number. Default no.
-    pub by_load: bool,
     /// How long an imbalance must last before anything moves. Default one minute.
     pub balance_wait_ms: u64,
     /// A node's key must be gone for so long before it may be dead. Default 2,000.
@@ -54,7 +52,6 @@ impl Options {
             tick_busy_ms: 100,
             moves_per_min: 30,
             copies_max: 256,
-            by_load: false,
             balance_wait_ms: 60_000,
             dead_after_ms: 2_000,
             report_max_ms: 5_000,

@@ -8,6 +8,7 @@ use weir_shard::{BootId, NodeId};
 
 use super::decide::Sight;
 use super::doubts::InDoubt;
+use super::load::worker_reports;
 use super::time::Now;
 use super::troubles::STANDS_STILL;
 use super::{Controller, words};
@@ -19,6 +20,7 @@ impl Controller {
     /// None: what stands in etcd says the same.
     pub(super) fn report_of(&self, sight: &Sight, now: Now) -> Option<Report> {
         let (state, why) = state_of(sight);
+        let before = self.view.report.as_ref().and_then(|held| held.value.as_ref());
         let entries = || self.view.entries().map(|(_, entry)| entry);
         let unreadable = self.view.shards.iter().filter(|(_, held)| held.value.is_none());
         let unreadable = unreadable.map(|(id, _)| {
@@ -34,13 +36,14 @@ impl Controller {
             state,
             why,
             shards: self.view.shards.len(),
+            is_by_load: self.view.is_by_load(),
             desired: self.view.revision(&Key::Desired),
             whole: entries().filter(|entry| sight.fleet.is_whole(entry)).count(),
             unprotected: entries().filter(|entry| !sight.fleet.is_protected(entry)).count(),
             in_doubt: sight.gates.in_doubt.shards.len(),
             doubts: sight.gates.in_doubt.why.clone(),
             missing: missing(&sight.gates.in_doubt),
-            nodes: self.node_reports(sight),
+            nodes: self.node_reports(sight, before),
             notes: undead
                 .chain(unreadable)
                 .chain(self.lives.silences(&self.options, now))
@@ -49,13 +52,13 @@ impl Controller {
                 .take(NOTES_MAX)
                 .collect(),
         };
-        let before = self.view.report.as_ref().and_then(|held| held.value.as_ref());
         let is_same =
             before.is_some_and(|before| Report { at_ms: report.at_ms, ..before.clone() } == report);
         (!is_same).then_some(report)
     }
 
-    fn node_reports(&self, sight: &Sight) -> Vec<NodeReport> {
+    fn node_reports(&self, sight: &Sight, before: Option<&Report>) -> Vec<NodeReport> {
+        let loads = self.worker_loads();
         let mut held: BTreeMap<&NodeId, (usize, usize)> = BTreeMap::new();
         for (_, entry) in self.view.entries() {
             for (rank, member) in entry.members().iter().enumerate() {
@@ -88,6 +91,7 @@ impl Controller {
                 shards,
                 primaries,
                 waits: self.waits(&node.name, shards, sight),
+                workers: worker_reports(node, &loads, before),
             }
         });
         nodes.collect()

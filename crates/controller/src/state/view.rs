@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use weir_cluster::{Key, NodeRecord, Revision, Versioned};
 use weir_shard::{NodeId, ShardEntry, ShardId};
 
-use crate::records::{Control, Desired, Event, FORMAT, Intent, Meta, Report};
+use crate::records::{BY_LOAD, Control, Desired, Event, FORMAT, Intent, Meta, Report};
 
 /// A key's value and the revision that wrote it.
 #[derive(Clone, Debug)]
@@ -134,6 +134,11 @@ impl View {
     /// What is wanted, if it is known.
     pub(crate) fn desired(&self) -> Option<&Desired> {
         self.desired.as_ref()?.value.as_ref()
+    }
+
+    /// Whether shards are to be spread by load, not by number.
+    pub(crate) fn is_by_load(&self) -> bool {
+        self.desired().is_some_and(|desired| desired.cluster.balance == BY_LOAD)
     }
 
     /// What the operator wants of the controller; `None` if that cannot be read.

@@ -104,6 +104,7 @@ pub(super) fn why(step: &Step, kind: Kind, controller: &Controller, fleet: &Flee
                 None => "a move that has begun goes on".into(),
             }
         }
+        Kind::Balance if controller.view.is_by_load() => "the load lies unevenly".into(),
         Kind::Balance => "the shards lie unevenly".into(),
     }
 }
@@ -183,8 +184,13 @@ pub(super) fn note(note: &Note) -> String {
             "{shards} shards lack a copy, or are not served, since no worker has room for one more: \
              raise `shards_max` and restart, or add a node"
         ),
-        Note::NoRoom { lost, worker, load, load_max } => format!(
-            "if {lost} is lost, {worker} has to carry {load} of at most {load_max}: add a node"
-        ),
+        Note::NoRoom { lost, worker, load, load_max } => {
+            // In tens: a load changes with every flow, and the note is written when it has changed.
+            let tenths = u128::from(*load) * 10 / u128::from((*load_max).max(1));
+            format!(
+                "if {lost} is lost, {worker} has to carry {tenths}0 % of its `load_max` of {load_max}: add a node, or \
+                 raise `load_max` if it can carry more"
+            )
+        }
     }
 }

@@ -42,6 +42,9 @@ pub(crate) struct World {
     pub(crate) fate: Fate,
     pub(crate) weights: Vec<u32>,
     pub(crate) shards_max: u32,
+    pub(crate) load_max: Option<u64>,
+    /// The ports in use of each shard, where it is not 0.
+    pub(crate) loads: BTreeMap<u32, u64>,
     boots: u128,
     /// When moves began.
     pub(crate) moves_ms: Vec<u64>,
@@ -70,6 +73,8 @@ impl World {
             fate: Fate::Answered,
             weights: vec![100; 2],
             shards_max: 1_000,
+            load_max: None,
+            loads: BTreeMap::new(),
             boots: 0,
             moves_ms: Vec::new(),
             entries_written: 0,
@@ -136,7 +141,7 @@ impl World {
                     boot_id: boot_id.to_string(),
                     resumes: None,
                     weight,
-                    load_max: None,
+                    load_max: self.load_max,
                     shards_max: Some(self.shards_max),
                     replication: None,
                 })

@@ -49,7 +49,6 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let mut options = Options::new("c", 1);
-        options.by_load = true;
         options.balance_wait_ms = 5_000;
         let mut place = Self {
             etcd: FakeEtcd::default(),

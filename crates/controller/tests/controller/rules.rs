@@ -2,6 +2,7 @@
 
 mod bird;
 mod cut_off;
+mod load;
 mod orders;
 mod restored_etcd;
 mod still;

@@ -6,7 +6,7 @@ use weir_engine::{
     AccessMode, CommitLimits, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Now, Output,
     Post, Side, SideConfig, Uncommitted,
 };
-use weir_member::order::{CopyOrder, MissOrder, ShardDuties, ShardSetup};
+use weir_member::order::{CopyOrder, Misses, ShardDuties, ShardSetup};
 use weir_member::replication::CommitOptions;
 use weir_member::{Order, PeerId, Replication};
 use weir_nat::{NatConfig, ShardId, ShardRoom};
@@ -264,7 +264,7 @@ impl Worker {
                 begins_empty: false,
                 serves_hits: true,
                 lanes,
-                misses: MissOrder::Create,
+                misses: Misses::Create,
                 copies: group.others(host).map(copy).collect(),
                 sources,
                 grants: vec![],

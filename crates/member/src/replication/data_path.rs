@@ -30,7 +30,7 @@ pub trait DataPath {
     fn set_serving(&mut self, shard: ShardIndex, is_serving: bool);
 
     /// What becomes of its packets without a mapping.
-    fn set_misses(&mut self, shard: ShardIndex, misses: Misses);
+    fn set_misses(&mut self, shard: ShardIndex, misses: Misses<Ipv4Addr>);
 
     /// Knows the public addresses of all shards, whichever worker serves them.
     fn set_all_public(&mut self, public: Arc<AddressRanges>);
@@ -63,7 +63,7 @@ impl<F: Frame> DataPath for Engine<F> {
         Engine::set_serving(self, shard, is_serving);
     }
 
-    fn set_misses(&mut self, shard: ShardIndex, misses: Misses) {
+    fn set_misses(&mut self, shard: ShardIndex, misses: Misses<Ipv4Addr>) {
         Engine::set_misses(self, shard, misses);
     }
 

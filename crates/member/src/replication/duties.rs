@@ -2,7 +2,6 @@
 //!
 //! Duties are levels: what is done already stays as it is. What names a peer that is not known yet waits for it.
 
-use weir_engine::Misses;
 use weir_nat::ShardIndex;
 use weir_replica::{BootId, Kind, Lane, PeerIndex, REPLICAS_MAX, Reign, Word};
 use weir_shard::LANES;
@@ -13,7 +12,7 @@ use super::outgoing::Outgoing;
 use super::part::{Announcement, Grant, Part};
 use super::tell::{message, pair};
 use super::world::tick;
-use crate::order::{CopyOrder, MissOrder, ShardDuties};
+use crate::order::{CopyOrder, GrantOrder, Misses, ShardDuties};
 
 /// Spreads the reigns of one life.
 const REIGN_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -27,6 +26,12 @@ impl Replication {
         now_us: u64,
     ) {
         let Some(shard) = self.state.index(duties.shard) else { return };
+        let is_written = |grant: &GrantOrder| duties.lanes.contains(grant.lane);
+        assert!(
+            !duties.grants.iter().any(is_written),
+            "shard {}: a lane that is given away is not written: one writer a lane",
+            duties.shard
+        );
         let Some(part) = self.state.part_mut(shard) else { return };
         let begins_empty = duties.begins_empty && !part.duties.begins_empty;
         part.duties = duties;
@@ -202,17 +207,9 @@ impl Replication {
 
     fn settle_service(&mut self, shard: ShardIndex, path: &mut impl DataPath) {
         let Some(part) = self.state.part_mut(shard) else { return };
-        let misses = match part.duties.misses {
-            MissOrder::Create => Misses::Create,
-            MissOrder::Refuse => Misses::Refuse,
-            MissOrder::Redirect(peer) => match self.peers.address(peer) {
-                Some(address) => Misses::Redirect(*address.ip()),
-                None => {
-                    part.is_settled = false;
-                    Misses::Refuse
-                }
-            },
-        };
+        let ordered = part.duties.misses;
+        let misses = ordered.map(|&peer| Some(*self.peers.address(peer)?.ip()));
+        part.is_settled &= !matches!((ordered, misses), (Misses::Redirect(_), Misses::Refuse));
         let is_serving = part.duties.serves_hits;
         path.set_misses(shard, misses);
         path.set_serving(shard, is_serving);
@@ -226,13 +223,11 @@ fn readers_of(
 ) -> impl Iterator<Item = (crate::PeerId, BootId)> + '_ {
     let copies = duties.copies.iter().filter(move |order| order.lanes.contains(lane));
     let copies = copies.map(|order| (order.peer, order.boot));
-    let is_copied = move |grant: &&crate::order::GrantOrder| {
+    let is_copied = move |grant: &&GrantOrder| {
         let mut orders = duties.copies.iter();
-        orders.any(|order| {
-            order.lanes.contains(lane) && (order.peer, order.boot) == (grant.peer, grant.boot)
-        })
+        orders.any(|order| order.lanes.contains(lane) && (order.peer, order.boot) == grant.to)
     };
     let grants = duties.grants.iter().filter(move |grant| grant.lane == lane);
     let grants = grants.filter(move |grant| !is_copied(grant));
-    copies.chain(grants.map(|grant| (grant.peer, grant.boot)))
+    copies.chain(grants.map(|grant| grant.to))
 }

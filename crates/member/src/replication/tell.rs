@@ -125,12 +125,12 @@ impl Replication {
     fn send_grants(endpoint: &mut weir_replica::Endpoint, part: &mut Part, now_us: u64, nat: &Nat) {
         for grant in &mut part.grants {
             let order = grant.order;
-            let (Some(lane), Some(peer)) = (Lane::new(order.lane as u8), endpoint.peer(order.peer))
-            else {
+            let (to, boot) = order.to;
+            let (Some(lane), Some(peer)) = (Lane::new(order.lane as u8), endpoint.peer(to)) else {
                 continue;
             };
             let mut copies = part.lanes[order.lane].outgoing.iter();
-            let copy = copies.find(|out| out.peer == peer && out.boot == order.boot);
+            let copy = copies.find(|out| out.peer == peer && out.boot == boot);
             let status = copy.and_then(|out| endpoint.copy_status(out.copy));
             let is_there = status.is_some_and(|status| status.state == CopyState::Synced);
             let (epoch, _) = endpoint.acknowledged(peer, lane);

@@ -256,7 +256,6 @@ fn change_of(kind: Kind) -> Option<ChangeKind> {
         Kind::Delete => Some(ChangeKind::Delete),
         Kind::Touch => Some(ChangeKind::Touch),
         Kind::Clear => Some(ChangeKind::Clear),
-        Kind::Grant | Kind::Announced | Kind::Want | Kind::Reign => None,
-        Kind::Followed | Kind::Block => None,
+        Kind::Grant | Kind::Announced | Kind::Want | Kind::Reign | Kind::Followed => None,
     }
 }

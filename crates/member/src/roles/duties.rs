@@ -26,7 +26,7 @@ use weir_shard::{BootId, Incarnation, LaneSet, Member, MemberState, ShardEntry, 
 use super::directory::{Directory, NOBODY};
 use super::peers::Peers;
 use crate::PeerId;
-use crate::order::{CopyOrder, GrantOrder, MissOrder, ShardDuties};
+use crate::order::{CopyOrder, GrantOrder, ShardDuties};
 
 /// What one worker knows of all others.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ pub(super) fn of(
 ) -> ShardDuties {
     let duties = machine.duties();
     let mut told = ShardDuties::none(shard);
-    told.serves_hits = duties.serves_hits;
+    told.serves_hits = duties.serves_hits();
     told.lanes = duties.lanes;
     told.begins_empty = machine.began_empty();
     told.misses = misses(duties, others);
@@ -89,18 +89,14 @@ pub(super) fn of(
     told
 }
 
-fn misses(duties: &Duties, others: Others<'_>) -> MissOrder {
-    match &duties.misses {
-        Misses::Create => MissOrder::Create,
-        Misses::Refuse => MissOrder::Refuse,
-        Misses::Redirect(to) => others.peer_of(to).map_or(MissOrder::Refuse, MissOrder::Redirect),
-    }
+fn misses(duties: &Duties, others: Others<'_>) -> Misses<PeerId> {
+    duties.misses.map(|to| others.peer_of(to))
 }
 
 /// Peers that a worker must know for its duties, whoever is to be reached of the members among them.
 pub(super) fn peers_needed(machine: &RoleMachine, others: Others<'_>) -> Vec<PeerId> {
     let mut needed = Vec::new();
-    if let MissOrder::Redirect(peer) = misses(machine.duties(), others) {
+    if let Misses::Redirect(peer) = misses(machine.duties(), others) {
         needed.push(peer);
     }
     if let Some(seen) = Seen::of(machine, others) {
@@ -226,10 +222,7 @@ impl<'a> Seen<'a> {
     }
 
     fn grants(&self) -> Vec<GrantOrder> {
-        let grants = self.duties.grants.iter().filter_map(|grant| {
-            let peer = self.others.peer_of(&grant.to)?;
-            Some(GrantOrder { lane: grant.lane, since: grant.since, peer, boot: grant.to.boot_id })
-        });
-        grants.collect()
+        let life = |to: &Incarnation| Some((self.others.peer_of(to)?, to.boot_id));
+        self.duties.grants.iter().filter_map(|grant| grant.map(life)).collect()
     }
 }

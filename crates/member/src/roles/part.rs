@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_shard::role::{Action, Event, Metric, Misses, Role, RoleMachine};
+use weir_shard::role::{Event, Metric, Misses, Role, RoleMachine};
 use weir_shard::{Incarnation, MemberState, ShardEntry};
 
 use super::comeback::Comeback;
@@ -99,16 +99,17 @@ impl Part {
         Some(&self.machine.entry()?.primary().incarnation)
     }
 
-    /// Hands an event to the role, and before it the primary's last sign of life, in its own time.
-    pub(super) fn take(&mut self, now_ms: u64, event: Event, others: Others<'_>) -> Vec<Action> {
-        let mut actions = Vec::new();
+    /// Hands an event to the role, and before it the primary's last sign of life, in its own time. Whether the duties
+    /// changed.
+    pub(super) fn take(&mut self, now_ms: u64, event: Event, others: Others<'_>) -> bool {
+        let mut has_changed = false;
         let role = self.role();
         if let Some(from) = self.primary()
             && let Some(at_ms) = others.peers.heard_ms(others.directory, from)
             && at_ms > self.told_ms
         {
             let from = from.clone();
-            actions = self.machine.on(at_ms, Event::Heartbeat { from });
+            has_changed = self.machine.on(at_ms, Event::Heartbeat { from });
             self.told_ms = at_ms;
         }
         match event {
@@ -116,11 +117,11 @@ impl Part {
             Event::Slot { packets } => self.had_packets = packets > 0,
             _ => {}
         }
-        actions.extend(self.machine.on(now_ms, event));
+        has_changed |= self.machine.on(now_ms, event);
         if self.role() != role {
             self.since_ms = now_ms;
         }
-        actions
+        has_changed
     }
 
     /// From now on it is restless until a primary that is not heard has been silent for long enough.

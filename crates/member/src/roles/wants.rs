@@ -55,6 +55,8 @@ impl Worker {
             self.unannounced.remove(&shard);
         }
         if part.role() == Role::None && !part.is_member() && is_route_out && !part.offer.is_out() {
+            let is_written = part.ordered.as_ref().is_some_and(|ordered| !ordered.lanes.is_empty());
+            assert!(!is_written, "shard {shard}: tables that go are of no lane that is written");
             part.tables = Tables::Going;
             self.orders.push_back(Order::RemoveShard(shard));
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use weir_planted::{self as planted, Bug};
 use weir_replica::{PeerIndex, PeerSigns};
 use weir_shard::role::{Event, Ports, Role, RoleMachine};
-use weir_shard::{BootId, Epoch, Incarnation, NodeId, ShardEntry, ShardId};
+use weir_shard::{BootId, Incarnation, NodeId, ShardEntry, ShardId};
 
 use super::comeback::Said;
 use super::directory::Directory;
@@ -293,14 +293,14 @@ impl Worker {
         let role = part.role();
         let former = part.primary().filter(|_| is_entry).cloned();
         let others = Others { directory: &shared.directory, peers: &self.peers };
-        let actions = part.take(shared.now_ms, event, others);
+        let has_changed = part.take(shared.now_ms, event, others);
         count_failover(&mut shared.counters, part, role, former);
         if part.is_restless(shared.now_ms, &shared.options) {
             self.restless.insert(shard);
         } else {
             self.restless.remove(&shard);
         }
-        if is_entry || !actions.is_empty() {
+        if is_entry || has_changed {
             self.renew(shared, shard);
         }
     }
@@ -447,9 +447,9 @@ impl Worker {
     }
 }
 
-/// A role without an entry: which entries are too old is decided before they come here.
+/// A role without an entry.
 fn new_machine(me: &Incarnation, shared: &Shared) -> RoleMachine {
-    RoleMachine::new(me.clone(), Epoch(0), shared.options.role.clone())
+    RoleMachine::new(me.clone(), shared.options.role.clone())
 }
 
 fn silence(options: &RolesOptions) -> Silence {

@@ -6,7 +6,7 @@ use weir_engine::{
     AccessMode, CommitLimits, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Now, Output,
     Side, SideConfig,
 };
-use weir_member::order::{CopyOrder, MissOrder, ShardDuties, ShardSetup};
+use weir_member::order::{CopyOrder, Misses, ShardDuties, ShardSetup};
 use weir_member::replication::CommitOptions;
 use weir_member::{Order, PeerId, Replication};
 use weir_nat::{NatConfig, ShardId, ShardRoom};
@@ -162,7 +162,7 @@ impl Member {
         let duties = ShardDuties {
             serves_hits: true,
             lanes,
-            misses: MissOrder::Create,
+            misses: Misses::Create,
             copies: copies.collect(),
             sources: std::array::from_fn(|lane| source(lane).map(peer_id)),
             ..ShardDuties::none(ShardId(SHARD))
@@ -175,7 +175,7 @@ impl Member {
         let duties = ShardDuties {
             serves_hits: true,
             lanes: lanes_of(self.number, members),
-            misses: MissOrder::Create,
+            misses: Misses::Create,
             ..ShardDuties::none(ShardId(SHARD))
         };
         self.order(Order::Duties(Box::new(duties)), now_us);

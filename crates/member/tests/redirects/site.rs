@@ -6,7 +6,7 @@ use weir_engine::{
     AccessMode, Direction, DropReason, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Now,
     Output, Post, Side, SideConfig,
 };
-use weir_member::order::{MissOrder, ShardDuties, ShardSetup};
+use weir_member::order::{Misses, ShardDuties, ShardSetup};
 use weir_member::{Order, PeerId, Replication};
 use weir_nat::{NatConfig, ShardId, ShardRoom};
 use weir_replica::{BootId, ClusterKeys, Fingerprint, Identity, Options, Received, Transmit};
@@ -58,7 +58,7 @@ pub(crate) struct Site {
     pool: VecPool,
     out: Output<VecFrame>,
     now_us: u64,
-    misses: MissOrder,
+    misses: Misses<PeerId>,
 }
 
 struct Posting<'a> {
@@ -75,7 +75,7 @@ impl Transmit for Posting<'_> {
 }
 
 impl Site {
-    fn new(number: u8, boot: u128, now_us: u64, misses: MissOrder) -> Self {
+    fn new(number: u8, boot: u128, now_us: u64, misses: Misses<PeerId>) -> Self {
         let side = |side: Side| SideConfig {
             mac: mac(number, side),
             address: format!("{}/24", on_link(side, number)).parse().unwrap(),
@@ -150,7 +150,7 @@ impl Site {
     }
 
     fn serve(&mut self) {
-        let creates = self.misses == MissOrder::Create;
+        let creates = self.misses == Misses::Create;
         self.order(Order::Duties(Box::new(ShardDuties {
             serves_hits: true,
             lanes: if creates { LaneSet::ALL } else { LaneSet::EMPTY },
@@ -247,8 +247,8 @@ fn is_arp(frame: &[u8]) -> bool {
 impl Pair {
     /// Without anything between them but what a test carries.
     pub(crate) fn cut_off() -> Self {
-        let a = Site::new(1, 1 << 64, 1_000_000, MissOrder::Redirect(peer_id(2)));
-        let b = Site::new(2, 2 << 64, 1_000_000, MissOrder::Create);
+        let a = Site::new(1, 1 << 64, 1_000_000, Misses::Redirect(peer_id(2)));
+        let b = Site::new(2, 2 << 64, 1_000_000, Misses::Create);
         let mut pair = Self { a, b, a_boots: 1 };
         // They find each other, and no datagram passes.
         pair.run(200, is_arp);
@@ -302,14 +302,14 @@ impl Pair {
     /// A's process ends and starts anew; the session is a new one.
     pub(crate) fn restart_a(&mut self) {
         self.a_boots += 1;
-        let misses = MissOrder::Redirect(peer_id(2));
+        let misses = Misses::Redirect(peer_id(2));
         self.a = Site::new(1, self.a_boots << 64, self.a.now_us, misses);
         self.run(600, |_| true);
     }
 
     /// Each takes the other for the one that knows.
     pub(crate) fn b_redirects_to_a(&mut self) {
-        self.b.misses = MissOrder::Redirect(peer_id(1));
+        self.b.misses = Misses::Redirect(peer_id(1));
         self.b.serve();
     }
 }

@@ -2,8 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use weir_engine::Misses;
-use weir_member::order::{MissOrder, ShardDuties};
+use weir_member::order::{Misses, ShardDuties};
 use weir_member::{News, Order};
 use weir_replica::BootId;
 use weir_shard::{ShardId, Term};
@@ -53,11 +52,8 @@ fn packets_go_where_it_is_ordered() {
     let mut cluster = Cluster::new(2, 62, Faults::NONE);
     assert!(!cluster.worker(0).site.serves(SHARD));
     assert_eq!(cluster.worker(0).site.misses(SHARD), Misses::Refuse);
-    let redirect = ShardDuties {
-        serves_hits: true,
-        misses: MissOrder::Redirect(peer_id(1)),
-        ..no_duties(SHARD)
-    };
+    let redirect =
+        ShardDuties { serves_hits: true, misses: Misses::Redirect(peer_id(1)), ..no_duties(SHARD) };
     cluster.duties(0, redirect.clone());
     assert!(cluster.worker(0).site.serves(SHARD));
     assert_eq!(cluster.worker(0).site.misses(SHARD), Misses::Redirect(*address(1).ip()));

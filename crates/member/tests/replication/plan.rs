@@ -1,6 +1,6 @@
 //! Who has which lane: the map of one shard, and the duties that follow from it.
 
-use weir_member::order::{CopyOrder, GrantOrder, MissOrder, ShardDuties};
+use weir_member::order::{CopyOrder, GrantOrder, Misses, ShardDuties};
 use weir_member::{News, Order};
 use weir_shard::{Epoch, LANES, LaneSet, ShardId};
 
@@ -118,14 +118,13 @@ impl Plan {
             (from == worker).then(|| GrantOrder {
                 lane,
                 since: Epoch(since),
-                peer: peer_id(owner),
-                boot: cluster.boot(owner),
+                to: (peer_id(owner), cluster.boot(owner)),
             })
         };
         ShardDuties {
             serves_hits: true,
             lanes,
-            misses: MissOrder::Create,
+            misses: Misses::Create,
             copies: copies.collect(),
             sources,
             grants: (0..LANES).filter_map(gives).collect(),

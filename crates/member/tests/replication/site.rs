@@ -27,7 +27,7 @@ pub(crate) struct Site {
     pub(crate) shards: BTreeMap<u32, ShardIndex>,
     pub(crate) peers: BTreeSet<Ipv4Addr>,
     pub(crate) serving: BTreeMap<ShardIndex, bool>,
-    pub(crate) misses: BTreeMap<ShardIndex, Misses>,
+    pub(crate) misses: BTreeMap<ShardIndex, Misses<Ipv4Addr>>,
 }
 
 /// Shards of more than this many have one address and few homes each.
@@ -128,7 +128,7 @@ impl Site {
         self.serving[&self.shards[&shard]]
     }
 
-    pub(crate) fn misses(&self, shard: u32) -> Misses {
+    pub(crate) fn misses(&self, shard: u32) -> Misses<Ipv4Addr> {
         self.misses[&self.shards[&shard]]
     }
 }
@@ -163,7 +163,7 @@ impl DataPath for Site {
         self.serving.insert(shard, is_serving);
     }
 
-    fn set_misses(&mut self, shard: ShardIndex, misses: Misses) {
+    fn set_misses(&mut self, shard: ShardIndex, misses: Misses<Ipv4Addr>) {
         self.misses.insert(shard, misses);
     }
 

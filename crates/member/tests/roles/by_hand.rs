@@ -33,7 +33,7 @@ fn no_role_begins_without_room() {
     hand.ticks(10);
     assert_eq!(hand.role(), Role::Primary);
     assert_eq!(hand.duties().lanes, LaneSet::ALL);
-    assert_eq!(hand.duties().misses, MissOrder::Create);
+    assert_eq!(hand.duties().misses, Misses::Create);
     assert_eq!(hand.trouble(), None);
 }
 
@@ -84,7 +84,7 @@ fn a_lane_that_is_given_away_is_copied_to_its_end() {
     assert_eq!(duties.lanes, LaneSet(0b1111_1101));
     assert_eq!(duties.copies[0].lanes, LaneSet::ALL, "the end of lane 1 goes that way too");
     assert_eq!(duties.grants.len(), 1);
-    assert_eq!((duties.grants[0].lane, duties.grants[0].peer), (1, peer(1)));
+    assert_eq!((duties.grants[0].lane, duties.grants[0].to.0), (1, peer(1)));
     assert_eq!(duties.sources[1], Some(peer(1)), "what comes next comes from there");
     hand.entry(&settled(&entry, &them()));
     assert_eq!(hand.duties().copies[0].lanes, LaneSet(0b1111_1101));
@@ -244,7 +244,7 @@ fn another_life_at_the_same_place_is_the_end_of_the_one_before() {
     // Long silent, but registered: what it wrote is not awaited from anybody else.
     hand.ticks(2_000);
     assert_eq!(hand.duties().sources[0], Some(peer(1)));
-    assert_eq!(hand.duties().misses, MissOrder::Create, "in our own lane: it is not heard");
+    assert_eq!(hand.duties().misses, Misses::Create, "in our own lane: it is not heard");
     hand.met(1, 3);
     assert_eq!(hand.duties().sources, [None; LANES], "we stand in for it");
     let CopyOrder { peer: to, boot, lanes, .. } = hand.duties().copies[0];
@@ -268,10 +268,10 @@ fn who_is_cut_from_the_store_but_heard_is_there() {
         hand.ticks(10);
     }
     assert_eq!(hand.duties().sources[0], Some(peer(1)));
-    assert_eq!(hand.duties().misses, MissOrder::Redirect(peer(1)));
+    assert_eq!(hand.duties().misses, Misses::Redirect(peer(1)));
     assert_eq!(hand.roles.report(|_, _| 0).hears.values().copied().collect::<Vec<_>>(), [true]);
     hand.ticks(40);
-    assert_eq!(hand.duties().misses, MissOrder::Create, "silent");
+    assert_eq!(hand.duties().misses, Misses::Create, "silent");
     assert_eq!(hand.duties().sources[0], Some(peer(1)), "but not gone");
     hand.ticks(1_000);
     assert_eq!(hand.duties().sources[0], None);
@@ -306,7 +306,7 @@ fn a_silent_primary_is_replaced_only_where_packets_come() {
     assert_eq!(hand.role(), Role::Acting);
     assert_eq!(hand.roles.counters().failovers_silence_total, 1);
     assert_eq!(hand.roles.report(|_, _| 0).acting, [(SHARD, us(), Term(1))]);
-    assert!(!hand.roles.is_primary_of_nothing());
+    assert!(hand.roles.has_to_hand_over());
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn room_is_given_back_when_no_route_leads_here() {
     hand.entry(&entry);
     hand.entry(&after(&entry, Transition::Remove(us())));
     assert_eq!(hand.role(), Role::Leaving);
-    assert_eq!(hand.duties().misses, MissOrder::Redirect(peer(1)));
+    assert_eq!(hand.duties().misses, Misses::Redirect(peer(1)));
     assert!(hand.duties().serves_hits);
     hand.ticks(2_000);
     assert_eq!((hand.role(), hand.metric()), (Role::None, None));

@@ -55,13 +55,13 @@ fn removals(hand: &Hand) -> usize {
 #[test]
 fn a_guest_goes_on_with_its_copies_when_nobody_is_heard() {
     let mut hand = guest();
-    assert_eq!(hand.duties().misses, MissOrder::Redirect(peer(1)));
+    assert_eq!(hand.duties().misses, Misses::Redirect(peer(1)));
     assert_eq!(hand.roles.at_stake(0), AtStake::default(), "another serves");
     hand.ticks(1_100);
     hand.news(News::StreamLost(SHARD));
     hand.ticks(5_000);
     is_guest(&hand);
-    assert_eq!(hand.duties().misses, MissOrder::Refuse);
+    assert_eq!(hand.duties().misses, Misses::Refuse);
     let all = AtStake { is_serving: true, is_only_copy: true };
     assert_eq!(hand.roles.at_stake(0), all, "its guard has patience");
     assert_eq!(hand.duties().sources, [None; LANES], "nobody is awaited");
@@ -273,7 +273,7 @@ fn members_that_all_come_back_empty_open_after_the_quarantine() {
     let mut hand = began(kept().epoch());
     they_are_back(&mut hand, ComebackState::Empty);
     heard_for(&mut hand, QUARANTINE_MS - 1_000);
-    assert_eq!((hand.role(), hand.duties().misses), (Role::Syncing, MissOrder::Refuse));
+    assert_eq!((hand.role(), hand.duties().misses), (Role::Syncing, Misses::Refuse));
     assert!(matches!(hand.trouble(), Some(Trouble::Resumes { in_sec: 1 | 2 })));
     assert_eq!(told(&hand), Some(ComebackState::Empty));
     assert!(!hand.roles.is_resuming());
@@ -286,7 +286,7 @@ fn members_that_all_come_back_empty_open_after_the_quarantine() {
     // They resume, too, as the primary that they were.
     says(&mut hand, 1, ComebackState::Resumed);
     heard_for(&mut hand, 200);
-    assert_eq!(hand.duties().misses, MissOrder::Redirect(peer(1)));
+    assert_eq!(hand.duties().misses, Misses::Redirect(peer(1)));
     let copy = CopyOrder {
         peer: peer(1),
         boot: BootId(77),
@@ -418,5 +418,5 @@ fn nobody_resumes_who_had_not_when_the_store_was_told_of_the_node() {
     hand.on(Input::Joining);
     heard_for(&mut hand, 9_000);
     assert!(!hand.roles.is_resuming());
-    assert_eq!(hand.duties().misses, MissOrder::Refuse);
+    assert_eq!(hand.duties().misses, Misses::Refuse);
 }

@@ -2,7 +2,7 @@
 
 pub(crate) use std::collections::BTreeMap;
 
-pub(crate) use weir_member::order::{CopyOrder, MissOrder, Order, ShardDuties};
+pub(crate) use weir_member::order::{CopyOrder, Misses, Order, ShardDuties};
 pub(crate) use weir_member::roles::*;
 pub(crate) use weir_member::{News, PeerId, Roles};
 pub(crate) use weir_replica::{Fingerprint, PeerIndex, PeerSigns};

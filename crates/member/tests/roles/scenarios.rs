@@ -95,19 +95,19 @@ fn a_drained_node_loses_nothing() {
         |world: &World| world.roles(0).is_some_and(|roles| roles.statuses().count() == 0);
     world.run_until(20_000, "empty", is_empty);
     assert_eq!(longest_loss(&world), 0, "{:?}", world.lost_slots);
-    assert!(world.roles(0).is_some_and(|roles| roles.is_primary_of_nothing()));
+    assert!(world.roles(0).is_some_and(|roles| !roles.has_to_hand_over()));
     world.kill(0);
     world.run(3_000);
     assert_eq!(longest_loss(&world), 0, "{:?}", world.lost_slots);
 }
 
 #[test]
-fn a_node_that_hands_over_may_end_when_it_is_primary_of_nothing() {
+fn a_node_that_has_nothing_left_to_hand_over_may_end() {
     let mut world = cluster(2, 4, 1);
-    assert!(!world.roles(0).expect("it runs").is_primary_of_nothing());
+    assert!(world.roles(0).expect("it runs").has_to_hand_over());
     world.nodes[0].is_drained = true;
-    let is_over = |world: &World| world.roles(0).is_some_and(|it| it.is_primary_of_nothing());
-    world.run_until(5_000, "primary of nothing", is_over);
+    let is_over = |world: &World| world.roles(0).is_some_and(|it| !it.has_to_hand_over());
+    world.run_until(5_000, "nothing to hand over", is_over);
     // The last list of routes gets out.
     world.run(100);
     world.kill(0);

@@ -242,7 +242,8 @@ impl Worker {
                     since: grant.since,
                     data: shard.data[grant.lane],
                 };
-                messages.push((grant.peer, Some(grant.boot), message));
+                let (peer, boot) = grant.to;
+                messages.push((peer, Some(boot), message));
             }
             if let Some((term, peers)) =
                 duties.announced.as_ref().filter(|_| now_ms.is_multiple_of(50))

@@ -158,7 +158,7 @@ impl Joining {
                 boot_id: boot_id.to_string(),
                 resumes: None,
                 weight: worker.weight,
-                load_max: None,
+                load_max: worker.load_max,
                 shards_max: u32::try_from(self.desired.shard_room(worker)).ok(),
                 replication: Some(self.replication_of(worker)),
             })

@@ -119,6 +119,8 @@ impl<'a> Layouts<'a> {
     }
 
     fn set_target(&mut self, index: usize, target: Vec<Slot>) {
+        let is_twice = |(place, slot): (usize, &Slot)| target[..place].contains(slot);
+        assert!(!target.iter().enumerate().any(is_twice), "no worker has two copies of a shard");
         let size = self.all[index].size;
         let former = std::mem::replace(&mut self.all[index].target, target);
         let entry = self.shards[index].entry.as_ref();

@@ -1,6 +1,7 @@
 //! What a worker has to do for a shard now.
 
 use weir_ids::{Epoch, Incarnation};
+use weir_wire::Misses;
 
 use super::metric::Metric;
 use crate::lane::LaneSet;
@@ -22,40 +23,34 @@ pub enum Role {
     Leaving,
 }
 
-/// What becomes of a packet from inside without a mapping.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Misses {
-    /// A mapping is created in a lane of one's own.
-    Create,
-    /// The packet goes to this worker, once.
-    Redirect(Incarnation),
-    Refuse,
-}
-
-/// A lane to be given: flush its stream to the end, then send `GRANT(lane, since, sequence)`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
+/// A lane to be given: flush its stream to the end, then send `GRANT(lane, since, sequence)`. `T` names its new owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant<T> {
     pub lane: usize,
     /// Epoch of the entry that began the move.
     pub since: Epoch,
-    pub to: Incarnation,
+    pub to: T,
+}
+
+impl<T> Grant<T> {
+    /// The same grant with another name for the new owner; none without such a name.
+    pub fn map<U>(&self, name: impl FnOnce(&T) -> Option<U>) -> Option<Grant<U>> {
+        let &Self { lane, since, ref to } = self;
+        name(to).map(|to| Grant { lane, since, to })
+    }
 }
 
 /// The duties of one worker for one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Duties {
     pub role: Role,
-    /// Translate packets of known sessions.
-    pub serves_hits: bool,
     /// Lanes to write: open blocks, create, expire, log. Nobody else writes them.
     pub lanes: LaneSet,
-    pub misses: Misses,
+    pub misses: Misses<Incarnation>,
     /// Routes of the shard, on both sides. None: withdrawn.
     pub metric: Option<Metric>,
     /// Lanes that this worker has stopped writing.
-    pub grants: Vec<Grant>,
-    /// Ask the primary for the initial copy.
-    pub wants_copy: bool,
+    pub grants: Vec<Grant<Incarnation>>,
     /// The change of the entry that this worker wants, at the epoch it holds.
     pub write: Option<Transition>,
 }
@@ -64,12 +59,15 @@ impl Duties {
     /// No role: what a worker begins with.
     pub const NONE: Self = Self {
         role: Role::None,
-        serves_hits: false,
         lanes: LaneSet::EMPTY,
         misses: Misses::Refuse,
         metric: None,
         grants: Vec::new(),
-        wants_copy: false,
         write: None,
     };
+
+    /// Packets of known sessions are translated: in every role.
+    pub fn serves_hits(&self) -> bool {
+        self.role != Role::None
+    }
 }

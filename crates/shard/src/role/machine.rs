@@ -2,9 +2,9 @@
 
 use weir_ids::{Epoch, Incarnation, LANES, Term};
 use weir_planted::{self as planted, Bug};
+use weir_wire::Misses;
 
-use super::action::{Action, difference};
-use super::duties::{Duties, Grant, Misses, Role};
+use super::duties::{Duties, Grant, Role};
 use super::event::{Event, Ports};
 use super::guest::Guest;
 use super::metric::Metric;
@@ -59,8 +59,6 @@ pub struct RoleMachine {
     me: Incarnation,
     options: RoleOptions,
     now_ms: u64,
-    /// Entries older than this one are refused.
-    epoch_min: Epoch,
     entry: Option<ShardEntry>,
     /// The entry is one as a guest sees it.
     guest: Option<Guest>,
@@ -85,14 +83,12 @@ pub struct RoleMachine {
 }
 
 impl RoleMachine {
-    /// A worker without a role. `epoch_min` is the highest epoch of the shard that this node has
-    /// ever seen: older entries are of a store that was set back.
-    pub fn new(me: Incarnation, epoch_min: Epoch, options: RoleOptions) -> Self {
+    /// A worker without a role.
+    pub fn new(me: Incarnation, options: RoleOptions) -> Self {
         Self {
             me,
             options,
             now_ms: 0,
-            epoch_min,
             entry: None,
             guest: None,
             has_copy: false,
@@ -172,9 +168,9 @@ impl RoleMachine {
         &self.duties
     }
 
-    /// Takes an event at time `now_ms`, which never goes back, and says what is to be done. Only a heartbeat may come
-    /// later than others of its time. After a pause the worker must hand in a `Tick` before it handles a packet.
-    pub fn on(&mut self, now_ms: u64, event: Event) -> Vec<Action> {
+    /// Takes an event at time `now_ms`, which never goes back, and says whether the duties changed. Only a heartbeat may
+    /// come later than others of its time. After a pause the worker must hand in a `Tick` before it handles a packet.
+    pub fn on(&mut self, now_ms: u64, event: Event) -> bool {
         self.now_ms = now_ms.max(self.now_ms);
         match event {
             Event::Entry(entry) => self.on_entry(*entry),
@@ -198,12 +194,12 @@ impl RoleMachine {
         self.pass_time();
         let duties = self.duties_now();
         let before = std::mem::replace(&mut self.duties, duties);
-        difference(&before, &self.duties)
+        before != self.duties
     }
 
     fn on_entry(&mut self, entry: ShardEntry) {
         let held = self.entry.as_ref().map_or(Epoch(0), |held| held.epoch());
-        let is_old = entry.epoch() <= held || entry.epoch() < self.epoch_min;
+        let is_old = entry.epoch() <= held;
         if is_old && !planted::is(Bug::OldEpoch) {
             return;
         }
@@ -213,6 +209,11 @@ impl RoleMachine {
 
     /// The role follows from this entry now.
     fn obey(&mut self, entry: ShardEntry) {
+        let held = self.entry.as_ref().map(ShardEntry::epoch);
+        assert!(
+            held <= Some(entry.epoch()),
+            "an entry that is obeyed is not older than {held:?}, which was"
+        );
         let role_before = self.role();
         let route_before = self.duties.metric;
         let is_new_term = self.entry.as_ref().is_none_or(|held| entry.term() > held.term());
@@ -245,7 +246,7 @@ impl RoleMachine {
             .entry
             .as_ref()
             .is_none_or(|held| self.guest.is_some() && entry.epoch() > held.epoch());
-        if !is_newer || entry.epoch() < self.epoch_min || !self.may_follow(&entry) {
+        if !is_newer || !self.may_follow(&entry) {
             return;
         }
         match &mut self.guest {
@@ -382,15 +383,18 @@ impl RoleMachine {
         let (Some(entry), false) = (&self.entry, role == Role::None) else {
             return Duties::NONE;
         };
-        let lanes = self.lanes(entry);
+        let (lanes, grants) = (self.lanes(entry), self.grants(entry));
+        let is_written = |grant: &Grant<Incarnation>| lanes.contains(grant.lane);
+        assert!(
+            !grants.iter().any(is_written),
+            "a lane that is given away is not written: one writer a lane"
+        );
         Duties {
             role,
-            serves_hits: true,
             lanes,
             misses: self.misses(role, entry, lanes),
             metric: self.metric(role, entry),
-            grants: self.grants(entry),
-            wants_copy: matches!(role, Role::Syncing | Role::OutOfSync) && !self.has_copy,
+            grants,
             write: self.write(role, entry),
         }
     }
@@ -413,7 +417,7 @@ impl RoleMachine {
         })
     }
 
-    fn misses(&self, role: Role, entry: &ShardEntry, lanes: LaneSet) -> Misses {
+    fn misses(&self, role: Role, entry: &ShardEntry, lanes: LaneSet) -> Misses<Incarnation> {
         let primary = || Misses::Redirect(entry.primary().incarnation.clone());
         match role {
             Role::None => Misses::Refuse,
@@ -463,7 +467,7 @@ impl RoleMachine {
     }
 
     /// A lane on its way from this worker is not written by it any more, so it can be granted.
-    fn grants(&self, entry: &ShardEntry) -> Vec<Grant> {
+    fn grants(&self, entry: &ShardEntry) -> Vec<Grant<Incarnation>> {
         let Some((_, member)) = entry.member(&self.me) else { return Vec::new() };
         let lanes = entry.lanes().iter().enumerate();
         let given = lanes.filter_map(|(lane, state)| {

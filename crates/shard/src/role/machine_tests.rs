@@ -36,7 +36,7 @@ fn pair() -> ShardEntry {
 }
 
 fn machine(me: Incarnation) -> RoleMachine {
-    let mut machine = RoleMachine::new(me, Epoch(0), RoleOptions::default());
+    let mut machine = RoleMachine::new(me, RoleOptions::default());
     machine.on(0, Event::Ports(Ports::Ready));
     machine
 }
@@ -70,32 +70,33 @@ fn primary() -> RoleMachine {
 #[test]
 fn a_replica_copies_reports_and_follows() {
     let mut machine = machine(b());
-    let actions = machine.on(0, Event::Entry(Box::new(copying())));
-    assert!(actions.contains(&Action::AskForCopy), "{actions:?}");
+    assert!(machine.on(0, Event::Entry(Box::new(copying()))));
+    assert_eq!(machine.duties().role, Role::Syncing);
     assert_eq!(machine.duties().metric, None, "a partial copy is not announced");
-    let actions = machine.on(5, Event::CopyDone);
-    assert_eq!(actions, [Action::Change(Transition::Synced(b()))]);
+    assert!(machine.on(5, Event::CopyDone));
+    assert_eq!(machine.duties().write, Some(Transition::Synced(b())));
     let entry = after(&copying(), Transition::Synced(b()));
-    let actions = machine.on(6, Event::Entry(Box::new(entry.clone())));
-    assert!(actions.contains(&Action::Announce(Metric::replica(Rank(1)))), "{actions:?}");
+    assert!(machine.on(6, Event::Entry(Box::new(entry.clone()))));
+    assert_eq!(machine.duties().metric, Some(Metric::replica(Rank(1))));
     assert_eq!(machine.duties().lanes, LaneSet::EMPTY, "its lane is not granted yet");
     let since = entry.epoch();
     machine.on(7, Event::Granted { lane: 1, since: Epoch(since.0 - 1) });
     assert_eq!(machine.duties().lanes, LaneSet::EMPTY, "that grant was of another move");
-    let actions = machine.on(8, Event::Granted { lane: 1, since });
+    assert!(machine.on(8, Event::Granted { lane: 1, since }));
+    assert_eq!(machine.duties().lanes, LaneSet(0b10));
     let settle = Transition::Settle { by: b(), lanes: LaneSet(0b10) };
-    assert_eq!(actions, [Action::Write(LaneSet(0b10)), Action::Change(settle)]);
+    assert_eq!(machine.duties().write, Some(settle));
 }
 
 #[test]
-fn a_grant_follows_the_end_of_writing() {
+fn a_lane_that_is_granted_is_not_written() {
     let mut machine = machine(a());
     machine.on(0, Event::Entry(Box::new(copying())));
     assert_eq!(machine.duties().lanes, LaneSet::ALL);
     let entry = after(&copying(), Transition::Synced(b()));
-    let actions = machine.on(1, Event::Entry(Box::new(entry.clone())));
-    let grant = Grant { lane: 1, since: entry.epoch(), to: b() };
-    assert_eq!(actions, [Action::Write(LaneSet(0b1111_1101)), Action::Grant(grant)]);
+    assert!(machine.on(1, Event::Entry(Box::new(entry.clone()))));
+    assert_eq!(machine.duties().lanes, LaneSet(0b1111_1101));
+    assert_eq!(machine.duties().grants, [Grant { lane: 1, since: entry.epoch(), to: b() }]);
 }
 
 #[test]
@@ -119,9 +120,9 @@ fn a_replica_acts_only_when_the_primary_is_silent_and_packets_come() {
         machine.on(slot * 10, Event::Slot { packets: 1 });
         assert_eq!(machine.duties().role, Role::Synced);
     }
-    let actions = machine.on(630, Event::Slot { packets: 1 });
-    let route = Action::Announce(Metric::acting(Term(1), Rank(1)));
-    assert_eq!(actions, [Action::Role(Role::Acting), route]);
+    assert!(machine.on(630, Event::Slot { packets: 1 }));
+    assert_eq!(machine.duties().role, Role::Acting);
+    assert_eq!(machine.duties().metric, Some(Metric::acting(Term(1), Rank(1))));
 }
 
 #[test]
@@ -144,9 +145,9 @@ fn a_replica_acts_without_packets_when_nobody_hears_the_primary_for_200_ms() {
     assert_eq!(machine.duties().role, Role::Synced, "199 ms");
     machine.on(300, Event::Tick);
     assert_eq!(machine.duties().role, Role::Synced, "time alone says nothing of others");
-    let actions = machine.on(300, Event::PrimaryLost);
-    let route = Action::Announce(Metric::acting(Term(1), Rank(1)));
-    assert!(actions.contains(&Action::Role(Role::Acting)) && actions.contains(&route));
+    assert!(machine.on(300, Event::PrimaryLost));
+    assert_eq!(machine.duties().role, Role::Acting);
+    assert_eq!(machine.duties().metric, Some(Metric::acting(Term(1), Rank(1))));
     assert_eq!(machine.duties().misses, Misses::Create);
     assert_eq!(machine.duties().lanes, LaneSet(0b10), "its own lanes alone");
 }
@@ -225,8 +226,8 @@ fn there_is_no_automatic_fail_back() {
     assert_eq!(machine.duties().role, Role::Acting);
     // An entry that confirms it makes it the primary.
     let promoted = after(&entry, Transition::Promote(b()));
-    let actions = machine.on(2_010, Event::Entry(Box::new(promoted)));
-    assert!(actions.contains(&Action::Announce(Metric::primary(Term(2)))), "{actions:?}");
+    assert!(machine.on(2_010, Event::Entry(Box::new(promoted))));
+    assert_eq!(machine.duties().metric, Some(Metric::primary(Term(2))));
     assert_eq!(machine.duties().misses, Misses::Create);
 }
 
@@ -247,16 +248,16 @@ fn an_acting_primary_gives_way_to_a_new_term() {
 fn the_former_primary_serves_until_the_new_route_is_out() {
     let promoted = after(&pair(), Transition::Promote(b()));
     let mut machine = primary();
-    let actions = machine.on(10, Event::Entry(Box::new(promoted.clone())));
-    assert!(!actions.iter().any(|it| matches!(it, Action::Announce(_) | Action::Withdraw)));
-    assert!(machine.duties().serves_hits);
+    assert!(machine.on(10, Event::Entry(Box::new(promoted.clone()))));
+    assert_eq!(machine.duties().metric, Some(Metric::primary(Term(1))), "as it was");
+    assert!(machine.duties().serves_hits());
     assert_eq!(machine.duties().misses, Misses::Redirect(b()));
     assert_eq!(machine.duties().lanes, LaneSet(0b1));
     assert_eq!(machine.duties().grants.len(), 6);
     machine.on(11, Event::Announced { term: Term(1) });
     assert_eq!(machine.duties().metric, Some(Metric::primary(Term(1))), "that was itself");
-    let actions = machine.on(12, Event::Announced { term: Term(2) });
-    assert_eq!(actions, [Action::Announce(Metric::replica(Rank(1)))]);
+    assert!(machine.on(12, Event::Announced { term: Term(2) }));
+    assert_eq!(machine.duties().metric, Some(Metric::replica(Rank(1))));
     // Without a word of the new one: after a second.
     let mut machine = primary();
     machine.on(10, Event::Entry(Box::new(promoted)));
@@ -281,10 +282,9 @@ fn who_left_serves_until_its_switches_are_quiet() {
         machine.on(910 + slot * 10, Event::Slot { packets: 0 });
         assert_eq!(machine.duties().role, Role::Leaving);
     }
-    let actions = machine.on(1_900, Event::Slot { packets: 0 });
-    let end = [Action::Role(Role::None), Action::Misses(Misses::Refuse), Action::Withdraw];
-    assert_eq!(actions[..3], end);
-    assert_eq!(actions[3..], [Action::ServeHits(false)], "served to the end");
+    assert!(machine.duties().serves_hits());
+    assert!(machine.on(1_900, Event::Slot { packets: 0 }));
+    assert_eq!(*machine.duties(), Duties::NONE);
 }
 
 #[test]
@@ -302,11 +302,9 @@ fn who_left_does_not_stay_for_ever() {
 #[test]
 fn older_entries_and_other_incarnations_are_not_obeyed() {
     let mut machine = primary();
-    assert_eq!(machine.on(1, Event::Entry(Box::new(copying()))), []);
-    let mut machine = RoleMachine::new(a(), Epoch(9), RoleOptions::default());
-    machine.on(0, Event::Entry(Box::new(pair())));
-    assert_eq!(*machine.duties(), Duties::NONE, "the store was set back");
-    let mut again = RoleMachine::new(boot(1, 11), Epoch(0), RoleOptions::default());
+    assert!(!machine.on(1, Event::Entry(Box::new(copying()))));
+    assert_eq!(machine.entry(), Some(&pair()));
+    let mut again = RoleMachine::new(boot(1, 11), RoleOptions::default());
     again.on(0, Event::Entry(Box::new(pair())));
     assert_eq!(*again.duties(), Duties::NONE, "the same worker, but not the same life");
 }
@@ -314,27 +312,27 @@ fn older_entries_and_other_incarnations_are_not_obeyed() {
 #[test]
 fn a_lost_stream_takes_the_route_away() {
     let mut machine = replica();
-    let actions = machine.on(1, Event::StreamLost);
-    assert!(actions.contains(&Action::Withdraw) && actions.contains(&Action::AskForCopy));
-    assert!(actions.contains(&Action::Change(Transition::OutOfSync(b()))));
+    assert!(machine.on(1, Event::StreamLost));
+    assert_eq!((machine.duties().role, machine.duties().metric), (Role::OutOfSync, None));
+    assert_eq!(machine.duties().write, Some(Transition::OutOfSync(b())));
     assert_eq!(machine.duties().lanes, LaneSet(0b10), "its own lane it knows best itself");
     let lost = after(&pair(), Transition::OutOfSync(b()));
-    let actions = machine.on(2, Event::Entry(Box::new(lost.clone())));
-    assert_eq!(actions, [Action::Change(Transition::Resync(b()))]);
+    assert!(machine.on(2, Event::Entry(Box::new(lost.clone()))));
+    assert_eq!(machine.duties().write, Some(Transition::Resync(b())));
     machine.on(3, Event::Entry(Box::new(after(&lost, Transition::Resync(b())))));
     assert_eq!(machine.duties().role, Role::Syncing);
     // A primary has nothing to lose; an acting one goes on.
     let mut machine = primary();
-    assert_eq!(machine.on(1, Event::StreamLost), []);
+    assert!(!machine.on(1, Event::StreamLost));
     let mut machine = acting();
-    assert_eq!(machine.on(100, Event::StreamLost), []);
+    assert!(!machine.on(100, Event::StreamLost));
 }
 
 #[test]
 fn both_sides_share_the_fate_of_one_unless_nobody_else_has_a_copy() {
     let mut machine = primary();
-    let actions = machine.on(1, Event::Ports(Ports::Broken));
-    assert_eq!(actions, [Action::Withdraw]);
+    assert!(machine.on(1, Event::Ports(Ports::Broken)));
+    assert_eq!((machine.duties().role, machine.duties().metric), (Role::Primary, None));
     machine.on(2, Event::Entry(Box::new(after(&pair(), Transition::OutOfSync(b())))));
     assert_eq!(machine.duties().metric, Some(Metric::primary(Term(1))));
     machine.on(3, Event::Ports(Ports::NotReady));
@@ -347,7 +345,7 @@ fn a_new_primary_without_a_lane_redirects_to_the_giver() {
     let mut machine = replica();
     let promoted = after(&after(&entry, Transition::OutOfSync(b())), Transition::Synced(b()));
     let promoted = after(&promoted, Transition::Promote(b()));
-    let mut late = RoleMachine::new(b(), Epoch(0), RoleOptions::default());
+    let mut late = RoleMachine::new(b(), RoleOptions::default());
     late.on(0, Event::Entry(Box::new(promoted.clone())));
     assert_eq!(late.duties().misses, Misses::Redirect(a()));
     machine.on(0, Event::Entry(Box::new(promoted)));

@@ -52,7 +52,7 @@ pub(crate) struct Cluster {
     pub(crate) history: Vec<ShardEntry>,
     pub(crate) nodes: Vec<Node>,
     /// Every grant that was ever sent, and the copy of the lane that went before it.
-    grants: Vec<(Grant, Records)>,
+    grants: Vec<(Grant<Incarnation>, Records)>,
     ended: BTreeSet<Incarnation>,
     pub(crate) knowledge: Knowledge,
     pub(crate) wrong: Option<Wrong>,
@@ -121,7 +121,7 @@ impl Cluster {
         self.nodes[node].boots += 1;
         let boot_id = BootId(u128::from(self.nodes[node].boots) << 8 | node as u128);
         let me = Incarnation { worker: WorkerId { node: name(node), index: 0 }, boot_id };
-        self.nodes[node].machine = Some(RoleMachine::new(me, Epoch(0), RoleOptions::default()));
+        self.nodes[node].machine = Some(RoleMachine::new(me, RoleOptions::default()));
         self.tell(node, Event::Ports(Ports::Ready));
     }
 
@@ -391,7 +391,7 @@ impl Cluster {
     fn send_grants(&mut self, node: usize) {
         let machine = self.nodes[node].machine.as_ref();
         let grants = machine.map(|machine| machine.duties().grants.clone()).unwrap_or_default();
-        let with_copy = |grant: Grant| {
+        let with_copy = |grant: Grant<Incarnation>| {
             let copy = self.knowledge.of(node, grant.lane);
             (grant, copy)
         };

@@ -107,7 +107,7 @@ impl Cluster {
         } else {
             self.seen.guests_that_forgot += 1;
             self.knowledge.forget(node);
-            let anew = RoleMachine::new(me, Epoch(0), RoleOptions::default());
+            let anew = RoleMachine::new(me, RoleOptions::default());
             self.nodes[node].machine = Some(anew);
         }
         self.tell(node, Event::Entry(Box::new(entry)));

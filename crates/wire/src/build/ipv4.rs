@@ -2,8 +2,8 @@
 
 use super::{GreBuilder, TcpBuilder, icmp_echo, icmp_error, icmp_message};
 use crate::icmp::{
-    CODE_FRAGMENTATION_NEEDED, CODE_PORT_UNREACHABLE, CODE_TTL_EXCEEDED, DESTINATION_UNREACHABLE,
-    ECHO_REPLY, ECHO_REQUEST, TIME_EXCEEDED,
+    CODE_PORT_UNREACHABLE, CODE_TTL_EXCEEDED, DESTINATION_UNREACHABLE, ECHO_REPLY, ECHO_REQUEST,
+    TIME_EXCEEDED,
 };
 use crate::ipv4::{Ipv4, PROTOCOL_GRE, PROTOCOL_ICMP, PROTOCOL_IPIP, PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::udp::Udp;
@@ -193,17 +193,6 @@ impl Ipv4Builder {
     /// "Time to live exceeded in transit", from the router that this packet is built for.
     pub fn time_exceeded(self, offending: impl AsRef<[u8]>) -> Vec<u8> {
         self.icmp_error(TIME_EXCEEDED, CODE_TTL_EXCEEDED, [0; 4], offending)
-    }
-
-    /// "Fragmentation needed and DF set" with the next hop's MTU in bytes (RFC 1191).
-    pub fn fragmentation_needed(self, mtu: u16, offending: impl AsRef<[u8]>) -> Vec<u8> {
-        let [high, low] = mtu.to_be_bytes();
-        self.icmp_error(
-            DESTINATION_UNREACHABLE,
-            CODE_FRAGMENTATION_NEEDED,
-            [0, 0, high, low],
-            offending,
-        )
     }
 
     pub fn port_unreachable(self, offending: impl AsRef<[u8]>) -> Vec<u8> {

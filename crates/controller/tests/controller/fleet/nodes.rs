@@ -65,7 +65,7 @@ impl World {
                 doubts: self.doubts_of(node),
                 node: id(node),
                 hears: others.map(|other| (id(other), is_heard(other))).collect(),
-                loads: Vec::new(),
+                loads: self.loads_of(node),
                 broken: self.nodes[node].broken.clone(),
                 bird_down: self.nodes[node].bird_down.clone(),
                 acting: Vec::new(),
@@ -73,6 +73,14 @@ impl World {
             };
             self.tell(controller, Input::Report(report));
         }
+    }
+
+    /// Of the shards that it is primary of.
+    fn loads_of(&self, node: usize) -> Vec<(ShardId, u64)> {
+        let load = |shard: &u32| self.loads.get(shard).copied().unwrap_or(0);
+        let entries = self.entries();
+        let own = entries.iter().filter(|(_, it)| it.primary().incarnation.worker.node == id(node));
+        own.map(|(shard, _)| (ShardId(*shard), load(shard))).collect()
     }
 
     /// etcd has these entries again, and its nodes have seen those that it has now.

@@ -164,7 +164,8 @@ impl What {
             }
             Self::Desired { format, replicas, shards } => {
                 let shards = shards.iter().map(|any| json!({"id": shard(*any)}));
-                let (shards, cluster) = (shards.collect::<Vec<_>>(), json!({"replicas": replicas}));
+                let (shards, cluster) =
+                    (shards.collect::<Vec<_>>(), json!({"replicas": replicas, "balance": "load"}));
                 let format = if format.value() > 12 { format.value() } else { 1 };
                 (Key::Desired, json!({"format": format, "cluster": cluster, "shard": shards}))
             }
