@@ -50,9 +50,7 @@ soak: build
 	  $(if $(NODES),--nodes $(NODES)) $(if $(COMMIT),--commit=$(COMMIT)) $(if $(LOGS),--logs)
 
 test: deps
-	$(CARGO) build --locked -p weir
-	$(CARGO) test --locked --workspace --exclude weir-sim --no-fail-fast
-	$(CARGO) test --locked -p weir-sim
+	$(CARGO) test --locked --workspace --no-fail-fast
 	$(CARGO) test --locked -p weir-replica --features later-protocol
 
 fuzz: deps

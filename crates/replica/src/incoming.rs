@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use weir_planted::{self as planted, Bug};
-
 use crate::buffers::Buffers;
 use crate::control::{Acknowledgement, Field, Position, fields};
 use crate::counters::PeerCounters;
@@ -126,9 +124,7 @@ impl Endpoint {
             }
         }
         for lane in Lane::ALL {
-            if !planted::is(Bug::ForgetsResync) {
-                self.fall_out_of_sync(index, lane);
-            }
+            self.fall_out_of_sync(index, lane);
         }
     }
 
