@@ -70,6 +70,7 @@ pub use identity::{
     BootId, LANES, Lane, Origin, PeerIndex, Reign, Sequence, ShardId, Word, WorkerId,
 };
 pub use incoming::{ITEMS_MAX, Received};
+pub use later_version::VERSION_LATER;
 pub use link::RedirectForm;
 pub use options::{OptionError, Options};
 pub use record::{Kind, RECORD_BODY_MAX, RECORD_HEADER_LEN, Record};
