@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SHELL := /bin/bash
 
-.PHONY: demo demo-single failover soak later test fuzz bench gate deps fmt lint build help
+.PHONY: demo demo-single failover soak test fuzz bench gate deps fmt lint build help
 
 help:
 	@echo 'make demo    a cluster under load loses its nodes, and a table tells what homes saw (KEEP=1 leaves it running)'
@@ -33,27 +33,18 @@ demo: build
 demo-single: build
 	@target/release/demo_single
 
-# A weir that speaks a later protocol version, too, where an upgrade to it is asked for.
-LATER := $(if $(filter upgrade all,$(EVENTS)),target/later/release/weir)
-
-later: deps
-	$(CARGO) build --release --locked -p weir --features later-protocol --target-dir target/later
-
-failover: build $(if $(LATER),later)
+failover: build
 	@target/release/demo $(EVENTS) --runs $(or $(RUNS),3) --no-control $(if $(FRR),--frr) \
 	  $(if $(NODES),--nodes $(NODES)) $(if $(SHARDS),--shards $(SHARDS)) \
 	  $(if $(TABLES),--tables $(TABLES)) $(if $(HUGE),--huge-pages) $(if $(COMMIT),--commit=$(COMMIT)) $(if $(QUARANTINE),--quarantine $(QUARANTINE)) \
-	  $(if $(LOGS),--logs) $(if $(LATER),--later $(LATER))
+	  $(if $(LOGS),--logs)
 
 soak: build
 	@target/release/soak --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED)) $(if $(FRR),--frr) \
 	  $(if $(NODES),--nodes $(NODES)) $(if $(COMMIT),--commit=$(COMMIT)) $(if $(LOGS),--logs)
 
 test: deps
-	$(CARGO) build --locked -p weir
-	$(CARGO) test --locked --workspace --exclude weir-sim --no-fail-fast
-	$(CARGO) test --locked -p weir-sim
-	$(CARGO) test --locked -p weir-replica --features later-protocol
+	$(CARGO) test --locked --workspace --no-fail-fast
 
 fuzz: deps
 	@CARGO='$(CARGO)' INPUTS='$(INPUTS)' ONLY='$(ONLY)' fuzz/run.sh

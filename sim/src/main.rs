@@ -1,10 +1,11 @@
 //! Plays histories from seeds and prints what came of them; a failing one is shrunk and told.
 
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 use std::time::Instant;
 
+use anyhow::{Context, Result, bail};
 use clap::Parser;
-use weir_planted::Bug;
 use weir_sim::fault::Timed;
 use weir_sim::options::Options;
 use weir_sim::{Outcome, planted, play_with, schedule, shrink};
@@ -33,25 +34,28 @@ struct Arguments {
     /// Leave out these of the faults, by number from 0.
     #[arg(long, value_delimiter = ',')]
     without: Vec<usize>,
-    /// Plant bugs, one after the other, and say how many seeds it takes to find each.
+    /// Plant the bugs of sim/mutations and say how many seeds it takes to find each. Builds a copy of the source tree with
+    /// all of them in it, under target/planted, and plays there.
     #[arg(long)]
     planted: bool,
     /// Only this bug.
-    #[arg(long, requires = "planted", value_parser = bug)]
-    bug: Option<Bug>,
+    #[arg(long, requires = "planted")]
+    bug: Option<String>,
 }
 
 /// Histories that are played for each planted bug.
 const PLANTED_SEEDS: u64 = 1_000;
 
-fn bug(name: &str) -> Result<Bug, String> {
-    planted::by_name(name).ok_or_else(|| format!("one of {:?}", Bug::ALL))
-}
-
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.planted {
-        return play_planted(&arguments);
+        return match play_planted(&arguments) {
+            Ok(code) => code,
+            Err(error) => {
+                eprintln!("weir-sim: {error:#}");
+                ExitCode::FAILURE
+            }
+        };
     }
     std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
     let seeds = arguments.seeds.unwrap_or(1);
@@ -94,27 +98,27 @@ fn main() -> ExitCode {
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// The table of the planted bugs.
-fn play_planted(arguments: &Arguments) -> ExitCode {
-    // A panic is what a bug may be found by: it is told in the table.
-    std::panic::set_hook(Box::new(|_| {}));
-    let seeds = arguments.seeds.unwrap_or(PLANTED_SEEDS);
-    let mut is_good = true;
-    println!("| bug | what it does | seeds | at seed | found by |\n|---|---|---|---|---|");
-    for &bug in Bug::ALL.iter().filter(|&&bug| arguments.bug.is_none_or(|only| only == bug)) {
-        let found = planted::find(bug, arguments.seed..arguments.seed + seeds);
-        is_good &= found.is_some();
-        let what = bug.what();
-        match found {
-            Some(found) => {
-                let (played, seed) = (found.played, found.seed);
-                let violation = found.violation.replace('|', "/");
-                println!("| {bug:?} | {what} | {played} | {seed} | {violation} |");
-            }
-            None => println!("| {bug:?} | {what} | not within {seeds} | | |"),
+/// Plays histories of the planted bugs in the copy of the source tree that has them.
+fn play_planted(arguments: &Arguments) -> Result<ExitCode> {
+    let mut mutations = planted::mutations()?;
+    if let Some(only) = &arguments.bug {
+        let names: Vec<_> = mutations.iter().map(|mutation| mutation.name).collect();
+        if !names.contains(&only.as_str()) {
+            bail!("--bug {only}: one of {}", names.join(", "));
         }
+        mutations.retain(|mutation| mutation.name == only);
     }
-    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if planted::is_copy() {
+        // A panic is what a bug may be found by: it is told in the table.
+        std::panic::set_hook(Box::new(|_| {}));
+        let first = arguments.seed;
+        let seeds = first..first + arguments.seeds.unwrap_or(PLANTED_SEEDS);
+        let are_found = planted::print_table(&mutations, seeds);
+        return Ok(if are_found { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let binary = planted::build()?;
+    let error = Command::new(&binary).args(std::env::args_os().skip(1)).exec();
+    Err(error).with_context(|| binary.display().to_string())
 }
 
 fn seconds(us: u64) -> String {

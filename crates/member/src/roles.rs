@@ -44,7 +44,6 @@ use std::sync::Arc;
 
 use ipnet::Ipv4Net;
 use weir_nat::{AddressRanges, ShardIndex};
-use weir_planted::{self as planted, Bug};
 use weir_replica::Fingerprint;
 use weir_shard::role::Role;
 use weir_shard::{Epoch, Incarnation, NodeId, ShardEntry, ShardId, WorkerId};
@@ -237,7 +236,7 @@ impl Roles {
         let is_held = self.shared.entries.contains_key(&shard);
         let is_doubted = self.entry_gone.contains(&shard) || self.set_back.contains_key(&shard);
         let is_in_doubt = !is_ours && is_held && (offered == known || is_doubted);
-        (offered < known || is_in_doubt) && !planted::is(Bug::OldEpoch)
+        offered < known || is_in_doubt
     }
 
     fn entry(&mut self, shard: ShardId, entry: ShardEntry) {

@@ -10,7 +10,6 @@
 //! waits, and who changes a record that does attaches them all before.
 
 use weir_flow::{Hash, RecordId, SlabId};
-use weir_planted::{self as planted, Bug};
 
 use crate::endpoint::{Home, Protocol};
 use crate::lane::slab_of;
@@ -166,9 +165,7 @@ impl Nat {
             Some(owner) if self.subscribers.is_of(owner, &home) => owner,
             former => self.claim(mapping, &home, block, former)?,
         };
-        if !planted::is(Bug::CopyHoldsNoPort) {
-            self.ports.take_at(place, block, mapping.shard, mapping.protocol);
-        }
+        self.ports.take_at(place, block, mapping.shard, mapping.protocol);
         self.subscribers.get_mut(subscriber).ports_used[mapping.protocol.space()] += 1;
         Some(subscriber)
     }

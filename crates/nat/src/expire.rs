@@ -10,7 +10,6 @@
 //! TCP closed by two FINs skips the quarantine, and without translation there is none.
 
 use weir_flow::{Hash, Record, RecordId};
-use weir_planted::{self as planted, Bug};
 
 use crate::change::Table;
 use crate::endpoint::Tick;
@@ -246,8 +245,7 @@ impl Nat {
         mapping.note_end(mapping.first.state);
         let needs_quarantine = (mapping.flags & Mapping::UNCLEAN != 0 || keeps_ports)
             && self.policy.enabled
-            && self.policy.quarantine_sec > 0
-            && !planted::is(Bug::RestsNot);
+            && self.policy.quarantine_sec > 0;
         let mapping = *mapping;
         let (outbound, _) = self.hashes_of(&mapping);
         let was_outbound = self.outbound_index.remove(outbound, id.0);

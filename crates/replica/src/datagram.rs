@@ -11,7 +11,7 @@
 use weir_ids::PeerId;
 
 use crate::bytes::{Reader, Writer};
-use crate::later_version::{LATER, MARK_LEN_MAX};
+use crate::later_version::{MARK_LEN_MAX, mark};
 use crate::refusal::Refusal;
 
 /// Bytes of UDP payload of the longest datagram of any version, but for redirected packets.
@@ -31,10 +31,10 @@ const MAGIC: u16 = 0x7752;
 
 const ENCRYPTED: u8 = 0x80;
 
-/// Protocol versions this build speaks: its own and the one before, if there is one.
+/// The oldest protocol version: each speaks its own and the one before, if there is one. A HELLO has this version.
 pub const VERSION_MIN: u8 = 1;
-/// The newest protocol version this build speaks.
-pub const VERSION_MAX: u8 = if cfg!(feature = "later-protocol") { LATER } else { 2 };
+/// The newest protocol version.
+pub const VERSION_MAX: u8 = 2;
 
 /// The first version whose sessions seal redirected packets; before it they went in IPIP, in the clear.
 pub(crate) const SEALS_REDIRECTS: u8 = 2;
@@ -69,8 +69,10 @@ impl Header {
         if bytes.len() < HEADER_LEN + TAG_LEN {
             return Err(Refusal::Truncated);
         }
-        let is_fit =
-            |header: &Header| header.kind == DatagramKind::Redirect || bytes.len() <= DATAGRAM_MAX;
+        let is_fit = |header: &Header| {
+            let len_max = HEADER_LEN + mark(header.version).len() + BODY_MAX + TAG_LEN;
+            header.kind == DatagramKind::Redirect || bytes.len() <= len_max
+        };
         Self::read(Reader(bytes)).filter(is_fit).ok_or(Refusal::Malformed)
     }
 

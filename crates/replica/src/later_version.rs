@@ -2,20 +2,24 @@
 //!
 //! Version 2 seals redirected packets as datagrams of their own; a peer that speaks version 1 alone gets them in IPIP.
 //!
-//! Version 3 is there only if the crate is built with the feature `later-protocol`: then it speaks 1 to 3, as
-//! a later build would that still speaks with this one. In version 3 a mark stands in front of each body of a session,
-//! where earlier versions have a stream's header or a field of control, so that neither can read the other. A HELLO, which
-//! finds the version, is the same in both.
+//! Version 3 does not exist yet: only an endpoint whose [`Options::versions`](crate::Options::versions) reach to
+//! [`VERSION_LATER`] speaks it, as a later build would that still speaks with this one. In version 3 a mark stands in
+//! front of each body of a session, where earlier versions have a stream's header or a field of control, so that
+//! neither can read the other. A HELLO, which finds the version, is the same in all.
 
-/// The version that the feature adds.
-pub(crate) const LATER: u8 = 3;
+use crate::datagram::VERSION_MAX;
 
-/// Bytes of the longest mark of this build.
-pub(crate) const MARK_LEN_MAX: usize = mark(LATER).len();
+/// The version that only tests of upgrades speak.
+pub const VERSION_LATER: u8 = VERSION_MAX + 1;
+
+/// To earlier versions a stream's header of 0 bytes, which they refuse, and an unknown field of control of 255 bytes.
+const MARK: &[u8] = b"\0\xFFlater!";
+
+/// Bytes of the longest mark.
+pub(crate) const MARK_LEN_MAX: usize = MARK.len();
 
 /// What stands in front of each body of a session of this version.
 #[inline(always)]
 pub(crate) const fn mark(version: u8) -> &'static [u8] {
-    // To earlier versions a stream's header of 0 bytes, which it refuses, and an unknown field of control, 255 bytes long.
-    if cfg!(feature = "later-protocol") && version == LATER { b"\0\xFFlater!" } else { b"" }
+    if version == VERSION_LATER { MARK } else { b"" }
 }

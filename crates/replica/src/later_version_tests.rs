@@ -9,11 +9,12 @@ use weir_ids::{BootId, Lane, PeerId, ShardId};
 use crate::cluster_keys::ClusterKeys;
 use crate::control::{Field, fields};
 use crate::copy::CopyRoom;
-use crate::datagram::{DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header, VERSION_MAX};
+use crate::datagram::{DATAGRAM_MAX, DatagramKind, HEADER_LEN, Header, VERSION_MAX, VERSION_MIN};
 use crate::endpoint::Endpoint;
 use crate::fingerprint::Fingerprint;
 use crate::hello::{Challenge, Hello};
 use crate::identity::{Origin, PeerIndex, Reign};
+use crate::later_version::VERSION_LATER;
 use crate::link::RedirectForm;
 use crate::options::Options;
 use crate::record::Record;
@@ -27,7 +28,7 @@ const PEER: PeerId = PeerId(2);
 const OWN_BOOT: BootId = BootId(11);
 const PEER_BOOT: BootId = BootId(22);
 const PEER_CHALLENGE: Challenge = [7; 16];
-/// In front of each body of version 3, which builds with the feature `later-protocol` speak.
+/// In front of each body of version 3.
 const MARK: &[u8] = b"\0\xFFlater!";
 
 fn mark(version: u8) -> &'static [u8] {
@@ -119,9 +120,18 @@ fn hello_body(versions: [u8; 2], echo: &Challenge, fixed_more: usize, parts: &[u
 
 impl Meeting {
     fn new() -> Self {
+        Self::of(Options::default())
+    }
+
+    /// Our endpoint speaks the later version, too.
+    fn later() -> Self {
+        Self::of(Options { versions: VERSION_MIN..=VERSION_LATER, ..Options::default() })
+    }
+
+    fn of(options: Options) -> Self {
         let identity = Identity { worker: OWN, boot: OWN_BOOT, secret: [9; 32] };
         let mut endpoint =
-            Endpoint::new(Options::default(), identity, Fingerprint::default(), keys()).unwrap();
+            Endpoint::new(options, identity, Fingerprint::default(), keys()).unwrap();
         let peer = endpoint.add_peer(PEER, peer_address(), 0).unwrap();
         Self { endpoint, peer, notes: Notes::default(), now_us: 0, number: 0, keys: None }
     }
@@ -219,8 +229,12 @@ fn create(slot: u32, body: &[u8]) -> Vec<u8> {
 /// The next version speaks to us in ours, with fields and types that we do not know.
 #[test]
 fn the_next_version_is_understood() {
-    let mut meeting = Meeting::new();
-    meeting.shake_hands([VERSION_MAX, VERSION_MAX + 1], 12, &item(99, &[1, 2, 3])).unwrap();
+    check_next_version_is_understood(Meeting::new(), VERSION_MAX);
+    check_next_version_is_understood(Meeting::later(), VERSION_LATER);
+}
+
+fn check_next_version_is_understood(mut meeting: Meeting, own: u8) {
+    meeting.shake_hands([own, own + 1], 12, &item(99, &[1, 2, 3])).unwrap();
     let items = [
         create(1, b"one"),
         item(120, b"a record of the next version"),
@@ -229,18 +243,18 @@ fn the_next_version_is_understood() {
         item(7 + 1, &[]),
         create(3, b""),
     ];
-    meeting.speak(VERSION_MAX, DatagramKind::Records, &records(24, 1, &items.concat())).unwrap();
+    meeting.speak(own, DatagramKind::Records, &records(24, 1, &items.concat())).unwrap();
     let applied = [(1, b"one".to_vec()), (2, b"two".to_vec()), (3, Vec::new())];
     assert_eq!(meeting.notes.applied, applied);
-    assert!(meeting.is_acknowledged(VERSION_MAX));
+    assert!(meeting.is_acknowledged(own));
     let control = [item(77, &[1; 9]), item(1, &[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5, 1, 1])];
-    meeting.speak(VERSION_MAX, DatagramKind::Control, &control.concat()).unwrap();
+    meeting.speak(own, DatagramKind::Control, &control.concat()).unwrap();
     assert_eq!(meeting.endpoint.behind(meeting.peer, Lane::ALL[0]), 4);
     let status = meeting.endpoint.peer_status(meeting.peer, meeting.now_us).unwrap();
     assert_eq!(status.counters.items_skipped, 2);
-    assert_eq!(status.version, Some(VERSION_MAX));
+    assert_eq!(status.version, Some(own));
     // What was settled on is our version.
-    let refused = meeting.speak(VERSION_MAX + 1, DatagramKind::Control, &[]);
+    let refused = meeting.speak(own + 1, DatagramKind::Control, &[]);
     assert_eq!((refused, meeting.refused(Refusal::Version)), (Err(Refusal::Version), 1));
 }
 
@@ -293,11 +307,10 @@ fn a_session_of_version_1_redirects_in_the_clear_and_one_of_version_2_seals() {
     assert_eq!(meeting.send(1, DatagramKind::Redirect, b"packet"), Err(Refusal::Version));
 }
 
-/// A build with the feature beside one without: they speak its version, and nothing else.
-#[cfg(feature = "later-protocol")]
+/// An endpoint that speaks the later version beside one that does not: they speak the earlier, and nothing else.
 #[test]
 fn a_mixed_pair_speaks_the_earlier_version() {
-    let mut meeting = Meeting::new();
+    let mut meeting = Meeting::later();
     meeting.shake_hands([1, 2], 0, &[]).unwrap();
     let body = records(16, 1, &create(1, b"x"));
     let later = meeting.speak(3, DatagramKind::Records, &body);
@@ -307,11 +320,10 @@ fn a_mixed_pair_speaks_the_earlier_version() {
     assert!(meeting.is_acknowledged(2));
 }
 
-/// Two builds with the feature: what version 2 would say is no longer understood.
-#[cfg(feature = "later-protocol")]
+/// Two endpoints that speak the later version: what version 2 would say is no longer understood.
 #[test]
 fn a_later_pair_speaks_the_later_version() {
-    let mut meeting = Meeting::new();
+    let mut meeting = Meeting::later();
     meeting.shake_hands([1, 3], 0, &[]).unwrap();
     let body = records(16, 1, &create(1, b"x"));
     for (version, refusal) in [(2, Refusal::Version), (3, Refusal::Malformed)] {
@@ -338,8 +350,12 @@ fn a_marked_body_is_no_body_of_version_1() {
 
 #[test]
 fn no_version_in_common_is_refused_by_name() {
-    for versions in [[VERSION_MAX + 1, VERSION_MAX + 2], [0, 0]] {
-        let mut meeting = Meeting::new();
+    let cases = [
+        (Meeting::new(), [VERSION_MAX + 1, VERSION_MAX + 2]),
+        (Meeting::later(), [VERSION_LATER + 1, VERSION_LATER + 2]),
+        (Meeting::new(), [0, 0]),
+    ];
+    for (mut meeting, versions) in cases {
         assert_eq!(meeting.shake_hands(versions, 0, &[]), Err(Refusal::Version));
         assert_eq!(meeting.refused(Refusal::Version), 1);
     }

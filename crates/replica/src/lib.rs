@@ -68,6 +68,7 @@ pub use endpoint::{Endpoint, PeerError, REPLICAS_MAX, Ticket};
 pub use fingerprint::{Fingerprint, FingerprintPart};
 pub use identity::{Origin, PeerIndex, Reign, Sequence, Word};
 pub use incoming::{ITEMS_MAX, Received};
+pub use later_version::VERSION_LATER;
 pub use link::RedirectForm;
 pub use options::{OptionError, Options};
 pub use record::{Kind, RECORD_BODY_MAX, RECORD_HEADER_LEN, Record};

@@ -106,7 +106,12 @@ impl Link {
             difference: None,
             heard_us: now_us,
             hello_due_us: now_us,
-            handshake: Handshake::new(&setting.identity, worker, incarnation),
+            handshake: Handshake::new(
+                setting.options.versions.clone(),
+                &setting.identity,
+                worker,
+                incarnation,
+            ),
             hello_sent_us: None,
             hello_checks: (0, 0),
             ended: [0; ENDED],

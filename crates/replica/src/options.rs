@@ -1,10 +1,18 @@
 //! Limits and times of an endpoint.
 
+use std::ops::RangeInclusive;
+
 use thiserror::Error;
+
+use crate::datagram::{VERSION_MAX, VERSION_MIN};
+use crate::later_version::VERSION_LATER;
 
 /// Limits and times; the defaults are for workers of one site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
+    /// Protocol versions that this endpoint speaks; with a peer the newest that both speak. Tests of upgrades go up to
+    /// [`VERSION_LATER`].
+    pub versions: RangeInclusive<u8>,
     /// Encrypt what is sent. Authenticated it is in any case; encrypting costs less than authenticating alone, so
     /// turn it off only to read along.
     pub is_encrypted: bool,
@@ -50,6 +58,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            versions: VERSION_MIN..=VERSION_MAX,
             is_encrypted: true,
             peers_max: 64,
             copies_max: 4096,
@@ -76,6 +85,9 @@ impl Default for Options {
 /// An option that makes no sense.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum OptionError {
+    /// None, or one that is not known.
+    #[error("versions are {0:?}: a range of 1 to 3")]
+    Versions(RangeInclusive<u8>),
     /// Not a power of two, or too small to hold a window.
     #[error("log_datagrams is {0}: a power of two from 64 to 65,536")]
     LogDatagrams(u32),
@@ -119,6 +131,12 @@ impl Options {
         if let Some((name, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
             return Err(OptionError::Zero(name));
         }
+        let known = VERSION_MIN..=VERSION_LATER;
+        let versions = &self.versions;
+        let are_known = known.contains(versions.start()) && known.contains(versions.end());
+        if versions.is_empty() || !are_known {
+            return Err(OptionError::Versions(versions.clone()));
+        }
         if !self.log_datagrams.is_power_of_two() || !(64..=65_536).contains(&self.log_datagrams) {
             return Err(OptionError::LogDatagrams(self.log_datagrams));
         }
@@ -154,6 +172,9 @@ mod tests {
         assert!(refused(Options { burst: 0, ..good.clone() }).contains("burst is 0"));
         assert!(refused(Options { window_bytes: 9, ..good.clone() }).contains("1,400"));
         assert!(refused(Options { linger_us: 2_000, ..good.clone() }).contains("linger_us"));
+        for versions in [0..=2, 1..=4, RangeInclusive::new(2, 1)] {
+            assert!(refused(Options { versions, ..good.clone() }).contains("1 to 3"));
+        }
         let late = Options { acknowledge_us: 2_000, ..good.clone() };
         assert!(refused(late).contains("acknowledge_us"));
         let retransmit = Options { retransmit_min_us: 9, retransmit_max_us: 8, ..good };

@@ -17,11 +17,12 @@
 //! Who has no session says HELLO again and again; who gets a HELLO without "has it" answers, unless its own session is
 //! alive: then the HELLO is an old one. A challenge serves one session.
 
+use std::ops::RangeInclusive;
+
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 use weir_ids::{BootId, PeerId};
 
 use crate::cluster_keys::{ClusterKey, ClusterKeys, expand};
-use crate::datagram::{VERSION_MAX, VERSION_MIN};
 use crate::fingerprint::{Fingerprint, FingerprintPart};
 use crate::hello::{Challenge, Hello};
 use crate::replay_window::ReplayWindow;
@@ -99,6 +100,7 @@ pub(crate) enum Heard {
 /// One end of the handshake with one peer.
 #[derive(Debug)]
 pub(crate) struct Handshake {
+    versions: RangeInclusive<u8>,
     challenges: Challenges,
     next: Challenge,
     peer: Challenge,
@@ -124,7 +126,12 @@ impl Challenges {
 }
 
 impl Handshake {
-    pub(crate) fn new(identity: &Identity, peer: PeerId, incarnation: u64) -> Self {
+    pub(crate) fn new(
+        versions: RangeInclusive<u8>,
+        identity: &Identity,
+        peer: PeerId,
+        incarnation: u64,
+    ) -> Self {
         let mut salt = [0; 16];
         salt[..8].copy_from_slice(&peer.0.to_be_bytes());
         salt[8..].copy_from_slice(&incarnation.to_be_bytes());
@@ -133,7 +140,8 @@ impl Handshake {
         // A peer that was removed and added again: its HELLO numbers go on where no earlier ones were.
         let hello_number = incarnation << INCARNATION_SHIFT;
         let next = challenges.draw();
-        Self { challenges, next, peer: NO_CHALLENGE, hello_number, is_confirming: false }
+        let (peer, is_confirming) = (NO_CHALLENGE, false);
+        Self { versions, challenges, next, peer, hello_number, is_confirming }
     }
 
     /// Keys changed: whatever was under way starts over.
@@ -154,8 +162,8 @@ impl Handshake {
         self.hello_number += 1;
         let confirmed = session.filter(|_| std::mem::take(&mut self.is_confirming));
         let hello = Hello {
-            version_min: VERSION_MIN,
-            version_max: VERSION_MAX,
+            version_min: *self.versions.start(),
+            version_max: *self.versions.end(),
             has_session: confirmed.is_some(),
             receiver,
             boot: identity.boot,
@@ -178,7 +186,8 @@ impl Handshake {
         is_wanted: bool,
     ) -> (Heard, bool) {
         let (identity, keys, fingerprint) = context;
-        if hello.version_min > VERSION_MAX || hello.version_max < VERSION_MIN {
+        let (version_min, version_max) = (*self.versions.start(), *self.versions.end());
+        if hello.version_min > version_max || hello.version_max < version_min {
             return (Heard::Version, false);
         }
         let differs = |part: &FingerprintPart| hello.fingerprint.of(*part) != fingerprint.of(*part);
@@ -188,7 +197,7 @@ impl Handshake {
         if hello.echo != self.next {
             return (Heard::Nothing, self.answers(hello, session.as_ref(), is_wanted));
         }
-        let version = hello.version_max.min(VERSION_MAX);
+        let version = hello.version_max.min(version_max);
         let ends = Ends { own: (identity, self.next), peer: (worker, hello.boot, hello.challenge) };
         *session = Some(ends.session(keys.first(), key, version));
         self.next = self.challenges.draw();

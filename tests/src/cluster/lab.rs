@@ -1,7 +1,6 @@
 //! The whole cluster, from nothing to every shard with its copies.
 
 use std::net::SocketAddrV4;
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -121,8 +120,6 @@ pub struct ClusterLab {
     pub network: ClusterNetwork,
     /// Its options; of a node alone those that still mean something.
     pub options: ClusterOptions,
-    /// A weir that speaks a later version of the replication protocol, too, for upgrades.
-    pub later: Option<PathBuf>,
     /// Everything above lives in it.
     pub lab: Lab,
     _exclusive: MutexGuard<'static, ()>,
@@ -151,7 +148,6 @@ impl ClusterLab {
             homes,
             network,
             options,
-            later: None,
             lab,
             _exclusive: exclusive,
         })
@@ -183,7 +179,6 @@ impl ClusterLab {
             homes,
             network,
             options,
-            later: None,
             lab,
             _exclusive: exclusive,
         };

@@ -48,6 +48,8 @@ pub struct ClusterNode {
 #[derive(Debug)]
 struct NextStart {
     binary: PathBuf,
+    /// It speaks a later version of the replication protocol.
+    is_later: bool,
     unread_log: Option<UnreadLog>,
 }
 
@@ -93,7 +95,7 @@ impl ClusterNode {
         let bird = bfd.map(|interval| start_bird(lab, namespace, number, interval)).transpose()?;
         let config = lab.directory().join(format!("node{number}.toml"));
         fs::write(&config, file)?;
-        let next = NextStart { binary: weir::binary()?, unread_log: None };
+        let next = NextStart { binary: weir::binary()?, is_later: false, unread_log: None };
         let next = Arc::new(Mutex::new(next));
         let started = Arc::clone(&next);
         let (inside, state) = (namespace.clone(), lab.directory().to_owned());
@@ -114,9 +116,9 @@ impl ClusterNode {
         format!("node{}", self.number)
     }
 
-    /// From its next start on it runs this weir.
-    pub fn set_binary(&self, binary: &Path) {
-        lock(&self.next).binary = binary.to_owned();
+    /// From its next start on it speaks a later version of the replication protocol, too, or does not any more.
+    pub fn set_later(&self, is_later: bool) {
+        lock(&self.next).is_later = is_later;
     }
 
     /// From its next start on, nobody reads its log, and the pipe it writes to is full.
@@ -197,6 +199,9 @@ impl ClusterNode {
 
 impl NextStart {
     fn add_to(&self, command: &mut Command, config: &Path) {
+        if self.is_later {
+            command.env("WEIR_TEST_LATER_VERSION", "3");
+        }
         match &self.unread_log {
             None => command.arg(&self.binary).args(["run", "--config"]).arg(config),
             Some(log) => {

@@ -1,7 +1,6 @@
-//! A rolling upgrade: nodes change their binary, one after the other, as the operator's guide has it.
+//! A rolling upgrade: nodes start with another protocol version, one after the other, as the operator's guide has it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,23 +8,21 @@ use nix::sys::signal::Signal;
 
 use crate::cluster::{ClusterLab, ClusterNode};
 use crate::condition::wait_for;
-use crate::weir;
 
 const SESSIONS_DEADLINE: Duration = Duration::from_secs(30);
 
-/// From the weir that is tested to one that speaks the next version of the replication protocol, too.
+/// To nodes that speak the next version of the replication protocol, too.
 pub(super) fn upgrade(lab: &mut ClusterLab, _: u8) -> Result<()> {
-    let later = lab.later.as_ref().context("no weir of a later protocol version is known")?;
-    roll(lab, later, |version| version + 1)
+    roll(lab, true, |version| version + 1)
 }
 
 /// Back again.
 pub(super) fn downgrade(lab: &mut ClusterLab, _: u8) -> Result<()> {
-    roll(lab, &weir::binary()?, |version| version - 1)
+    roll(lab, false, |version| version - 1)
 }
 
-/// Each node in turn gets the other binary; at any time two nodes speak the newest version that both know.
-fn roll(lab: &ClusterLab, binary: &Path, next: fn(u8) -> u8) -> Result<()> {
+/// Each node in turn is started anew, as one that speaks the later version or not; at any time two nodes speak the newest version that both know.
+fn roll(lab: &ClusterLab, is_later: bool, next: fn(u8) -> u8) -> Result<()> {
     let nodes: Vec<&ClusterNode> = lab.nodes.iter().filter(|it| it.weir.is_running()).collect();
     let first = sessions(nodes.first().context("no node runs")?)?;
     let version = first.values().copied().max().context("no session, no version")?;
@@ -34,7 +31,7 @@ fn roll(lab: &ClusterLab, binary: &Path, next: fn(u8) -> u8) -> Result<()> {
     for node in &nodes {
         let starts = node.weir.starts();
         node.weir.end(Signal::SIGTERM)?;
-        node.set_binary(binary);
+        node.set_later(is_later);
         node.weir.resume()?;
         node.wait_ready(starts)?;
         lab.wait_ok()?;

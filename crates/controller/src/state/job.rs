@@ -3,7 +3,6 @@
 
 use serde::Serialize;
 use weir_cluster::{Change, Key, Swap, TRANSACTION_KEYS_MAX};
-use weir_planted::{self as planted, Bug};
 use weir_shard::allocate::{Change as ShardChange, Step};
 use weir_shard::map::Transition;
 use weir_shard::{Incarnation, NodeId, ShardEntry, ShardId};
@@ -199,9 +198,6 @@ impl Controller {
                 worker.boot_id == ended.boot_id || worker.resumes == Some(ended.boot_id)
             });
             return (!is_there).then(|| vec![self.keep(key)]);
-        }
-        if planted::is(Bug::FencesTheSilent) {
-            return Some(vec![self.keep_absent(key)?]);
         }
         let fence = self.view.intent(node)?.fence.as_ref()?;
         if !fence.boot_ids.contains(&ended.boot_id) {

@@ -1,6 +1,5 @@
 //! Copies at peers, and what tells their writer that they are followed.
 
-use weir_planted::{self as planted, Bug};
 use weir_replica::{BootId, CopyId, CopyState, Endpoint, Lane, PeerIndex, Reign, Ticket};
 
 /// A copy at a peer, kept in sync from here.
@@ -34,7 +33,7 @@ impl Outgoing {
         let is_synced = status.is_some_and(|status| status.state == CopyState::Synced);
         let (epoch, _) = endpoint.acknowledged(self.peer, lane);
         let is_followed = self.followed_in == Some((epoch.into(), reign.now));
-        (is_synced && is_followed && !self.is_leaving) || planted::is(Bug::CountsUnsynced)
+        is_synced && is_followed && !self.is_leaving
     }
 }
 

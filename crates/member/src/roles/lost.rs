@@ -16,7 +16,6 @@
 
 use std::collections::BTreeMap;
 
-use weir_planted::{self as planted, Bug};
 use weir_shard::role::{Event, Role};
 use weir_shard::{MemberState, NodeId, Rank, ShardId};
 
@@ -105,17 +104,14 @@ impl Roles {
         let (now_ms, options) = (self.shared.now_ms, &self.shared.options);
         let min_ms = options.role.lone_silence_ms;
         let is_any = self.workers.iter().any(|worker| worker.peers.is_any_silent());
-        if !is_any || planted::is(Bug::ActsOnPacketsOnly) {
+        if !is_any {
             return BTreeMap::new();
         }
         let nodes = self.node_signs();
         let silent = nodes.iter().filter(|(_, it)| now_ms >= it.heard_ms + min_ms);
         let lost = silent.filter_map(|(node, it)| {
             let since_ms = it.heard_ms.max(self.lost.awake_since_ms);
-            let since_ms = match planted::is(Bug::IgnoresWitnesses) {
-                true => since_ms,
-                false => since_ms.max(it.seen_ms).max(self.witnessed_since(node, &nodes)?),
-            };
+            let since_ms = since_ms.max(it.seen_ms).max(self.witnessed_since(node, &nodes)?);
             let lost_ms = now_ms.saturating_sub(since_ms);
             (lost_ms >= min_ms).then(|| ((*node).clone(), lost_ms))
         });

@@ -11,7 +11,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use weir_planted::{self as planted, Bug};
 use weir_replica::{PeerIndex, PeerSigns};
 use weir_shard::role::{Event, Ports, Role, RoleMachine};
 use weir_shard::{BootId, Incarnation, NodeId, ShardEntry, ShardId};
@@ -174,9 +173,6 @@ impl Worker {
     }
 
     fn is_named(&self, entry: &ShardEntry) -> bool {
-        if planted::is(Bug::ObeysOldBoot) {
-            return entry.members().iter().any(|it| it.incarnation.worker == self.me.worker);
-        }
         entry.member(&self.me).is_some()
     }
 
@@ -373,7 +369,7 @@ impl Worker {
     /// It goes on after a fence.
     pub(super) fn rejoined(&mut self, shared: &mut Shared) {
         self.rejoined_ms = shared.now_ms;
-        if !self.hold_off.rejoined(shared.now_ms) || planted::is(Bug::RejoinsAtOnce) {
+        if !self.hold_off.rejoined(shared.now_ms) {
             return;
         }
         shared.counters.hold_offs_total += 1;

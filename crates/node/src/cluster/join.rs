@@ -1,6 +1,7 @@
 //! A member's start, before there are packets: the guard, etcd, and what the cluster is.
 
 use std::net::SocketAddrV4;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use weir_nat::ShardRoom;
 use weir_node_core::KnownMap;
 use weir_node_core::first_look::Found;
 use weir_node_core::setup::fingerprint;
-use weir_replica::{ClusterKeys, Identity, REPLICAS_MAX};
+use weir_replica::{ClusterKeys, Identity, REPLICAS_MAX, VERSION_LATER, VERSION_MAX, VERSION_MIN};
 use weir_shard::{BootId, LANES, NodeId};
 use weir_steer::{Guard, Heartbeat, SharedWords, WorkerIndex};
 
@@ -35,6 +36,9 @@ const COMMIT_CHANGES_MAX: usize = 16_384;
 /// What packets wait for goes to each copy no more often than this: a small datagram costs nearly as much as a full one.
 const COMMIT_PACE_US: u64 = 120;
 
+/// For tests of upgrades: with the value `3` the node speaks a version of the replication protocol that only they know.
+const LATER_VERSION: &str = "WEIR_TEST_LATER_VERSION";
+
 /// A node that knows its cluster and has not told it of itself.
 #[derive(Debug)]
 pub(crate) struct Joining {
@@ -53,6 +57,8 @@ pub(crate) struct Joining {
     pub(super) life: LifeFile,
     /// One for each worker: a life of it.
     pub(super) boot_ids: Vec<BootId>,
+    /// Of the replication protocol.
+    versions: RangeInclusive<u8>,
     pub(super) links: Vec<WorkerLink>,
     pub(super) inbox: Sender,
     pub(super) messages: Receiver,
@@ -105,6 +111,7 @@ impl Joining {
             cluster_id,
             life,
             boot_ids,
+            versions: versions(),
             links: Vec::new(),
             inbox,
             messages,
@@ -168,6 +175,7 @@ impl Joining {
             peers_max: PEERS_MAX as u16,
             // Each lane of each shard, to each replica.
             copies_max: shards_max * LANES * REPLICAS_MAX,
+            versions: self.versions.clone(),
             ..replica_options(&self.desired)
         };
         let mut replication = Replication::new(
@@ -210,6 +218,20 @@ fn commit_limits(desired: &Desired) -> Option<CommitLimits> {
             CommitOnTimeout::Drop => Uncommitted::Drop,
         },
     })
+}
+
+/// The versions of the replication protocol that this node speaks.
+fn versions() -> RangeInclusive<u8> {
+    let is_later = std::env::var(LATER_VERSION).is_ok_and(|it| it == VERSION_LATER.to_string());
+    if !is_later {
+        return VERSION_MIN..=VERSION_MAX;
+    }
+    tracing::warn!(
+        event = "config-warning",
+        "{LATER_VERSION} is set: this node speaks version {VERSION_LATER} of the replication protocol, \
+         which only tests know; unset it"
+    );
+    VERSION_MIN..=VERSION_LATER
 }
 
 /// Where packets wait for copies, others' copies are acknowledged at once.

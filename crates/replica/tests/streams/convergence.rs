@@ -1,7 +1,9 @@
 //! Whatever the network does: in the end copies are equal, and what was acknowledged was there.
 
+use std::collections::BTreeSet;
+
 use bolero::check;
-use weir_replica::{Lane, ShardId};
+use weir_replica::{Lane, Options, ShardId, VERSION_LATER, VERSION_MAX, VERSION_MIN};
 
 use crate::network::{Cluster, Faults, Random, small_options};
 
@@ -14,11 +16,13 @@ fn faults(random: &mut Random) -> Faults {
     }
 }
 
-/// Two or three workers, each the owner of some slabs, under a random history.
+/// Two or three workers, each the owner of some slabs, under a random history; half of the histories are upgrades.
 fn history(seed: u64) -> Cluster {
     let mut random = Random(seed);
     let workers = 2 + random.below(2) as usize;
-    let mut cluster = Cluster::new(workers, random.next(), faults(&mut random), small_options());
+    let newest = if seed.is_multiple_of(2) { VERSION_MAX } else { VERSION_LATER };
+    let options = Options { versions: VERSION_MIN..=newest, ..small_options() };
+    let mut cluster = Cluster::new(workers, random.next(), faults(&mut random), options);
     let lane = Lane::ALL[0];
     for owner in 0..workers {
         for shard in 0..=random.below(2) as u32 {
@@ -69,6 +73,21 @@ fn copies_are_equal_in_the_end() {
         }
         panic!("buffers are never all free");
     });
+}
+
+/// Otherwise the histories would show nothing of an upgrade.
+#[test]
+fn histories_of_upgrades_have_sessions_of_both_versions() {
+    let mut spoken = BTreeSet::new();
+    for seed in [1, 3, 5, 7, 9, 11] {
+        let cluster = history(seed);
+        for node in &cluster.nodes {
+            let statuses = node.peers.iter().flatten();
+            let statuses = statuses.filter_map(|&it| node.endpoint.peer_status(it, cluster.now_us));
+            spoken.extend(statuses.filter_map(|status| status.version));
+        }
+    }
+    assert!(spoken.contains(&VERSION_MAX) && spoken.contains(&VERSION_LATER), "{spoken:?}");
 }
 
 /// The same seed gives the same history: no clock, no order of a hash table.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use weir_replica::{
     BootId, ClusterKeys, CopyId, CopyState, DATAGRAM_MAX, Endpoint, Fingerprint, Identity, Kind,
-    Lane, Options, PeerId, PeerIndex, Record, ShardId, Ticket, Transmit,
+    Lane, Options, PeerId, PeerIndex, Record, ShardId, Ticket, Transmit, VERSION_MAX, VERSION_MIN,
 };
 
 use crate::world::{Slab, Slot, World, is_newer, live};
@@ -195,8 +195,12 @@ impl Cluster {
         let mut secret = [0; 32];
         secret[..8].copy_from_slice(&self.network.random.next().to_be_bytes());
         let identity = Identity { worker: PeerId(worker as u64), boot, secret };
-        let mut endpoint =
-            Endpoint::new(self.options.clone(), identity, fingerprint, keys).unwrap();
+        let mut options = self.options.clone();
+        if self.boots.is_multiple_of(2) {
+            // Where the later version is spoken, only every other life of a worker speaks it, as during an upgrade.
+            options.versions = VERSION_MIN..=VERSION_MAX;
+        }
+        let mut endpoint = Endpoint::new(options, identity, fingerprint, keys).unwrap();
         let add = |peer: usize| {
             let id = PeerId(peer as u64);
             (peer != worker).then(|| endpoint.add_peer(id, address(peer), self.now_us).unwrap())

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use weir_ids::{BootId, Incarnation, NodeId, WorkerId};
-use weir_planted::{self as planted, Bug};
 
 use super::input::{Liveness, NodeView, ShardView, WorkerView};
 
@@ -106,14 +105,6 @@ impl Fleet {
     }
 
     pub(super) fn standing(&self, who: &Incarnation) -> Standing {
-        match self.standing_now(who) {
-            Standing::Silent if planted::is(Bug::FencesTheSilent) => Standing::Ended,
-            Standing::Ended if planted::is(Bug::KeepsTheDead) => Standing::Silent,
-            standing => standing,
-        }
-    }
-
-    fn standing_now(&self, who: &Incarnation) -> Standing {
         let slot = self.slot_of(&who.worker);
         let is_same = slot.is_some_and(|slot| self.slots[slot].incarnation == *who);
         match (self.liveness.get(&who.worker.node).copied(), slot) {

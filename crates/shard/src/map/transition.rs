@@ -2,7 +2,6 @@
 
 use thiserror::Error;
 use weir_ids::{BootId, Epoch, Incarnation, LANES, Term, WorkerId};
-use weir_planted::{self as planted, Bug};
 
 use super::check::Violation;
 use super::entry::{LaneEntry, MEMBERS_MAX, Member, MemberState, Move, ShardEntry};
@@ -278,8 +277,7 @@ impl ShardEntry {
     /// writer what nobody else has.
     fn take_lanes(&mut self, ended: Seat) {
         let others: SeatSet = self.members.iter().map(|member| member.seat).collect();
-        let is_asked = !planted::is(Bug::ForgetsOthers);
-        let others = if is_asked { others.without(ended) } else { SeatSet::default() };
+        let others = others.without(ended);
         for index in 0..LANES {
             let lane = self.lanes[index];
             let gathered =

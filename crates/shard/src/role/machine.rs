@@ -1,7 +1,6 @@
 //! The role machine: what is remembered, and how duties follow from it.
 
 use weir_ids::{Epoch, Incarnation, LANES, Term};
-use weir_planted::{self as planted, Bug};
 use weir_wire::Misses;
 
 use super::duties::{Duties, Grant, Role};
@@ -200,7 +199,7 @@ impl RoleMachine {
     fn on_entry(&mut self, entry: ShardEntry) {
         let held = self.entry.as_ref().map_or(Epoch(0), |held| held.epoch());
         let is_old = entry.epoch() <= held;
-        if is_old && !planted::is(Bug::OldEpoch) {
+        if is_old {
             return;
         }
         self.guest = None;
@@ -233,7 +232,7 @@ impl RoleMachine {
         } else {
             self.leaving_until_ms = None;
         }
-        self.has_copy |= self.role() == Role::Primary || planted::is(Bug::SyncedAtOnce);
+        self.has_copy |= self.role() == Role::Primary;
         self.is_acting &= self.is_synced_replica() && !is_new_term;
         if matches!(role_before, Role::Primary | Role::Acting) && self.role() != role_before {
             self.demoted(route_before);
@@ -351,10 +350,6 @@ impl RoleMachine {
 
     fn membership(&self) -> Option<(Rank, &Member)> {
         let entry = self.entry.as_ref()?;
-        if planted::is(Bug::ObeysOldBoot) {
-            let members = (0..).map(Rank).zip(entry.members());
-            return members.into_iter().find(|(_, it)| it.incarnation.worker == self.me.worker);
-        }
         entry.member(&self.me)
     }
 
@@ -402,18 +397,12 @@ impl RoleMachine {
     /// Lanes that this worker alone may write: the heart of uniqueness, argued in [`crate::map`].
     fn lanes(&self, entry: &ShardEntry) -> LaneSet {
         let Some((_, member)) = self.membership() else { return LaneSet::EMPTY };
-        if self.is_acting && planted::is(Bug::WritesAllLanes) {
-            return LaneSet::of(|_| true);
-        }
         LaneSet::of(|index| {
             let lane = entry.lanes()[index];
-            let is_taken = |moving: Move| {
-                moving.is_last() && self.granted[index] == Some(moving.since)
-                    || planted::is(Bug::TakesUngranted)
-            };
+            let is_taken =
+                |moving: Move| moving.is_last() && self.granted[index] == Some(moving.since);
             let is_mine = lane.moving.is_none_or(is_taken);
-            let is_given = lane.moving.is_some_and(|moving| moving.from == member.seat);
-            lane.owner == member.seat && is_mine || is_given && planted::is(Bug::WritesOn)
+            lane.owner == member.seat && is_mine
         })
     }
 
@@ -459,9 +448,6 @@ impl RoleMachine {
                 Some(kept.unwrap_or(Metric::replica(rank)))
             }
             (Role::Leaving, _) => Some(Metric::LEAVING),
-            (Role::Syncing, Some(rank)) if planted::is(Bug::AnnouncesUnsynced) => {
-                Some(Metric::replica(rank))
-            }
             _ => None,
         }
     }

@@ -58,9 +58,6 @@ struct Args {
     /// Less load and no waiting for connections that are idle for 30 s.
     #[arg(long)]
     short: bool,
-    /// A weir built with the feature `later-protocol`, for the event `upgrade`.
-    #[arg(long, value_name = "PATH")]
-    later: Option<PathBuf>,
     /// Where the timeline goes.
     #[arg(long, value_name = "FILE", default_value = "target/failover.svg")]
     timeline: PathBuf,
@@ -93,9 +90,6 @@ fn run(args: &Args) -> Result<bool> {
     } else {
         args.events.iter().map(|name| Event::named(name)).collect::<Result<_>>()?
     };
-    if args.later.is_none() && events.iter().any(|event| event.name == "upgrade") {
-        anyhow::bail!("upgrade: --later PATH of a weir built with `--features later-protocol`");
-    }
     let mut rows = cluster(args, &events, &progress)?;
     if !args.no_control {
         progress("negative control: a cluster without copies");
@@ -137,13 +131,7 @@ fn cluster(args: &Args, events: &[Event], progress: &impl Fn(&str)) -> Result<Ro
     let adds = events.iter().filter(|event| event.name == "add").count() * args.runs;
     let adds = adds * usize::from(TRIES_MAX);
     let options = ClusterOptions { spare_nodes: u8::try_from(adds)?, ..options(args) };
-    let later = args
-        .later
-        .as_ref()
-        .map(|path| fs::canonicalize(path).with_context(|| format!("--later {}", path.display())));
-    let later = later.transpose()?;
     let mut lab = ClusterLab::start(options, progress)?;
-    lab.later = later;
     progress("opening connections");
     let mut observer = Observer::start(&lab, pace(args))?;
     progress(&format!("{} connections are open", observer.open_connections()));
