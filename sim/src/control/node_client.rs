@@ -1,24 +1,27 @@
 //! A node's process at etcd: it looks for its cluster, registers, mirrors the keys and writes entries.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weir_cluster::claim::Claim;
+use weir_cluster::link::{Done, Failed, Got, Link};
+use weir_cluster::message::{Answer, Event, Request};
+use weir_cluster::mirror::{Job, MirrorClient};
 use weir_cluster::swap::{self, Change as Put, Outcome, Swap};
 use weir_cluster::{
-    Cause, ClaimEvent, ClusterName, Key, LeaseId, NodeName, NodeRecord, Options, Revision,
-    Versioned,
+    ClaimEvent, ClusterName, Contact, Key, LeaseId, NodeName, NodeRecord, Options, Range, Revision,
+    Versioned, json, registration,
 };
 use weir_config::Desired;
 use weir_controller::records::{FenceOrder, Intent, Meta, Order};
 use weir_member::roles::{Change, Input};
 use weir_shard::{BootId, ShardId};
 
-use super::claim::Claim;
 use super::clock::ProcessClock;
-use super::link::{At, Done, Failed, Got, Link};
 use super::map_inputs::MapInputs;
-use super::mirror::{Job, Mirror, Wish};
-use crate::etcd::{Answer, ClientId, Etcd, Event, Request};
+use super::wire::{At, Wire};
+use crate::etcd::{ClientId, Etcd};
 
 /// Between two looks for what the cluster is.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -73,11 +76,13 @@ enum Farewell {
 pub struct NodeClient {
     setup: NodeSetup,
     link: Link<Tag>,
+    contact: Arc<Contact>,
+    wire: Wire,
     look_at: Option<Instant>,
     desired: Option<Desired>,
     joined: Option<Joined>,
     claim: Option<Claim>,
-    mirror: Option<Mirror>,
+    mirror: Option<MirrorClient>,
     map: MapInputs,
     writes: Vec<Change>,
     inputs: VecDeque<Input>,
@@ -91,9 +96,13 @@ impl NodeClient {
     pub fn new(setup: NodeSetup, now_us: u64) -> Self {
         // The addresses of etcd's members mean nothing here.
         let options = Options::new(setup.cluster.clone(), Vec::new(), setup.seed);
+        let now = setup.clock.instant(now_us);
+        let contact = Contact::new(now);
         Self {
-            look_at: Some(setup.clock.instant(now_us)),
-            link: Link::new(setup.client, options),
+            look_at: Some(now),
+            link: Link::new(options, Arc::clone(&contact)),
+            contact,
+            wire: Wire::new(setup.client),
             setup,
             desired: None,
             joined: None,
@@ -116,11 +125,10 @@ impl NodeClient {
     /// The node registers, and mirrors the keys from now on.
     pub fn take_part(&mut self, now_us: u64, record: &NodeRecord) {
         let (now, options) = (self.setup.clock.instant(now_us), &self.link.options);
-        let key = Key::Node(self.setup.name.clone());
-        let boot_id = record.boot_id.clone();
-        let claim = Claim::new(options, &key, boot_id, Duration::ZERO, json(record), now);
-        self.claim = Some(claim.after(self.setup.ended.clone()));
-        self.mirror = Some(Mirror::new(options, now));
+        let (name, ended) = (self.setup.name.clone(), self.setup.ended.clone());
+        self.claim = Some(registration(options, name, record, ended, now));
+        let contact = Arc::clone(&self.contact);
+        self.mirror = Some(MirrorClient::new(options, contact, Range::All, None, now));
         self.look_at = None;
         self.is_begun = true;
     }
@@ -160,7 +168,7 @@ impl NodeClient {
     /// When [`poll`](Self::poll) is due, if etcd tells nothing before.
     pub fn next_us(&self) -> Option<u64> {
         let claim = self.claim.as_ref().and_then(Claim::deadline);
-        let mirror = self.mirror.as_ref().and_then(Mirror::deadline);
+        let mirror = self.mirror.as_ref().and_then(MirrorClient::deadline);
         let deadlines = [self.link.deadline(), self.look_at, claim, mirror];
         let first = deadlines.into_iter().flatten().min()?;
         Some(self.setup.clock.us_at(first))
@@ -169,7 +177,8 @@ impl NodeClient {
     /// Takes what etcd tells this client.
     pub fn event(&mut self, now_us: u64, etcd: &mut Etcd, event: Event) {
         let at = self.at(now_us);
-        if let Some((watch, news)) = self.link.event(etcd, at, event)
+        let event = self.wire.event(event);
+        if let Some((watch, news)) = event.and_then(|event| self.link.event(at.now, event))
             && let Some(mirror) = &mut self.mirror
         {
             mirror.news(watch, news, at.now);
@@ -180,11 +189,14 @@ impl NodeClient {
     /// Does everything that is due.
     pub fn poll(&mut self, now_us: u64, etcd: &mut Etcd) {
         let at = self.at(now_us);
-        self.link.tick(at);
+        self.link.tick(at.now);
         loop {
-            self.ask(etcd, at);
+            self.ask(at);
             let Some(done) = self.link.next_done() else { break };
-            self.done(etcd, at, done);
+            self.done(at, done);
+        }
+        while let Some(order) = self.link.next_order() {
+            self.wire.carry(etcd, now_us, order);
         }
     }
 
@@ -192,23 +204,17 @@ impl NodeClient {
         At { us: now_us, now: self.setup.clock.instant(now_us) }
     }
 
-    fn ask(&mut self, etcd: &mut Etcd, at: At) {
+    fn ask(&mut self, at: At) {
         if self.look_at.is_some_and(|look_at| at.now >= look_at) {
             self.look_at = None;
-            self.get(etcd, at, Tag::Desired, &Key::Desired);
+            self.get(at, Tag::Desired, &Key::Desired);
         }
         if let Some(request) = self.claim.as_mut().and_then(|claim| claim.next_request(at.now)) {
-            self.link.ask(etcd, at, Tag::Claim, request);
+            self.link.ask(at.now, Tag::Claim, request);
         }
         if let Some(mirror) = &mut self.mirror {
             mirror.tick(at.now);
-            while let Some(wish) = mirror.next_wish() {
-                match wish {
-                    Wish::Ask(job, request) => self.link.ask(etcd, at, Tag::Mirror(job), request),
-                    Wish::Say(request) => self.link.say(etcd, at, request),
-                    Wish::Distrust(generation) => self.link.distrust(generation),
-                }
-            }
+            mirror.ask(&mut self.link, at.now, Tag::Mirror);
             while let Some(event) = mirror.next_event() {
                 self.inputs.extend(self.map.take(event));
             }
@@ -217,44 +223,43 @@ impl NodeClient {
             self.notices.extend(std::iter::from_fn(|| claim.next_event()));
         }
         for change in std::mem::take(&mut self.writes) {
-            self.write_entry(etcd, at, &change);
+            self.write_entry(at, &change);
         }
         if self.is_begun && matches!(self.farewell, Some(Farewell::Saying { .. })) {
             self.is_begun = false;
-            self.get(etcd, at, Tag::Intent, &Key::Intent(self.setup.name.clone()));
+            self.get(at, Tag::Intent, &Key::Intent(self.setup.name.clone()));
         }
     }
 
-    fn get(&mut self, etcd: &mut Etcd, at: At, tag: Tag, key: &Key) {
-        let start = self.link.keys.path(key);
-        let end = format!("{start}\0");
-        self.link.ask(etcd, at, tag, Request::Range { start, end, limit: 1, revision: None });
+    fn get(&mut self, at: At, tag: Tag, key: &Key) {
+        let request = Request::get(&self.link.keys.path(key));
+        self.link.ask(at.now, tag, request);
     }
 
-    fn write_entry(&mut self, etcd: &mut Etcd, at: At, change: &Change) {
+    fn write_entry(&mut self, at: At, change: &Change) {
         let shard = change.shard;
         let Some((revision, value)) = self.map.write_of(change) else {
             return self.inputs.push_back(Input::Written { shard, is_done: false });
         };
         let key = Key::Shard(shard.0);
         let swap = Swap { key, expected: Some(revision), change: Put::Put(value) };
-        self.transact(etcd, at, Tag::Entry(shard), &[swap]);
+        self.transact(at, Tag::Entry(shard), &[swap]);
     }
 
-    fn transact(&mut self, etcd: &mut Etcd, at: At, tag: Tag, swaps: &[Swap]) {
+    fn transact(&mut self, at: At, tag: Tag, swaps: &[Swap]) {
         let transaction =
             swap::transaction(&self.link.keys, swaps, None).expect("one key, and not too large");
-        self.link.ask(etcd, at, tag, Request::Transact(transaction));
+        self.link.ask(at.now, tag, Request::Transact(transaction));
     }
 
-    fn done(&mut self, etcd: &mut Etcd, at: At, done: Done<Tag>) {
+    fn done(&mut self, at: At, done: Done<Tag>) {
         match done.tag {
-            Tag::Desired => self.found_desired(etcd, at, one(done.got)),
+            Tag::Desired => self.found_desired(at, one(done.got)),
             Tag::Meta => self.found_meta(at, one(done.got)),
             Tag::Claim => {
                 let claim = self.claim.as_mut();
                 if let Some(request) = claim.and_then(|it| it.done(done.got, at.now)) {
-                    self.link.ask(etcd, at, Tag::Claim, request);
+                    self.link.ask(at.now, Tag::Claim, request);
                 }
             }
             Tag::Mirror(job) => {
@@ -263,21 +268,21 @@ impl NodeClient {
                 }
             }
             Tag::Entry(shard) => {
-                let is_done = matches!(outcome(done.got), Outcome::Done(_));
+                let is_done = matches!(self.link.outcome(done.got, None), Outcome::Done(_));
                 self.inputs.push_back(Input::Written { shard, is_done });
             }
-            Tag::Intent => self.say_ended(etcd, at, one(done.got)),
-            Tag::Farewell => self.said(etcd, at, &outcome(done.got)),
+            Tag::Intent => self.say_ended(at, one(done.got)),
+            Tag::Farewell => self.said(at, &self.link.outcome(done.got, None)),
             Tag::Revoke => self.farewell = Some(Farewell::Left),
         }
     }
 
     /// None: no answer, so it is looked again later. Some of none: there is no such key.
-    fn found_desired(&mut self, etcd: &mut Etcd, at: At, found: Option<Option<Versioned>>) {
+    fn found_desired(&mut self, at: At, found: Option<Option<Versioned>>) {
         let found = found.flatten();
         self.desired = found.and_then(|found| serde_json::from_slice(&found.value).ok());
         match self.desired {
-            Some(_) => self.get(etcd, at, Tag::Meta, &Key::Meta),
+            Some(_) => self.get(at, Tag::Meta, &Key::Meta),
             None => self.look_at = Some(at.now + LOOK_INTERVAL),
         }
     }
@@ -294,12 +299,12 @@ impl NodeClient {
     }
 
     /// As `weir_controller::operate::Operator::say_ended`.
-    fn say_ended(&mut self, etcd: &mut Etcd, at: At, found: Option<Option<Versioned>>) {
+    fn say_ended(&mut self, at: At, found: Option<Option<Versioned>>) {
         let Some(Farewell::Saying { boot_ids, .. }) = &self.farewell else { return };
-        let Some(found) = found else { return self.revoke(etcd, at) };
+        let Some(found) = found else { return self.revoke(at) };
         let held = found.as_ref().map(|found| serde_json::from_slice::<Intent>(&found.value));
         let Ok(mut intent) = held.transpose().map(Option::unwrap_or_default) else {
-            return self.revoke(etcd, at);
+            return self.revoke(at);
         };
         let by = format!("{} as it ended", self.setup.name);
         let order = Order { by, at_ms: self.setup.clock.now(at.us).unix_ms };
@@ -307,48 +312,36 @@ impl NodeClient {
         let key = Key::Intent(self.setup.name.clone());
         let expected: Option<Revision> = found.map(|found| found.mod_revision);
         let swap = Swap { key, expected, change: Put::Put(json(&intent)) };
-        self.transact(etcd, at, Tag::Farewell, &[swap]);
+        self.transact(at, Tag::Farewell, &[swap]);
     }
 
-    fn said(&mut self, etcd: &mut Etcd, at: At, outcome: &Outcome) {
+    fn said(&mut self, at: At, outcome: &Outcome) {
         let Some(Farewell::Saying { tries, .. }) = &mut self.farewell else { return };
         *tries -= 1;
         if matches!(outcome, Outcome::LostRace(_)) && *tries > 0 {
-            return self.get(etcd, at, Tag::Intent, &Key::Intent(self.setup.name.clone()));
+            return self.get(at, Tag::Intent, &Key::Intent(self.setup.name.clone()));
         }
         // Unsaid, its lanes wait for its next start.
-        self.revoke(etcd, at);
+        self.revoke(at);
     }
 
-    fn revoke(&mut self, etcd: &mut Etcd, at: At) {
+    fn revoke(&mut self, at: At) {
         let lease: Option<LeaseId> = self.claim.as_mut().and_then(Claim::close);
         self.mirror = None;
         self.farewell = Some(Farewell::Leaving);
         match lease {
-            Some(lease) => self.link.ask(etcd, at, Tag::Revoke, Request::Revoke(lease)),
+            Some(lease) => self.link.ask(at.now, Tag::Revoke, Request::Revoke(lease)),
             None => self.farewell = Some(Farewell::Left),
         }
     }
 }
 
 /// What a key is; none if there was no answer.
-pub(super) fn one(got: Result<Got, Failed>) -> Option<Option<Versioned>> {
+fn one(got: Result<Got, Failed>) -> Option<Option<Versioned>> {
     match got {
         Ok(Got::Answer(Answer::Range { found, .. })) => {
             Some(found.into_iter().next().map(|(_, held)| held))
         }
         _ => None,
     }
-}
-
-fn outcome(got: Result<Got, Failed>) -> Outcome {
-    match got {
-        Ok(Got::Answer(Answer::Decided(decided))) => Outcome::of_decided(decided, None),
-        Err(Failed::Etcd(error)) => Outcome::of_error(error),
-        _ => Outcome::of_error(super::link::error(Cause::Other, "another answer", true)),
-    }
-}
-
-pub(super) fn json(value: &impl serde::Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("texts and numbers")
 }

@@ -4,14 +4,13 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_cluster::transaction::{Operation, Transaction};
-use weir_cluster::{ClusterName, Key, Keys, NodeName};
+use weir_cluster::{ClusterName, Key, Keys, NodeName, json};
 use weir_config::Desired;
 use weir_controller::records::{
     Control, DrainOrder, FORMAT, FenceOrder, FreezeOrder, Intent, Meta, Order,
 };
 use weir_shard::{BootId, NodeId, ShardEntry};
 
-use super::node_client::json;
 use crate::etcd::Etcd;
 
 /// Somebody with all rights on the keys of a cluster.

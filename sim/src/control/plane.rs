@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use weir_cluster::message::Event;
 use weir_cluster::{ClusterName, Keys, NodeName, NodeRecord};
 use weir_config::Desired;
 use weir_controller::state::{NodeReport, Options as ControllerOptions};
@@ -12,12 +13,12 @@ use weir_member::roles::{Change, Input};
 use weir_shard::{BootId, NodeId};
 
 use super::clock::ProcessClock;
-use super::controller_process::{ControllerProcess, ControllerSetup};
+use super::controller::{ControllerProcess, ControllerSetup};
 use super::management::{Delivery, Management};
 use super::node_client::{NodeClient, NodeSetup};
 use super::operator::Operator;
 use crate::dice::Dice;
-use crate::etcd::{ClientId, Etcd, EtcdOptions, Event};
+use crate::etcd::{ClientId, Etcd, EtcdOptions};
 
 /// Clients of nodes are their numbers, those of controllers begin here.
 const CONTROLLERS: u32 = 1 << 16;

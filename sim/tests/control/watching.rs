@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use weir_cluster::message::Changed;
 use weir_cluster::{Key, LeaderRecord, Revision};
 use weir_controller::records::Event;
 use weir_shard::ShardEntry;
 use weir_sim::control::Plane;
-use weir_sim::etcd::Changed;
 
 #[derive(Default)]
 pub(crate) struct Watching {
