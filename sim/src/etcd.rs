@@ -21,11 +21,12 @@ mod watches;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use weir_cluster::message::{Answer, Changed, Event, Request, RequestId, WatchNews, end_of};
 use weir_cluster::transaction::{Decided, Operation, Transaction};
 use weir_cluster::{LeaseId, Place, Revision, Versioned};
 
 use crate::dice::Dice;
-pub use message::{Answer, Changed, ClientId, Event, Failure, Request, RequestId, WatchNews};
+pub use message::{ClientId, Refusal};
 use store::Store;
 use watches::Watches;
 
@@ -230,9 +231,9 @@ impl Etcd {
         match (self.mode, &request) {
             (_, Request::Cancel(watch)) => self.watches.close(*watch),
             (Mode::Down, Request::Watch { .. }) => {
-                self.watched(now_us, client, id, WatchNews::Ended)
+                self.watched(now_us, client, id, WatchNews::Ended(Refusal::Broken.into()))
             }
-            (Mode::Down, _) => self.answer(now_us, client, id, Err(Failure::Unreachable)),
+            (Mode::Down, _) => self.answer(now_us, client, id, Err(Refusal::Unreachable)),
             (Mode::Paused | Mode::Leaderless, _) => {
                 self.unanswered.insert((client, id));
                 self.waiting.push_back((client, id, request));
@@ -249,8 +250,9 @@ impl Etcd {
         now_us: u64,
         client: ClientId,
         request: RequestId,
-        answer: Result<Answer, Failure>,
+        answer: Result<Answer, Refusal>,
     ) {
+        let answer = answer.map_err(Refusal::into);
         self.tell(now_us, client, Event::Answered { request, answer });
     }
 
@@ -287,7 +289,7 @@ impl Etcd {
                 let may_put = operations.any(|it| matches!(it, Operation::Put { .. }));
                 // Whether its comparisons hold is not asked before (`quotaApplierV3`).
                 if !self.has_space && may_put {
-                    Err(Failure::NoSpace)
+                    Err(Refusal::NoSpace)
                 } else {
                     self.store.transact(&transaction).map(Answer::Decided)
                 }
@@ -301,9 +303,9 @@ impl Etcd {
         self.told_watches(now_us);
     }
 
-    fn grant(&mut self, now_us: u64, ttl_sec: u64) -> Result<Answer, Failure> {
+    fn grant(&mut self, now_us: u64, ttl_sec: u64) -> Result<Answer, Refusal> {
         if !self.has_space {
-            return Err(Failure::NoSpace);
+            return Err(Refusal::NoSpace);
         }
         self.leases_given += 1;
         // Never the same again, also after a restore: etcd draws them at random.
@@ -335,18 +337,9 @@ impl Etcd {
 
     fn end_watches(&mut self, now_us: u64) {
         for (watch, client) in self.watches.end_all() {
-            self.watched(now_us, client, watch, WatchNews::Ended);
+            self.watched(now_us, client, watch, WatchNews::Ended(Refusal::Broken.into()));
         }
     }
-}
-
-/// The first path behind all that begin with `prefix`, which ends with a character of ASCII.
-pub fn end_of(prefix: &str) -> String {
-    let mut end = prefix.as_bytes().to_vec();
-    if let Some(last) = end.last_mut() {
-        *last += 1;
-    }
-    String::from_utf8(end).expect("a prefix ends with a character of ASCII")
 }
 
 #[cfg(test)]

@@ -1,254 +1,190 @@
-//! A lease and the one key held with it: what is decided, and the task that asks etcd what [`ClaimState`] wants asked.
+//! A lease and the one key held with it: [`ClaimState`] decides when to ask, [`Claim`] makes the requests of it and
+//! reads their answers.
 
 pub mod state;
 pub mod transactions;
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use etcd_client::Error as ClientError;
-use tokio::sync::{mpsc, watch};
-
 use crate::back_off::BackOff;
-use crate::claim::state::{Answer, ClaimEvent, ClaimState, Held, Request, Step};
+use crate::claim::state::{Answer, ClaimEvent, ClaimState, Held, Request as Wanted, Step};
 use crate::claim::transactions::{Claiming, Found};
-use crate::counters::count;
-use crate::error::Error;
-use crate::keys::Key;
-use crate::link::Link;
-use crate::revision::LeaseId;
-use crate::transaction::{Decided, Transaction};
-use crate::txn::{decided, txn_of};
+use crate::keys::{Key, Keys};
+use crate::link::{Failed, Got};
+use crate::message::{Answer as Said, Request};
+use crate::options::Options;
+use crate::revision::{LeaseId, Revision};
 
-/// What is claimed, and by whom.
-#[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) key: Key,
-    pub(crate) boot_id: String,
-    /// Boot ids of holders that have certainly ended.
-    pub(crate) ended: Vec<String>,
-    /// The part of the lease's time that is not used.
-    pub(crate) margin: Duration,
+/// The request under way.
+#[derive(Debug)]
+enum Asked {
+    Grant { sent_at: Instant },
+    KeepAlive { sent_at: Instant },
+    Create(Claiming),
+    Replace(Revision),
 }
 
-/// The owner's end of a claim. Its task ends when it is dropped; the lease then ends by itself.
+/// Claims a key for as long as it lives. One request is under way at a time; does no I/O.
 #[derive(Debug)]
-pub(crate) struct Claim {
-    link: Arc<Link>,
-    pub(crate) events: mpsc::Receiver<ClaimEvent>,
-    held: watch::Receiver<Option<Held>>,
-    lease: watch::Receiver<Option<LeaseId>>,
-    value: watch::Sender<Vec<u8>>,
-    task: tokio::task::JoinHandle<()>,
+pub struct Claim {
+    state: ClaimState,
+    path: String,
+    boot_id: String,
+    ended: Vec<String>,
+    value: Vec<u8>,
+    /// The value has not been sent yet.
+    is_changed: bool,
+    ttl: Duration,
+    asked: Option<Asked>,
+    /// Nothing is to be asked before.
+    waits_until: Option<Instant>,
+    events: VecDeque<ClaimEvent>,
+    is_over: bool,
 }
 
 impl Claim {
-    /// Starts to claim; to be called inside a runtime.
-    pub(crate) fn open(link: Arc<Link>, wanted: Wanted, value: Vec<u8>) -> Self {
-        let (events_sender, events) = mpsc::channel(link.options.queue_len);
-        let (held_sender, held) = watch::channel(None);
-        let (lease_sender, lease) = watch::channel(None);
-        let (value, value_receiver) = watch::channel(value);
-        let options = &link.options;
+    /// Begins to claim `key`. `boot_id` is the claimant's, which `value` begins with; `margin` is the part of the
+    /// lease's time that its owner does not use.
+    pub fn new(
+        options: &Options,
+        key: &Key,
+        boot_id: String,
+        margin: Duration,
+        value: Vec<u8>,
+        now: Instant,
+    ) -> Self {
         let seed = options.seed.rotate_left(16);
-        let state = ClaimState::new(
-            wanted.margin,
-            options.claim_interval,
-            BackOff::new(options.retry_first, options.lease_ttl / 8, seed),
-            Instant::now(),
-        );
-        let holding = Holding {
-            link: Arc::clone(&link),
-            wanted,
-            value: value_receiver,
-            state,
-            events: events_sender,
-            held: held_sender,
-            lease: lease_sender,
-        };
-        Self { link, events, held, lease, value, task: tokio::spawn(holding.run()) }
+        let back_off = BackOff::new(options.retry_first, options.lease_ttl / 8, seed);
+        Self {
+            state: ClaimState::new(margin, options.claim_interval, back_off, now),
+            path: Keys::new(options.cluster.clone()).path(key),
+            boot_id,
+            ended: Vec::new(),
+            value,
+            is_changed: false,
+            ttl: options.lease_ttl,
+            asked: None,
+            waits_until: Some(now),
+            events: VecDeque::new(),
+            is_over: false,
+        }
+    }
+
+    /// Holders of these boot ids have certainly ended: their key is taken over.
+    pub fn after(self, ended: Vec<String>) -> Self {
+        Self { ended, ..self }
     }
 
     /// The key, if it is ours. It is up to the caller to compare `valid_until` with the clock.
-    pub(crate) fn held(&self) -> Option<Held> {
-        *self.held.borrow()
+    pub fn held(&self) -> Option<Held> {
+        self.state.held().filter(|_| !self.is_over)
     }
 
-    /// Writes another value at the next occasion.
-    pub(crate) fn replace(&self, value: Vec<u8>) {
-        self.value.send_replace(value);
+    /// Another value is written at the next occasion.
+    pub fn replace(&mut self, value: Vec<u8>, now: Instant) {
+        (self.value, self.is_changed) = (value, true);
+        self.waits_until = Some(now);
     }
 
-    /// Gives the key up at once.
-    ///
-    /// # Errors
-    /// When etcd could not be told; the key then goes when the lease ends.
-    pub(crate) async fn close(mut self) -> Result<(), Error> {
-        self.task.abort();
-        // The task is gone before its lease: it cannot claim again with another one.
-        let _ = (&mut self.task).await;
-        let Some(lease) = *self.lease.borrow() else { return Ok(()) };
-        self.link
-            .request("revoke the lease", async |mut client| {
-                match client.lease_revoke(lease.0).await {
-                    Err(ClientError::GRpcStatus(status)) if says_no_lease(status.message()) => {
-                        Ok(())
-                    }
-                    answer => answer.map(|_| ()),
-                }
-            })
-            .await
+    /// Nothing is claimed any more. The lease, to be revoked.
+    pub fn close(&mut self) -> Option<LeaseId> {
+        self.is_over = true;
+        self.state.lease()
     }
-}
 
-impl Drop for Claim {
-    fn drop(&mut self) {
-        self.task.abort();
+    /// When to call [`next_request`](Self::next_request) again, if no answer comes before.
+    pub fn deadline(&self) -> Option<Instant> {
+        let wait = self.waits_until.filter(|_| self.asked.is_none());
+        self.state.expiry().into_iter().chain(wait).min().filter(|_| !self.is_over)
     }
-}
 
-fn says_no_lease(words: &str) -> bool {
-    words.contains("requested lease not found")
-}
-
-struct Holding {
-    link: Arc<Link>,
-    wanted: Wanted,
-    value: watch::Receiver<Vec<u8>>,
-    state: ClaimState,
-    events: mpsc::Sender<ClaimEvent>,
-    held: watch::Sender<Option<Held>>,
-    lease: watch::Sender<Option<LeaseId>>,
-}
-
-impl Holding {
-    async fn run(mut self) {
-        loop {
-            match self.state.step(Instant::now()) {
-                Step::Ask(request) => self.ask(request).await,
-                Step::Wait(until) => self.wait(until).await,
+    /// The next request, if it is time for one. The end of the lease is told even while one is under way.
+    pub fn next_request(&mut self, now: Instant) -> Option<Request> {
+        if self.is_over {
+            return None;
+        }
+        let events = self.state.tick(now);
+        self.events.extend(events);
+        if self.asked.is_some() {
+            return None;
+        }
+        if self.is_changed {
+            self.state.claim_now(now);
+        }
+        match self.state.step(now) {
+            Step::Wait(until) => {
+                self.waits_until = Some(until);
+                None
+            }
+            Step::Ask(wanted) => {
+                self.waits_until = None;
+                Some(self.ask(wanted, now))
             }
         }
     }
 
-    /// Waits, but no longer than the lease is valid.
-    async fn wait(&mut self, until: Instant) {
-        let until = self.state.expiry().map_or(until, |expiry| until.min(expiry));
-        tokio::select! {
-            () = tokio::time::sleep_until(until.into()) => {}
-            Ok(()) = self.value.changed() => self.state.claim_now(Instant::now()),
-        }
-        let events = self.state.tick(Instant::now());
-        self.tell(events);
-    }
-
-    /// Makes one request; the end of the lease is told even while it is under way.
-    async fn ask(&mut self, request: Request) {
-        let value = self.value.borrow_and_update().clone();
-        let (link, wanted) = (Arc::clone(&self.link), self.wanted.clone());
-        let mut answer = std::pin::pin!(answer_of(&link, &wanted, request, value));
-        let answer = loop {
-            let Some(expiry) = self.state.expiry() else { break answer.await };
-            tokio::select! {
-                answer = &mut answer => break answer,
-                () = tokio::time::sleep_until(expiry.into()) => {
-                    let events = self.state.tick(Instant::now());
-                    self.tell(events);
-                }
+    fn ask(&mut self, wanted: Wanted, now: Instant) -> Request {
+        let (asked, request) = match wanted {
+            Wanted::Grant => {
+                (Asked::Grant { sent_at: now }, Request::Grant { ttl_sec: self.ttl.as_secs() })
+            }
+            Wanted::KeepAlive(lease) => {
+                (Asked::KeepAlive { sent_at: now }, Request::KeepAlive(lease))
+            }
+            Wanted::Claim(lease) => {
+                let (path, boot_id) = (self.path.clone(), self.boot_id.clone());
+                let (ended, value) = (self.ended.clone(), self.value.clone());
+                self.is_changed = false;
+                let claiming = Claiming { path, boot_id, ended, lease, value };
+                let create = claiming.create();
+                (Asked::Create(claiming), Request::Transact(create))
             }
         };
-        let events = self.state.answer(answer, Instant::now());
-        self.tell(events);
+        self.asked = Some(asked);
+        request
     }
 
-    fn tell(&self, events: Vec<ClaimEvent>) {
-        self.held.send_if_modified(|held| {
-            let now = self.state.held();
-            std::mem::replace(held, now) != now
-        });
-        self.lease.send_replace(self.state.lease());
-        for event in events {
-            if event == ClaimEvent::Expired {
-                count(&self.link.counters.lease_losses_total);
+    /// Takes the end of a request; there may be another one that belongs to it.
+    pub fn done(&mut self, got: Result<Got, Failed>, now: Instant) -> Option<Request> {
+        let asked = self.asked.take().filter(|_| !self.is_over)?;
+        let answer = match (asked, got) {
+            (_, Err(Failed::NoSuchLease)) => Answer::NoSuchLease,
+            (_, Err(Failed::Etcd(error))) if error.cause.is_silence() => Answer::Silence,
+            (Asked::Grant { sent_at }, Ok(Got::Answer(Said::Granted { lease, ttl_sec }))) => {
+                // etcd may grant more than was asked for, never less.
+                Answer::Granted { lease, ttl: Duration::from_secs(ttl_sec), sent_at }
             }
-            // The task keeps the lease, whether its owner listens or not.
-            if self.events.try_send(event).is_err() {
-                count(&self.link.counters.notices_dropped_total);
+            (Asked::KeepAlive { sent_at }, Ok(Got::Answer(Said::KeptAlive))) => {
+                Answer::KeptAlive { sent_at }
             }
-        }
+            (Asked::Create(claiming), Ok(Got::Answer(Said::Decided(decided)))) => {
+                match claiming.created(decided) {
+                    Found::Answer(answer) => answer,
+                    Found::OwnOther { create_revision, mod_revision } => {
+                        let replace = claiming.replace(mod_revision);
+                        self.asked = Some(Asked::Replace(create_revision));
+                        return Some(Request::Transact(replace));
+                    }
+                }
+            }
+            (Asked::Replace(create_revision), Ok(Got::Answer(Said::Decided(decided)))) => {
+                Claiming::replaced(create_revision, &decided)
+            }
+            _ => Answer::Refused,
+        };
+        let events = self.state.answer(answer, now);
+        self.events.extend(events);
+        self.waits_until = Some(now);
+        None
+    }
+
+    /// The next thing that happened to the claim.
+    pub fn next_event(&mut self) -> Option<ClaimEvent> {
+        self.events.pop_front()
     }
 }
 
-async fn answer_of(link: &Link, wanted: &Wanted, request: Request, value: Vec<u8>) -> Answer {
-    let answer = match request {
-        Request::Grant => grant(link).await,
-        Request::KeepAlive(lease) => keep_alive(link, lease).await,
-        Request::Claim(lease) => claim(link, wanted, lease, value).await,
-    };
-    answer.unwrap_or_else(
-        |error| {
-            if error.cause.is_silence() { Answer::Silence } else { Answer::Refused }
-        },
-    )
-}
-
-async fn grant(link: &Link) -> Result<Answer, Error> {
-    let ttl_sec = i64::try_from(link.options.lease_ttl.as_secs()).unwrap_or(i64::MAX);
-    let sent_at = Instant::now();
-    let granted = link
-        .request("grant a lease", async |mut client| client.lease_grant(ttl_sec, None).await)
-        .await?;
-    // etcd may grant more than was asked for, never less.
-    let ttl = Duration::from_secs(u64::try_from(granted.ttl()).unwrap_or(0));
-    Ok(Answer::Granted { lease: LeaseId(granted.id()), ttl, sent_at })
-}
-
-async fn keep_alive(link: &Link, lease: LeaseId) -> Result<Answer, Error> {
-    let sent_at = Instant::now();
-    link.request("renew the lease", async |mut client| {
-        match client.lease_keep_alive(lease.0).await {
-            Ok(_) => Ok(Answer::KeptAlive { sent_at }),
-            // So the client library says that etcd answered with no time left.
-            Err(ClientError::LeaseKeepAliveError(_)) => Ok(Answer::NoSuchLease),
-            Err(error) => Err(error),
-        }
-    })
-    .await
-}
-
-/// Creates the key, or finds whose it is. A key of the same boot id, or of one that has ended, is taken over, and written if
-/// it differs.
-async fn claim(
-    link: &Link,
-    wanted: &Wanted,
-    lease: LeaseId,
-    value: Vec<u8>,
-) -> Result<Answer, Error> {
-    let (path, boot_id) = (link.keys.path(&wanted.key), wanted.boot_id.clone());
-    let operation = format!("claim {path}");
-    let ended = wanted.ended.clone();
-    let claiming = Claiming { path, boot_id, ended, lease, value };
-    let Some(decided) = transact(link, &operation, claiming.create()).await? else {
-        return Ok(Answer::NoSuchLease);
-    };
-    let (create_revision, mod_revision) = match claiming.created(decided) {
-        Found::Answer(answer) => return Ok(answer),
-        Found::OwnOther { create_revision, mod_revision } => (create_revision, mod_revision),
-    };
-    let replaced = transact(link, &operation, claiming.replace(mod_revision)).await?;
-    Ok(replaced.map_or(Answer::NoSuchLease, |it| Claiming::replaced(create_revision, &it)))
-}
-
-/// None if etcd does not know the lease.
-async fn transact(
-    link: &Link,
-    operation: &str,
-    transaction: Transaction,
-) -> Result<Option<Decided>, Error> {
-    let txn = txn_of(transaction);
-    link.request(operation, async |mut client| match client.txn(txn).await {
-        Err(ClientError::GRpcStatus(status)) if says_no_lease(status.message()) => Ok(None),
-        response => Ok(Some(decided(&response?))),
-    })
-    .await
-}
+#[cfg(test)]
+#[path = "claim_tests.rs"]
+mod tests;

@@ -6,21 +6,25 @@ use std::time::Instant;
 use tokio::runtime::{Builder, Handle, Runtime};
 use weir_ids::NodeId;
 
+use crate::contact::Contact;
 use crate::counters::Counts;
 use crate::election::{Election, LeaderRecord};
 use crate::error::Error;
-use crate::keys::Range;
-use crate::link::{Link, read_tls};
+use crate::keys::{Keys, Range};
 use crate::mirror::Mirror;
 use crate::options::{Options, OptionsError};
 use crate::revision::Place;
-use crate::session::{NodeRecord, Session};
+use crate::session::{NodeRecord, Session, registration};
 use crate::store::Store;
+use crate::tasks::{Commands, Tasks};
+use crate::transport::read_tls;
 
 /// Access to one cluster's keys, on a thread of its own. Sessions, elections and mirrors end with it.
 #[derive(Debug)]
 pub struct Cluster {
-    link: Arc<Link>,
+    options: Options,
+    contact: Arc<Contact>,
+    commands: Commands,
     /// Taken when dropped.
     runtime: Option<Runtime>,
 }
@@ -51,8 +55,11 @@ impl Cluster {
             .enable_all()
             .build()
             .map_err(|error| vec![OptionsError::Thread(error.to_string())])?;
-        let link = Arc::new(Link::new(options, Instant::now()));
-        Ok(Self { link, runtime: Some(runtime) })
+        let contact = Contact::new(Instant::now());
+        let (commands, receiver) = Commands::new();
+        let tasks = Tasks::new(options.clone(), Arc::clone(&contact));
+        runtime.spawn(tasks.run(receiver));
+        Ok(Self { options, contact, commands, runtime: Some(runtime) })
     }
 
     /// Registers a node.
@@ -63,35 +70,45 @@ impl Cluster {
     /// Registers a node whose processes of these boot ids have certainly ended: their key is taken over without waiting
     /// for the end of their lease.
     pub fn session_after(&self, name: NodeId, record: &NodeRecord, ended: Vec<String>) -> Session {
-        let _inside = self.handle().enter();
-        Session::open(Arc::clone(&self.link), name, record, ended)
+        let registration = registration(&self.options, name, record, ended, Instant::now());
+        Session::open(self.commands.clone(), &self.options, registration)
     }
 
     /// Stands for election.
     pub fn election(&self, record: &LeaderRecord) -> Election {
-        let _inside = self.handle().enter();
-        Election::open(Arc::clone(&self.link), record)
+        Election::open(self.commands.clone(), &self.options, record)
     }
 
     /// Mirrors a range. `seen` is the last place that an earlier process kept: an etcd restored since is noticed.
     pub fn mirror(&self, range: Range, seen: Option<Place>) -> Mirror {
-        let _inside = self.handle().enter();
-        Mirror::open(Arc::clone(&self.link), range, seen)
+        Mirror::open(self.commands.clone(), &self.options, range, seen)
     }
 
     /// Reads and writes single keys.
     pub fn store(&self) -> Store {
-        Store::new(Arc::clone(&self.link))
+        let keys = Keys::new(self.options.cluster.clone());
+        let contact = Arc::clone(&self.contact);
+        Store::new(self.commands.clone(), keys, self.options.keys_max, contact)
+    }
+
+    /// How etcd is reached, for a client with a link of its own.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Where the links of this process count.
+    pub fn contact(&self) -> &Arc<Contact> {
+        &self.contact
     }
 
     /// The counters now.
     pub fn counts(&self) -> Counts {
-        self.link.counters.read(Instant::now())
+        self.contact.counts(Instant::now())
     }
 
     /// The last failure, if nothing has worked since.
     pub fn last_error(&self) -> Option<Error> {
-        self.link.last_error()
+        self.contact.last_error()
     }
 
     /// For tasks of the owner on this thread.

@@ -4,18 +4,19 @@
 //! only at `lease` after it received it, so two never act at once on sound clocks. On any clocks, each of its
 //! writes compares the create revision and the lease of its key ([`Store`](crate::Store)), and fails once it is not the leader any more.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::claim::Claim;
 use crate::claim::state::{ClaimEvent, Held};
-use crate::claim::{Claim, Wanted};
 use crate::error::Error;
 use crate::keys::Key;
-use crate::link::Link;
+use crate::options::Options;
+use crate::owner::ClaimOwner;
 use crate::revision::{LeaseId, Revision};
 use crate::session::json;
+use crate::tasks::Commands;
 
 /// The value of the leader's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,32 +38,43 @@ pub struct Leadership {
     pub valid_until: Instant,
 }
 
+impl Leadership {
+    /// That of the holder of the leader's key, while it lasts: to be asked for before each step, not kept.
+    pub fn of(held: Option<Held>, now: Instant) -> Option<Self> {
+        let Held { create_revision, lease, valid_until } =
+            held.filter(|it| now < it.valid_until)?;
+        Some(Self { create_revision, lease, valid_until })
+    }
+}
+
+/// The claim of the leader's key.
+pub fn candidacy(options: &Options, record: &LeaderRecord, now: Instant) -> Claim {
+    let boot_id = record.boot_id.clone();
+    Claim::new(options, &Key::Leader, boot_id, options.leader_margin, json(record), now)
+}
+
 /// A candidate; it stands until it is closed or dropped.
 #[derive(Debug)]
 pub struct Election {
-    claim: Claim,
+    claim: ClaimOwner,
 }
 
 impl Election {
-    pub(crate) fn open(link: Arc<Link>, record: &LeaderRecord) -> Self {
-        let margin = link.options.leader_margin;
-        let boot_id = record.boot_id.clone();
-        let wanted = Wanted { key: Key::Leader, boot_id, ended: Vec::new(), margin };
-        Self { claim: Claim::open(link, wanted, json(record)) }
+    pub(crate) fn open(commands: Commands, options: &Options, record: &LeaderRecord) -> Self {
+        let claim = candidacy(options, record, Instant::now());
+        Self { claim: ClaimOwner::open(commands, options, claim) }
     }
 
     /// What happened next: `Held` is elected, `HeldByOther` is following, `Expired` or `TakenAway` is to stop at once.
     /// Cancel safe.
     pub async fn next_event(&mut self) -> Option<ClaimEvent> {
-        self.claim.events.recv().await
+        self.claim.next_event().await
     }
 
     /// The leadership, while it lasts: the clock is looked at now, whatever the tasks are doing. To be asked for before
     /// each step, not kept.
     pub fn leadership(&self) -> Option<Leadership> {
-        let Held { create_revision, lease, valid_until } = self.claim.held()?;
-        let leadership = Leadership { create_revision, lease, valid_until };
-        (Instant::now() < valid_until).then_some(leadership)
+        Leadership::of(self.claim.held(), Instant::now())
     }
 
     /// Steps down at once.

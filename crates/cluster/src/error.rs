@@ -131,9 +131,8 @@ impl Error {
         }
     }
 
-    /// A request that the client library reports as failed.
-    pub(crate) fn of_client(endpoint: &str, operation: &str, error: &ClientError) -> Self {
-        let (cause, detail) = classify(error);
+    /// A request that was sent and failed.
+    pub fn asked(endpoint: &str, operation: &str, cause: Cause, detail: String) -> Self {
         Self {
             may_have_happened: !cause.is_refusal(),
             ..Self::unsent(endpoint, operation, cause, detail)
@@ -141,7 +140,8 @@ impl Error {
     }
 }
 
-fn classify(error: &ClientError) -> (Cause, String) {
+/// What the client library reports, and the words of the layer that noticed.
+pub(crate) fn classify(error: &ClientError) -> (Cause, String) {
     match error {
         ClientError::GRpcStatus(status) => {
             // What broke the connection says more than the status that reports it.
@@ -191,6 +191,11 @@ fn cause_of(code: &str, words: &str) -> Cause {
     } else {
         Cause::Other
     }
+}
+
+/// Why etcd canceled a watch, from its words.
+pub(crate) fn cause_of_cancel(words: &str) -> Cause {
+    cause_of("", words)
 }
 
 fn is_about_trust(words: &str) -> bool {

@@ -1,17 +1,20 @@
 //! etcd for the nodes and the controller: who is there, who leads, what the map says.
 //!
 //! ```text
-//!   node, controller                    thread "etcd" (tokio)
-//!   ----------------                    ---------------------
-//!   Session  <-- events ----- task <--> ClaimState --+
-//!   Election <-- events ----- task <--> ClaimState --+--> Link: one connection, --> etcd member
-//!   Mirror   <-- events ----- task <--> MirrorState -+    the next member after
-//!   Store    --- requests ---------------------------+    a failure
+//!   owners on any thread        thread "etcd"
+//!   --------------------        -------------
+//!   Session, Election <-- claim -----+                                          etcd, one member
+//!   Mirror <------------- mirror ----+--> link --orders--> transport --gRPC---> after the other
+//!   Store --------------- requests --+      <---events---
+//!                         '------ tasks: one loop --------'
+//!
+//!   in a simulator        the same claim, mirror and link --orders--> a model of etcd
 //! ```
 //!
-//! The states decide and know no I/O ([`claim::state`], [`mirror::state`], [`claim::transactions`], [`swap`], [`back_off`]): a
-//! simulator runs them unchanged. The tasks do the I/O and decide nothing. Everything is bounded: queues, lists, the time of
-//! a request, and the pace of attempts.
+//! [`Link`](link::Link), [`Claim`](claim::Claim) and [`MirrorClient`](mirror::MirrorClient) decide and know no I/O and
+//! no clock: requests, events and the time go in, orders and events come out ([`message`]). A simulator runs them
+//! unchanged, and so may whatever has a link of its own, over a [`Transport`]. The transport and the loop do the I/O
+//! and decide nothing. Everything is bounded: queues, lists, the time of a request, and the pace of attempts.
 //!
 //! Values are bytes (JSON) to this crate: it knows where things are, not what the map means. It knows no shard, no
 //! data path and no packet, and nothing that is urgent waits for it: when etcd is gone, the data path goes on.
@@ -21,26 +24,32 @@
 pub mod back_off;
 pub mod claim;
 mod cluster;
+mod contact;
 mod counters;
 mod election;
 mod error;
 mod keys;
-mod link;
+pub mod link;
 mod list;
+pub mod message;
 pub mod mirror;
 mod options;
+mod owner;
 mod revision;
 mod secret_file;
 mod session;
 mod store;
 pub mod swap;
+mod tasks;
 pub mod transaction;
+mod transport;
 mod txn;
 
 pub use claim::state::ClaimEvent;
 pub use cluster::Cluster;
+pub use contact::Contact;
 pub use counters::Counts;
-pub use election::{Election, LeaderRecord, Leadership};
+pub use election::{Election, LeaderRecord, Leadership, candidacy};
 pub use error::{Cause, Error};
 pub use keys::{Key, KeyError, Keys, Range};
 pub use mirror::Mirror;
@@ -48,7 +57,8 @@ pub use mirror::event::{MirrorEvent, RestoreReason};
 pub use options::{Options, OptionsError, Password, TlsFiles, User};
 pub use revision::{LeaseId, Place, Revision, Versioned};
 pub use secret_file::{SecretFileError, SecretFileReason, read_secret, read_secret_line};
-pub use session::{NodeRecord, Session, WorkerRecord};
+pub use session::{NodeRecord, Session, WorkerRecord, json, registration};
 pub use store::Store;
 pub use swap::{Change, Outcome, Swap, TRANSACTION_BYTES_MAX, TRANSACTION_KEYS_MAX};
+pub use transport::Transport;
 pub use weir_ids::{ClusterName, NameError, NodeId, ShardId};

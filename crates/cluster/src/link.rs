@@ -1,245 +1,362 @@
-//! The connection to etcd: one member at a time, the next one after a failure.
+//! A process's way to etcd: requests with their time, one connection for all of them, another one after a failure.
 //!
-//! All of this crate shares one connection. Who finds that it does not work says so, and the next request makes
-//! another one, to the next endpoint; certificates and the password are read and the user authenticates again each time. After an
-//! attempt that failed there is a wait, in which requests fail at once with that error. Every request has its time, connecting included; none is repeated here.
+//! ```text
+//!   ask(tag, request) --> queued --+ connected                     +--> next_done() -> tag, answer or error
+//!                           |      +---> Order::Ask ---> event() --+
+//!                           +--> Order::Connect, to one endpoint after the other
+//! ```
+//!
+//! A connection is made when something is asked and there is none, by reading a key: that shows trust, user, role and
+//! quorum at once. Each failure that another connection may cure gives the connection up; what is under way on it goes
+//! on there. After an attempt to connect that failed, requests fail at once for a while, with that error. Every request
+//! has its time, connecting included; none is repeated here.
+//!
+//! Does no I/O and has no clock: whatever owns it carries its orders out, tells it the events and the time.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-
-use etcd_client::{Certificate, Client, ConnectOptions, GetOptions, Identity, TlsOptions};
-use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::timeout;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use crate::back_off::BackOff;
-use crate::counters::{Counters, count};
+use crate::contact::Contact;
+use crate::counters::count;
+use crate::election::Leadership;
 use crate::error::{Cause, Error};
 use crate::keys::{Key, Keys};
-use crate::options::{Options, OptionsError, TlsFiles};
-use crate::secret_file::read_secret;
+use crate::message::{Answer, Event, Failure, Order, Request, RequestId, WatchNews};
+use crate::options::Options;
+use crate::swap::Outcome;
 
-/// Pings on a connection without traffic. etcd ends connections that ping more often than every 5 s.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failed {
+    NoSuchLease,
+    Etcd(Error),
+}
 
-/// A connection that worked when it was made.
-#[derive(Clone)]
-pub(crate) struct Connection {
-    pub(crate) client: Client,
-    pub(crate) endpoint: Arc<str>,
-    generation: u64,
+/// What a request has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Got {
+    Answer(Answer),
+    /// A watch is open, on the connection of this generation.
+    Opened {
+        watch: RequestId,
+        generation: u64,
+    },
+}
+
+/// The end of a request.
+#[derive(Debug)]
+pub struct Done<T> {
+    /// What it was asked for.
+    pub tag: T,
+    pub got: Result<Got, Failed>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) options: Options,
-    pub(crate) keys: Keys,
-    pub(crate) counters: Counters,
-    state: AsyncMutex<State>,
-    /// Generation of the newest connection that was given up.
-    distrusted: AtomicU64,
-    last_error: Mutex<Option<Error>>,
+struct Queued<T> {
+    tag: T,
+    request: Request,
+    until: Instant,
 }
 
-struct State {
-    connection: Option<Connection>,
+#[derive(Debug)]
+struct Pending<T> {
+    tag: T,
+    operation: String,
+    until: Instant,
     generation: u64,
-    /// Index of the endpoint that is tried next.
-    next_endpoint: usize,
+    endpoint: usize,
+}
+
+#[derive(Debug)]
+struct Probe {
+    request: RequestId,
+    until: Instant,
+    endpoint: usize,
+}
+
+/// `T` names what a request is for.
+#[derive(Debug)]
+pub struct Link<T> {
+    pub keys: Keys,
+    pub options: Options,
+    contact: Arc<Contact>,
     back_off: BackOff,
-    /// Until when nobody tries, and why.
+    /// The newest connection's: each has the next number.
+    generation: u64,
+    /// And its endpoint.
+    endpoint: usize,
+    is_connected: bool,
+    /// The connection that is being made.
+    probe: Option<Probe>,
+    /// The endpoint that is tried next.
+    next_endpoint: usize,
+    /// Until when no connection is tried, and why.
     rest: Option<(Instant, Error)>,
+    /// They wait for a connection, the oldest first.
+    queued: Vec<Queued<T>>,
+    /// Sent in the order in which they were asked: the first is the first that takes too long.
+    pending: BTreeMap<RequestId, Pending<T>>,
+    ids: u64,
+    orders: VecDeque<Order>,
+    done: VecDeque<Done<T>>,
 }
 
-impl std::fmt::Debug for State {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("State").field("generation", &self.generation).finish_non_exhaustive()
-    }
-}
-
-impl Link {
-    pub(crate) fn new(options: Options, now: Instant) -> Self {
+impl<T> Link<T> {
+    /// Not connected yet. What it does is counted in `contact`.
+    pub fn new(options: Options, contact: Arc<Contact>) -> Self {
         let back_off = BackOff::new(options.retry_first, options.retry_max, options.seed);
         // Nodes begin with different members.
         let next_endpoint = (options.seed % options.endpoints.len().max(1) as u64) as usize;
         Self {
             keys: Keys::new(options.cluster.clone()),
-            counters: Counters::new(now),
-            state: AsyncMutex::new(State {
-                connection: None,
-                generation: 0,
-                next_endpoint,
-                back_off,
-                rest: None,
-            }),
-            distrusted: AtomicU64::new(0),
-            last_error: Mutex::new(None),
             options,
+            contact,
+            back_off,
+            generation: 0,
+            endpoint: 0,
+            is_connected: false,
+            probe: None,
+            next_endpoint,
+            rest: None,
+            queued: Vec::new(),
+            pending: BTreeMap::new(),
+            ids: 0,
+            orders: VecDeque::new(),
+            done: VecDeque::new(),
         }
     }
 
-    /// The last failure, if nothing has worked since.
-    pub(crate) fn last_error(&self) -> Option<Error> {
-        self.error_slot().clone()
+    /// Where it counts.
+    pub fn contact(&self) -> &Contact {
+        &self.contact
     }
 
-    /// Makes one request within the request timeout.
-    pub(crate) async fn request<T>(
-        &self,
-        operation: &str,
-        ask: impl AsyncFnOnce(Client) -> Result<T, etcd_client::Error>,
-    ) -> Result<T, Error> {
-        self.request_of(operation, ask).await.map(|(answer, _)| answer)
-    }
-
-    /// As [`request`](Self::request); gives the connection that answered too.
-    pub(crate) async fn request_of<T>(
-        &self,
-        operation: &str,
-        ask: impl AsyncFnOnce(Client) -> Result<T, etcd_client::Error>,
-    ) -> Result<(T, Connection), Error> {
-        let limit = self.options.request_timeout;
-        let start = Instant::now();
-        let Ok(connection) = timeout(limit, self.connection(operation)).await else {
-            let detail = format!("no connection within {limit:?}");
-            let error = Error::unsent(&self.endpoints(), operation, Cause::Timeout, detail);
-            return Err(self.failed(None, error));
-        };
-        let connection = connection?;
-        let rest = limit.saturating_sub(start.elapsed());
-        let error = match timeout(rest, ask(connection.client.clone())).await {
-            Ok(Ok(answer)) => {
-                self.heard();
-                return Ok((answer, connection));
+    /// Asks; the end comes from [`next_done`](Self::next_done).
+    pub fn ask(&mut self, now: Instant, tag: T, request: Request) {
+        let until = now + self.options.request_timeout;
+        if self.is_connected {
+            return self.send(Queued { tag, request, until });
+        }
+        if self.probe.is_none() {
+            if let Some((_, error)) = self.rest.as_ref().filter(|(until, _)| now < *until) {
+                let error = Error { operation: request.operation(), ..error.clone() };
+                return self.done.push_back(Done { tag, got: Err(Failed::Etcd(error)) });
             }
-            Ok(Err(error)) => Error::of_client(&connection.endpoint, operation, &error),
-            Err(_) => Error::timeout(&connection.endpoint, operation, limit),
-        };
-        if !error.cause.is_silence() {
-            self.counters.heard(Instant::now());
+            self.connect(now);
         }
-        Err(self.failed(Some(&connection), error))
+        self.queued.push(Queued { tag, request, until });
+    }
+
+    /// Asks what is not answered: `Progress` and `Cancel`.
+    pub fn say(&mut self, request: Request) {
+        let id = self.next_id();
+        self.orders.push_back(Order::Ask { id, request });
+    }
+
+    /// Gives a connection up: the next request makes another one.
+    pub fn distrust(&mut self, generation: u64) {
+        self.is_connected &= self.generation > generation;
+    }
+
+    /// When something takes too long.
+    pub fn deadline(&self) -> Option<Instant> {
+        let probe = self.probe.iter().map(|probe| probe.until);
+        let queued = self.queued.first().map(|queued| queued.until);
+        let pending = self.pending.first_key_value().map(|(_, pending)| pending.until);
+        probe.chain(queued).chain(pending).min()
+    }
+
+    /// Gives up what has taken too long.
+    pub fn tick(&mut self, now: Instant) {
+        if let Some(probe) = self.probe.take_if(|probe| now >= probe.until) {
+            self.orders.push_back(Order::Forget(probe.request));
+            // Half of a request's time: the other half is for the request.
+            let limit = self.options.request_timeout / 2;
+            let error = Error::timeout(self.endpoint_name(probe.endpoint), "connect", limit);
+            self.not_connected(now, error);
+        }
+        let limit = self.options.request_timeout;
+        let late = self.queued.iter().take_while(|queued| now >= queued.until).count();
+        for Queued { tag, request, .. } in self.queued.drain(..late).collect::<Vec<_>>() {
+            let (all, operation) = (self.options.endpoints.join(", "), request.operation());
+            let detail = format!("no connection within {limit:?}");
+            let error = Error::unsent(&all, &operation, Cause::Timeout, detail);
+            self.note(now, None, &error);
+            self.done.push_back(Done { tag, got: Err(Failed::Etcd(error)) });
+        }
+        while let Some(first) = self.pending.first_entry().filter(|it| now >= it.get().until) {
+            let (id, pending) = first.remove_entry();
+            self.orders.push_back(Order::Forget(id));
+            let endpoint = self.endpoint_name(pending.endpoint);
+            let error = Error::timeout(endpoint, &pending.operation, limit);
+            self.end(now, pending, Err(Failed::Etcd(error)));
+        }
+    }
+
+    /// Takes what the transport tells. News of a watch that was opened are given back.
+    pub fn event(&mut self, now: Instant, event: Event) -> Option<(RequestId, WatchNews)> {
+        match event {
+            Event::Answered { request, answer } => {
+                if let Some(probe) = self.probe.take_if(|probe| probe.request == request) {
+                    self.probed(now, probe.endpoint, answer);
+                } else if let Some(pending) = self.pending.remove(&request) {
+                    let got = answer.map(Got::Answer);
+                    let got = got.map_err(|failure| self.failed(&pending, failure));
+                    self.end(now, pending, got);
+                }
+                // An answer that comes too late is not waited for any more.
+                None
+            }
+            Event::Watched { watch, news } => {
+                let Some(pending) = self.pending.remove(&watch) else {
+                    if !matches!(news, WatchNews::Ended(_)) {
+                        self.heard(now);
+                    }
+                    return Some((watch, news));
+                };
+                let failure =
+                    |cause, detail: &str| Failure::Failed { cause, detail: detail.into() };
+                let got = match news {
+                    WatchNews::Created => Ok(Got::Opened { watch, generation: pending.generation }),
+                    WatchNews::Compacted(_) => Err(failure(Cause::Compacted, "its start is gone")),
+                    WatchNews::Ended(failure) => Err(failure),
+                    WatchNews::Changes(_) | WatchNews::Progress => {
+                        Err(failure(Cause::Other, "news of a watch that is not open"))
+                    }
+                };
+                let got = got.map_err(|failure| self.failed(&pending, failure));
+                self.end(now, pending, got);
+                None
+            }
+        }
+    }
+
+    /// What a write has come to, whose transaction compared the leadership of `leader`. A lost race is counted.
+    pub fn outcome(&self, got: Result<Got, Failed>, leader: Option<Leadership>) -> Outcome {
+        let outcome = match got {
+            Ok(Got::Answer(Answer::Decided(decided))) => Outcome::of_decided(decided, leader),
+            Err(Failed::Etcd(error)) => Outcome::of_error(error),
+            _ => {
+                let detail = "the answer to another request".to_owned();
+                Outcome::of_error(Error::asked("any", "write", Cause::Other, detail))
+            }
+        };
+        if matches!(outcome, Outcome::LostRace(_)) {
+            count(&self.contact.counters.conflicts_total);
+        }
+        outcome
+    }
+
+    /// The next request that has ended.
+    pub fn next_done(&mut self) -> Option<Done<T>> {
+        self.done.pop_front()
+    }
+
+    /// The next thing that the transport is to do.
+    pub fn next_order(&mut self) -> Option<Order> {
+        self.orders.pop_front()
+    }
+
+    fn next_id(&mut self) -> RequestId {
+        self.ids += 1;
+        RequestId(self.ids)
+    }
+
+    fn connect(&mut self, now: Instant) {
+        let (id, endpoint) = (self.next_id(), self.next_endpoint);
+        self.next_endpoint = (endpoint + 1) % self.options.endpoints.len().max(1);
+        let probe = Request::get(&self.keys.path(&Key::Meta));
+        let until = now + self.options.request_timeout / 2;
+        self.probe = Some(Probe { request: id, until, endpoint });
+        self.orders.push_back(Order::Connect { id, endpoint, probe });
+    }
+
+    fn probed(&mut self, now: Instant, endpoint: usize, answer: Result<Answer, Failure>) {
+        let failure = match answer {
+            Ok(_) => {
+                count(&self.contact.counters.connects_total);
+                self.generation += 1;
+                (self.is_connected, self.endpoint, self.rest) = (true, endpoint, None);
+                self.back_off.reset();
+                return std::mem::take(&mut self.queued).into_iter().for_each(|it| self.send(it));
+            }
+            Err(failure) => failure,
+        };
+        let error = match failure {
+            Failure::Failed { cause, detail } => {
+                Error::unsent(self.endpoint_name(endpoint), "connect", cause, detail)
+            }
+            Failure::NoSuchLease => Error::unsent(
+                self.endpoint_name(endpoint),
+                "connect",
+                Cause::Other,
+                "no such lease".to_owned(),
+            ),
+        };
+        self.not_connected(now, error);
+    }
+
+    fn not_connected(&mut self, now: Instant, error: Error) {
+        count(&self.contact.counters.failures_total);
+        // The requests themselves were never sent.
+        let error = Error { may_have_happened: false, ..error };
+        for Queued { tag, request, .. } in self.queued.drain(..) {
+            let error = Error { operation: request.operation(), ..error.clone() };
+            self.done.push_back(Done { tag, got: Err(Failed::Etcd(error)) });
+        }
+        self.contact.set_error(Some(error.clone()));
+        self.rest = Some((now + self.back_off.next_wait(), error));
+    }
+
+    fn send(&mut self, Queued { tag, request, until }: Queued<T>) {
+        let (id, operation) = (self.next_id(), request.operation());
+        let (generation, endpoint) = (self.generation, self.endpoint);
+        self.pending.insert(id, Pending { tag, operation, until, generation, endpoint });
+        self.orders.push_back(Order::Ask { id, request });
+    }
+
+    fn end(&mut self, now: Instant, pending: Pending<T>, got: Result<Got, Failed>) {
+        match &got {
+            Ok(_) | Err(Failed::NoSuchLease) => self.heard(now),
+            Err(Failed::Etcd(error)) => self.note(now, Some(pending.generation), error),
+        }
+        self.done.push_back(Done { tag: pending.tag, got });
     }
 
     /// etcd answered.
-    pub(crate) fn heard(&self) {
-        self.counters.heard(Instant::now());
-        *self.error_slot() = None;
+    fn heard(&self, now: Instant) {
+        self.contact.counters.heard(now);
+        self.contact.set_error(None);
     }
 
-    /// Gives the connection up: the next request makes another one.
-    pub(crate) fn distrust(&self, connection: &Connection) {
-        self.distrusted.fetch_max(connection.generation, Relaxed);
-    }
-
-    fn failed(&self, connection: Option<&Connection>, error: Error) -> Error {
+    /// A request failed; `generation` is its connection's.
+    fn note(&mut self, now: Instant, generation: Option<u64>, error: &Error) {
         if error.cause.is_silence() {
-            count(&self.counters.failures_total);
+            self.contact.counters.failures_total.fetch_add(1, Relaxed);
+        } else {
+            self.contact.counters.heard(now);
         }
-        if let Some(connection) = connection.filter(|_| error.cause.wants_another_connection()) {
-            self.distrust(connection);
+        if let Some(generation) = generation.filter(|_| error.cause.wants_another_connection()) {
+            self.distrust(generation);
         }
         tracing::debug!(%error, "etcd");
-        *self.error_slot() = Some(error.clone());
-        error
+        self.contact.set_error(Some(error.clone()));
     }
 
-    /// The connection there is, or a new one.
-    async fn connection(&self, operation: &str) -> Result<Connection, Error> {
-        let mut state = self.state.lock().await;
-        let distrusted = self.distrusted.load(Relaxed);
-        state.connection.take_if(|connection| connection.generation <= distrusted);
-        if let Some(connection) = &state.connection {
-            return Ok(connection.clone());
-        }
-        if let Some((_, error)) = state.rest.as_ref().filter(|(until, _)| Instant::now() < *until) {
-            return Err(Error { operation: operation.to_owned(), ..error.clone() });
-        }
-        let endpoints = &self.options.endpoints;
-        let endpoint = &endpoints[state.next_endpoint % endpoints.len()];
-        state.next_endpoint = (state.next_endpoint + 1) % endpoints.len();
-        // Set before trying: a caller whose time ends in the middle must not leave the next one without a wait.
-        let wait = state.back_off.next_wait();
-        let error =
-            Error::unsent(endpoint, operation, Cause::Unreachable, "no connection yet".to_owned());
-        state.rest = Some((Instant::now() + wait, error));
-        // Half of a request's time: what is left is for the request, and for saying which member it was.
-        let limit = self.options.request_timeout / 2;
-        let attempt = match timeout(limit, self.connect(endpoint)).await {
-            Ok(attempt) => attempt,
-            Err(_) => Err(Error::timeout(endpoint, "connect", limit)),
-        };
-        match attempt {
-            Ok(client) => {
-                state.generation += 1;
-                let generation = state.generation;
-                let connection =
-                    Connection { client, endpoint: endpoint.as_str().into(), generation };
-                state.connection = Some(connection.clone());
-                state.rest = None;
-                state.back_off.reset();
-                count(&self.counters.connects_total);
-                Ok(connection)
-            }
-            Err(error) => {
-                // The request itself was never sent.
-                let error = Error { may_have_happened: false, ..error };
-                state.rest = Some((Instant::now() + wait, error.clone()));
-                count(&self.counters.failures_total);
-                *self.error_slot() = Some(error.clone());
-                Err(Error { operation: operation.to_owned(), ..error })
-            }
-        }
+    fn failed(&self, pending: &Pending<T>, failure: Failure) -> Failed {
+        let Failure::Failed { cause, detail } = failure else { return Failed::NoSuchLease };
+        let endpoint = self.endpoint_name(pending.endpoint);
+        Failed::Etcd(Error::asked(endpoint, &pending.operation, cause, detail))
     }
 
-    /// Connects, and reads a key: that shows trust, user, role and quorum at once.
-    async fn connect(&self, endpoint: &str) -> Result<Client, Error> {
-        let options = &self.options;
-        let mut connect = ConnectOptions::new()
-            .with_connect_timeout(options.request_timeout / 2)
-            .with_keep_alive(PING_INTERVAL, options.request_timeout)
-            .with_keep_alive_while_idle(true)
-            .with_require_leader(true)
-            .with_auto_token_refresh(options.user.is_some());
-        if let Some(user) = &options.user {
-            let password = user.password.read().map_err(|error| {
-                Error::unsent(endpoint, "connect", Cause::NotAuthenticated, error.to_string())
-            })?;
-            connect = connect.with_user(&user.name, password);
-        }
-        if let Some(files) = &options.tls {
-            let tls = read_tls(files).map_err(|error| {
-                Error::unsent(endpoint, "connect", Cause::Tls, error.to_string())
-            })?;
-            connect = connect.with_tls(tls);
-        }
-        let of_client = |error| Error::of_client(endpoint, "connect", &error);
-        let mut client = Client::connect([endpoint], Some(connect)).await.map_err(of_client)?;
-        let probe = self.keys.path(&Key::Meta);
-        client.get(probe, Some(GetOptions::new().with_keys_only())).await.map_err(of_client)?;
-        Ok(client)
-    }
-
-    fn endpoints(&self) -> String {
-        self.options.endpoints.join(", ")
-    }
-
-    fn error_slot(&self) -> MutexGuard<'_, Option<Error>> {
-        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
+    fn endpoint_name(&self, endpoint: usize) -> &str {
+        self.options.endpoints.get(endpoint).map_or("etcd", String::as_str)
     }
 }
 
-/// Reads the files of a TLS connection.
-pub(crate) fn read_tls(files: &TlsFiles) -> Result<TlsOptions, OptionsError> {
-    let read = |path: &std::path::Path| {
-        std::fs::read(path).map_err(|error| OptionsError::File(path.to_owned(), error.to_string()))
-    };
-    let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(read(&files.ca)?));
-    if let Some((certificate, key)) = &files.client {
-        tls = tls.identity(Identity::from_pem(read(certificate)?, read_secret(key)?));
-    }
-    if let Some(name) = &files.server_name {
-        tls = tls.domain_name(name);
-    }
-    Ok(tls)
-}
+#[cfg(test)]
+#[path = "link_tests.rs"]
+mod tests;

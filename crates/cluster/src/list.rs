@@ -1,56 +1,107 @@
 //! A whole range at one revision, page by page.
 
-use etcd_client::{GetOptions, KeyValue};
-
-use crate::error::{Cause, Error};
-use crate::keys::Range;
-use crate::link::Link;
-use crate::revision::{Place, Revision};
+use crate::error::Cause;
+use crate::message::{Answer, Failure, Request, end_of};
+use crate::revision::{Place, Versioned};
 
 /// Keys of one page: with values of 4 KiB a quarter of what one message may have.
-const PAGE_KEYS: i64 = 256;
+const PAGE_KEYS: usize = 256;
 
-/// The keys of `range` in their order. The first page is linearizable, the others are of the same revision.
-///
-/// # Errors
-/// When etcd does not answer or refuses, compacts that revision meanwhile, or has more than `keys_max` keys.
-pub(crate) async fn list(link: &Link, range: Range) -> Result<(Place, Vec<KeyValue>), Error> {
-    let start = link.keys.range(range);
-    let operation = format!("list {start}");
-    let mut end = start.clone().into_bytes();
-    // The prefix ends with '/': the first key behind it begins with what follows '/'.
-    *end.last_mut().expect("a prefix is not empty") += 1;
-    let mut next = start.into_bytes();
-    let mut place: Option<Place> = None;
-    let mut all: Vec<KeyValue> = Vec::new();
-    loop {
-        let mut page = GetOptions::new().with_range(end.clone()).with_limit(PAGE_KEYS);
-        if let Some(place) = place {
-            page = page.with_revision(place.revision.0);
+/// A list under way. The first page is linearizable, the others are of the same revision.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    end: String,
+    /// Where the page that is asked for begins.
+    next: String,
+    place: Option<Place>,
+    found: Vec<(String, Versioned)>,
+    keys_max: usize,
+}
+
+/// The paths of a range, with what they hold, in their order.
+pub(crate) type Listed = (Place, Vec<(String, Versioned)>);
+
+impl Listing {
+    /// Of the paths that begin with `prefix`; a list of more than `keys_max` fails.
+    pub(crate) fn new(prefix: &str, keys_max: usize) -> Self {
+        let (end, next) = (end_of(prefix), prefix.to_owned());
+        Self { end, next, place: None, found: Vec::new(), keys_max }
+    }
+
+    /// The request for the next page.
+    pub(crate) fn request(&self) -> Request {
+        Request::Range {
+            start: self.next.clone(),
+            end: self.end.clone(),
+            limit: PAGE_KEYS,
+            revision: self.place.map(|place| place.revision),
         }
-        let mut answer =
-            link.request(&operation, async |mut client| client.get(next, Some(page)).await).await?;
-        let place = *place.get_or_insert_with(|| place_of(answer.header()));
-        all.append(&mut answer.take_kvs());
-        if all.len() > link.options.keys_max {
-            let detail = format!("more than keys_max = {}", link.options.keys_max);
-            return Err(Error::unsent(
-                &link.options.endpoints.join(", "),
-                &operation,
-                Cause::TooLarge,
-                detail,
-            ));
+    }
+
+    /// Takes a page. None: another page is to be asked for.
+    ///
+    /// # Errors
+    /// When there are more keys than `keys_max`, or it is no page that can follow.
+    pub(crate) fn take(&mut self, page: Answer) -> Result<Option<Listed>, Failure> {
+        let failed = |cause, detail| Err(Failure::Failed { cause, detail });
+        let Answer::Range { place, found, has_more } = page else {
+            return failed(Cause::Other, "this is no answer to a list".to_owned());
+        };
+        let place = *self.place.get_or_insert(place);
+        self.found.extend(found);
+        if self.found.len() > self.keys_max {
+            return failed(Cause::TooLarge, format!("more than keys_max = {}", self.keys_max));
         }
-        let Some(last) = all.last().filter(|_| answer.more()) else { return Ok((place, all)) };
-        next = last.key().to_vec();
-        next.push(0);
+        let next = match self.found.last() {
+            Some((last, _)) if has_more => format!("{last}\0"),
+            _ => return Ok(Some((place, std::mem::take(&mut self.found)))),
+        };
+        // A path that is not UTF-8 may be read as one that lies before it.
+        if next <= self.next {
+            return failed(
+                Cause::Other,
+                format!("{last} is no path", last = next.trim_end_matches('\0')),
+            );
+        }
+        self.next = next;
+        Ok(None)
     }
 }
 
-fn place_of(header: Option<&etcd_client::ResponseHeader>) -> Place {
-    Place {
-        cluster_id: header.map_or(0, etcd_client::ResponseHeader::cluster_id),
-        revision: Revision(header.map_or(0, etcd_client::ResponseHeader::revision)),
-        raft_term: header.map_or(0, etcd_client::ResponseHeader::raft_term),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::revision::{LeaseId, Revision};
+
+    fn page(revision: i64, paths: &[&str], has_more: bool) -> Answer {
+        let place = Place { cluster_id: 1, revision: Revision(revision), raft_term: 2 };
+        let held = Versioned {
+            value: Vec::new(),
+            create_revision: Revision(1),
+            mod_revision: Revision(1),
+            lease: None::<LeaseId>,
+        };
+        let found = paths.iter().map(|path| ((*path).to_owned(), held.clone())).collect();
+        Answer::Range { place, found, has_more }
+    }
+
+    #[test]
+    fn all_pages_are_of_the_revision_of_the_first() {
+        let mut listing = Listing::new("/a/", 9);
+        assert_eq!(listing.take(page(7, &["/a/1", "/a/2"], true)), Ok(None));
+        let Request::Range { start, end, revision, .. } = listing.request() else { panic!() };
+        assert_eq!((start.as_str(), end.as_str()), ("/a/2\0", "/a0"));
+        assert_eq!(revision, Some(Revision(7)));
+        let (place, found) = listing.take(page(9, &["/a/3"], false)).unwrap().unwrap();
+        assert_eq!((place.revision, found.len()), (Revision(7), 3));
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_or_goes_back_fails() {
+        let mut listing = Listing::new("/a/", 1);
+        assert!(listing.take(page(7, &["/a/1", "/a/2"], true)).is_err());
+        let mut listing = Listing::new("/a/", 9);
+        assert_eq!(listing.take(page(7, &["/a/2"], true)), Ok(None));
+        assert!(listing.take(page(7, &["/a/1"], true)).is_err());
     }
 }

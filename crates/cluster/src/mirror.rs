@@ -1,41 +1,72 @@
-//! A copy of a range of keys: what is decided, and the task that lists and watches what [`MirrorState`] wants.
-//!
-//! An owner that does not take its events holds the task up; etcd then keeps what is to come, and if it compacts
-//! that, everything is listed again. So memory is bounded by one list and the queue.
+//! A copy of a range of keys: [`MirrorState`] decides, [`MirrorClient`] makes the requests of it and reads their
+//! answers, and [`Mirror`] is the end of it that an owner on another thread has.
 
 mod check;
 pub mod event;
 pub mod state;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use etcd_client::{EventType, KeyValue, WatchOptions, WatchResponse, WatchStream};
 use tokio::sync::mpsc;
 
 use crate::back_off::BackOff;
+use crate::contact::Contact;
 use crate::counters::count;
-use crate::error::Error;
-use crate::keys::{KeyError, Range};
-use crate::link::{Connection, Link};
-use crate::list::list;
+use crate::error::Cause;
+use crate::keys::{Keys, Range};
+use crate::link::{Failed, Got, Link};
+use crate::list::{Listed, Listing};
+use crate::message::{Answer, Changed, Failure, Request, RequestId, WatchNews};
 use crate::mirror::event::{Action, Change, Entry, Input, MirrorEvent, Output};
 use crate::mirror::state::{MirrorState, Times};
+use crate::options::Options;
 use crate::revision::{Place, Revision};
+use crate::tasks::{Command, Commands};
 
-/// A copy of a range of keys, told as events. Ends when dropped.
-#[derive(Debug)]
-pub struct Mirror {
-    events: mpsc::Receiver<MirrorEvent>,
-    task: tokio::task::JoinHandle<()>,
+/// What a mirror asks for.
+#[derive(Clone, Debug)]
+enum Wish {
+    /// A request, and the job that it belongs to.
+    Ask(Job, Request),
+    /// Nothing comes back of this but news.
+    Say(Request),
+    /// Of the connection of this generation.
+    Distrust(u64),
 }
 
-impl Mirror {
-    /// Starts to mirror; to be called inside a runtime.
-    pub(crate) fn open(link: Arc<Link>, range: Range, seen: Option<Place>) -> Self {
-        let (sender, events) = mpsc::channel(link.options.queue_len);
-        let options = &link.options;
+/// A list or the opening of a watch; a newer one replaces it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job(u64);
+
+/// Copies a range of keys for as long as it lives. Does no I/O.
+#[derive(Debug)]
+pub struct MirrorClient {
+    state: MirrorState,
+    contact: Arc<Contact>,
+    keys: Keys,
+    prefix: String,
+    keys_max: usize,
+    jobs: u64,
+    listing: Option<(Job, Listing)>,
+    opening: Option<Job>,
+    /// And the generation of its connection.
+    watch: Option<(RequestId, u64)>,
+    wishes: VecDeque<Wish>,
+    events: VecDeque<MirrorEvent>,
+}
+
+impl MirrorClient {
+    /// Begins to mirror. `seen` is the last place that an earlier process kept: an etcd restored since is noticed.
+    pub fn new(
+        options: &Options,
+        contact: Arc<Contact>,
+        range: Range,
+        seen: Option<Place>,
+        now: Instant,
+    ) -> Self {
         let times = Times {
             progress_interval: options.progress_interval,
             answer_timeout: options.request_timeout,
@@ -44,14 +75,243 @@ impl Mirror {
         };
         let seed = options.seed.rotate_left(32).wrapping_add(range as u64);
         let back_off = BackOff::new(options.retry_first, options.retry_max, seed);
-        let copying = Copying {
-            state: MirrorState::new(times, back_off, seen, Instant::now()),
-            link,
-            range,
-            events: sender,
+        let keys = Keys::new(options.cluster.clone());
+        Self {
+            state: MirrorState::new(times, back_off, seen, now),
+            contact,
+            prefix: keys.range(range),
+            keys,
+            keys_max: options.keys_max,
+            jobs: 0,
+            listing: None,
+            opening: None,
             watch: None,
+            wishes: VecDeque::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// When [`tick`](Self::tick) is due, if nothing happens before.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.state.deadline()
+    }
+
+    /// Time went by. To be called after everything that etcd has told: a watch is given up for its silence.
+    pub fn tick(&mut self, now: Instant) {
+        if self.state.deadline().is_some_and(|deadline| now >= deadline) {
+            self.handle(Input::Tick, now);
+        }
+    }
+
+    /// Gives what is to be asked to the link; `tag` names a job of this mirror there.
+    pub fn ask<T>(&mut self, link: &mut Link<T>, now: Instant, tag: impl Fn(Job) -> T) {
+        for wish in self.wishes.drain(..) {
+            match wish {
+                Wish::Ask(job, request) => link.ask(now, tag(job), request),
+                Wish::Say(request) => link.say(request),
+                Wish::Distrust(generation) => link.distrust(generation),
+            }
+        }
+    }
+
+    /// The next thing for the owner.
+    pub fn next_event(&mut self) -> Option<MirrorEvent> {
+        self.events.pop_front()
+    }
+
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// The watch that is open.
+    pub(crate) fn watch(&self) -> Option<RequestId> {
+        self.watch.map(|(watch, _)| watch)
+    }
+
+    /// The owner is gone: nothing is mirrored any more.
+    pub(crate) fn close(&mut self) {
+        self.carry_out(Action::Close);
+    }
+
+    fn handle(&mut self, input: Input, now: Instant) {
+        let Output { actions, events, list_differences, is_stalled } =
+            self.state.handle(input, now);
+        let counters = &self.contact.counters;
+        counters.list_differences_total.fetch_add(list_differences, Relaxed);
+        if is_stalled {
+            count(&counters.stalls_total);
+        }
+        for event in &events {
+            if let MirrorEvent::Restored { .. } = event {
+                count(&counters.restores_total);
+            }
+        }
+        for action in actions {
+            self.carry_out(action);
+        }
+        self.events.extend(events);
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::List => {
+                let (job, listing) = (self.next_job(), Listing::new(&self.prefix, self.keys_max));
+                self.opening = None;
+                self.ask_page(job, listing);
+            }
+            Action::OpenWatch(after) => {
+                self.drop_watch();
+                self.listing = None;
+                let job = self.next_job();
+                self.opening = Some(job);
+                let from = Revision(after.0 + 1);
+                let request = Request::Watch { prefix: self.prefix.clone(), from };
+                self.wishes.push_back(Wish::Ask(job, request));
+            }
+            Action::RequestProgress => {
+                let progress = self.watch.map(|(watch, _)| Wish::Say(Request::Progress(watch)));
+                self.wishes.extend(progress);
+            }
+            Action::Distrust => {
+                self.wishes.extend(self.watch.map(|(_, generation)| Wish::Distrust(generation)));
+            }
+            Action::Close => {
+                self.drop_watch();
+                (self.listing, self.opening) = (None, None);
+            }
+        }
+    }
+
+    fn next_job(&mut self) -> Job {
+        self.jobs += 1;
+        Job(self.jobs)
+    }
+
+    fn drop_watch(&mut self) {
+        let cancel = self.watch.take().map(|(watch, _)| Wish::Say(Request::Cancel(watch)));
+        self.wishes.extend(cancel);
+    }
+
+    fn ask_page(&mut self, job: Job, listing: Listing) {
+        self.wishes.push_back(Wish::Ask(job, listing.request()));
+        self.listing = Some((job, listing));
+    }
+
+    /// Takes the end of a request.
+    pub fn done(&mut self, job: Job, got: Result<Got, Failed>, now: Instant) {
+        if self.opening == Some(job) {
+            self.opening = None;
+            return self.opened(got, now);
+        }
+        let Some((_, mut listing)) = self.listing.take_if(|(of, _)| *of == job) else {
+            if let Ok(Got::Opened { watch, .. }) = got {
+                self.wishes.push_back(Wish::Say(Request::Cancel(watch)));
+            }
+            return;
         };
-        Self { events, task: tokio::spawn(copying.run()) }
+        let page = match got {
+            Ok(Got::Answer(page @ Answer::Range { .. })) => page,
+            _ => return self.handle(Input::ListFailed, now),
+        };
+        match listing.take(page) {
+            Ok(None) => self.ask_page(job, listing),
+            Ok(Some(listed)) => self.listed(listed, now),
+            Err(failure) => {
+                tracing::debug!(?failure, prefix = self.prefix, "the list failed");
+                self.handle(Input::ListFailed, now);
+            }
+        }
+    }
+
+    fn opened(&mut self, got: Result<Got, Failed>, now: Instant) {
+        match got {
+            Ok(Got::Opened { watch, generation }) => {
+                self.watch = Some((watch, generation));
+                self.handle(Input::WatchOpened, now);
+            }
+            Err(Failed::Etcd(error)) if error.cause == Cause::Compacted => self.compacted(now),
+            _ => self.handle(Input::WatchFailed, now),
+        }
+    }
+
+    fn compacted(&mut self, now: Instant) {
+        count(&self.contact.counters.compactions_total);
+        self.handle(Input::Compacted, now);
+    }
+
+    fn listed(&mut self, (place, found): Listed, now: Instant) {
+        let entries = found.into_iter();
+        let entries =
+            entries.filter_map(|(path, held)| self.entry(&path, held.value, held.mod_revision));
+        let entries = entries.collect();
+        self.handle(Input::Listed { place, entries }, now);
+    }
+
+    /// Takes news of a watch.
+    pub fn news(&mut self, watch: RequestId, news: WatchNews, now: Instant) {
+        if self.watch() != Some(watch) {
+            return;
+        }
+        match news {
+            WatchNews::Changes(changes) => {
+                let changes = changes.into_iter().filter_map(|it| self.change(it)).collect();
+                self.handle(Input::Watched(changes), now);
+            }
+            WatchNews::Progress | WatchNews::Created => {
+                self.handle(Input::Watched(Vec::new()), now);
+            }
+            WatchNews::Compacted(_) => self.compacted(now),
+            WatchNews::Ended(failure) => {
+                if let Failure::Failed { detail, .. } = failure {
+                    tracing::debug!(detail, prefix = self.prefix, "the watch ended");
+                }
+                self.handle(Input::WatchFailed, now);
+            }
+        }
+    }
+
+    fn change(&self, Changed { path, value, revision }: Changed) -> Option<Change> {
+        let is_deleted = value.is_none();
+        let entry = self.entry(&path, value.unwrap_or_default(), revision)?;
+        Some(if is_deleted {
+            Change::Delete { key: entry.key, revision }
+        } else {
+            Change::Put(entry)
+        })
+    }
+
+    /// None: a key that this version does not know.
+    fn entry(&self, path: &str, value: Vec<u8>, mod_revision: Revision) -> Option<Entry> {
+        let key = self.keys.parse(path.as_bytes());
+        if key.is_err() {
+            count(&self.contact.counters.unknown_keys_total);
+        }
+        Some(Entry { key: key.ok()?, value, mod_revision })
+    }
+}
+
+/// A copy of a range of keys, told as events. Ends when dropped.
+///
+/// An owner that does not take its events holds the mirror up; etcd then keeps what is to come, and if it compacts
+/// that, everything is listed again. So memory is bounded by one list and the queue.
+#[derive(Debug)]
+pub struct Mirror {
+    number: u64,
+    events: mpsc::Receiver<MirrorEvent>,
+    commands: Commands,
+}
+
+impl Mirror {
+    pub(crate) fn open(
+        commands: Commands,
+        options: &Options,
+        range: Range,
+        seen: Option<Place>,
+    ) -> Self {
+        let (sender, events) = mpsc::channel(options.queue_len);
+        let number = commands.next_number();
+        commands.send(Command::Mirror { number, range, seen, events: sender });
+        Self { number, events, commands }
     }
 
     /// What happened next. Cancel safe.
@@ -62,203 +322,6 @@ impl Mirror {
 
 impl Drop for Mirror {
     fn drop(&mut self) {
-        self.task.abort();
+        self.commands.send(Command::End(self.number));
     }
-}
-
-struct Copying {
-    link: Arc<Link>,
-    range: Range,
-    state: MirrorState,
-    events: mpsc::Sender<MirrorEvent>,
-    watch: Option<(WatchStream, Connection)>,
-}
-
-/// A list or the opening of a watch under way.
-type Job = std::pin::Pin<Box<dyn Future<Output = Done> + Send>>;
-
-enum Done {
-    Listed(Result<(Place, Vec<KeyValue>), Error>),
-    Opened(Result<Box<Opened>, Error>),
-}
-
-struct Opened {
-    watch: WatchStream,
-    first: WatchResponse,
-    connection: Connection,
-}
-
-impl Copying {
-    async fn run(mut self) {
-        let mut job: Option<Job> = None;
-        loop {
-            let input = self.next_input(&mut job).await;
-            let output = self.state.handle(input, Instant::now());
-            if self.carry_out(output, &mut job).await.is_err() {
-                // Nobody listens any more.
-                return;
-            }
-        }
-    }
-
-    /// Waits for whatever happens first. What the watch says goes before the clock: it may have waited for the owner.
-    async fn next_input(&mut self, job: &mut Option<Job>) -> Input {
-        let deadline = self.state.deadline();
-        let message = async {
-            match &mut self.watch {
-                Some((watch, _)) => watch.message().await,
-                None => std::future::pending().await,
-            }
-        };
-        let done = async {
-            match job {
-                Some(job) => job.await,
-                None => std::future::pending().await,
-            }
-        };
-        let time = async {
-            match deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            message = message => match message {
-                Ok(Some(response)) => self.watched(&response),
-                Ok(None) => Input::WatchFailed,
-                Err(error) => {
-                    tracing::debug!(%error, range = ?self.range, "the watch ended");
-                    Input::WatchFailed
-                }
-            },
-            done = done => {
-                *job = None;
-                match done {
-                    Done::Listed(answer) => self.listed(answer),
-                    Done::Opened(answer) => self.opened(answer),
-                }
-            }
-            () = time => Input::Tick,
-        }
-    }
-
-    async fn carry_out(&mut self, output: Output, job: &mut Option<Job>) -> Result<(), ()> {
-        let counters = &self.link.counters;
-        counters.list_differences_total.fetch_add(output.list_differences, Relaxed);
-        if output.is_stalled {
-            count(&counters.stalls_total);
-        }
-        for action in output.actions {
-            match action {
-                Action::List => *job = Some(Box::pin(list_job(Arc::clone(&self.link), self.range))),
-                Action::OpenWatch(after) => {
-                    self.watch = None;
-                    *job = Some(Box::pin(open_job(Arc::clone(&self.link), self.range, after)));
-                }
-                Action::RequestProgress => {
-                    if let Some((watch, _)) = &mut self.watch {
-                        // A watch that cannot be asked does not answer, which ends it.
-                        let _ = watch.request_progress().await;
-                    }
-                }
-                Action::Distrust => {
-                    if let Some((_, connection)) = &self.watch {
-                        self.link.distrust(connection);
-                    }
-                }
-                Action::Close => {
-                    self.watch = None;
-                    *job = None;
-                }
-            }
-        }
-        for event in output.events {
-            if let MirrorEvent::Restored { .. } = event {
-                count(&self.link.counters.restores_total);
-            }
-            self.events.send(event).await.map_err(|_| ())?;
-        }
-        Ok(())
-    }
-
-    fn listed(&self, answer: Result<(Place, Vec<KeyValue>), Error>) -> Input {
-        match answer {
-            Ok((place, found)) => {
-                let entries = found.iter().filter_map(|pair| self.entry(pair)).collect();
-                Input::Listed { place, entries }
-            }
-            Err(_) => Input::ListFailed,
-        }
-    }
-
-    fn opened(&mut self, answer: Result<Box<Opened>, Error>) -> Input {
-        let Ok(opened) = answer else { return Input::WatchFailed };
-        if opened.first.canceled() {
-            return self.canceled(&opened.first);
-        }
-        self.watch = Some((opened.watch, opened.connection));
-        Input::WatchOpened
-    }
-
-    fn watched(&self, response: &WatchResponse) -> Input {
-        self.link.heard();
-        if response.canceled() {
-            return self.canceled(response);
-        }
-        Input::Watched(response.events().iter().filter_map(|event| self.change(event)).collect())
-    }
-
-    fn canceled(&self, response: &WatchResponse) -> Input {
-        if response.compact_revision() > 0 {
-            count(&self.link.counters.compactions_total);
-            return Input::Compacted;
-        }
-        tracing::debug!(reason = response.cancel_reason(), range = ?self.range, "watch canceled");
-        Input::WatchFailed
-    }
-
-    fn change(&self, event: &etcd_client::Event) -> Option<Change> {
-        let pair = event.kv()?;
-        let entry = self.entry(pair)?;
-        Some(match event.event_type() {
-            EventType::Put => Change::Put(entry),
-            EventType::Delete => Change::Delete { key: entry.key, revision: entry.mod_revision },
-        })
-    }
-
-    fn entry(&self, pair: &KeyValue) -> Option<Entry> {
-        let key = match self.link.keys.parse(pair.key()) {
-            Ok(key) => key,
-            Err(KeyError::Unknown(_) | KeyError::Foreign(..)) => {
-                count(&self.link.counters.unknown_keys_total);
-                return None;
-            }
-        };
-        let mod_revision = Revision(pair.mod_revision());
-        Some(Entry { key, value: pair.value().to_vec(), mod_revision })
-    }
-}
-
-async fn list_job(link: Arc<Link>, range: Range) -> Done {
-    Done::Listed(list(&link, range).await)
-}
-
-/// Opens a watch and waits for etcd to confirm it.
-async fn open_job(link: Arc<Link>, range: Range, after: Revision) -> Done {
-    let prefix = link.keys.range(range);
-    let options = WatchOptions::new().with_prefix().with_start_revision(after.0 + 1);
-    let operation = format!("watch {prefix}");
-    let opened = link
-        .request_of(&operation, async |mut client| {
-            let mut watch = client.watch(prefix, Some(options)).await?;
-            let first = watch.message().await?;
-            first
-                .map(|first| (watch, first))
-                .ok_or_else(|| etcd_client::Error::WatchError("etcd closed the watch".to_owned()))
-        })
-        .await;
-    Done::Opened(
-        opened.map(|((watch, first), connection)| Box::new(Opened { watch, first, connection })),
-    )
 }

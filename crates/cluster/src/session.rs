@@ -6,18 +6,19 @@
 //! Does not decide what an expired lease means: the data path goes on without etcd.
 
 use std::net::{SocketAddr, SocketAddrV4};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use weir_ids::NodeId;
 
+use crate::claim::Claim;
 use crate::claim::state::ClaimEvent;
-use crate::claim::{Claim, Wanted};
 use crate::error::Error;
 use crate::keys::Key;
-use crate::link::Link;
+use crate::options::Options;
+use crate::owner::ClaimOwner;
 use crate::revision::Revision;
+use crate::tasks::Commands;
 
 /// The value of a node's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,28 +72,29 @@ pub struct WorkerRecord {
 /// A node's registration; ends when dropped, at once when closed.
 #[derive(Debug)]
 pub struct Session {
-    claim: Claim,
+    claim: ClaimOwner,
+}
+
+/// The claim of a node's key. `ended` are boot ids of processes of this node that have certainly ended.
+pub fn registration(
+    options: &Options,
+    name: NodeId,
+    record: &NodeRecord,
+    ended: Vec<String>,
+    now: Instant,
+) -> Claim {
+    let (key, boot_id) = (Key::Node(name), record.boot_id.clone());
+    Claim::new(options, &key, boot_id, Duration::ZERO, json(record), now).after(ended)
 }
 
 impl Session {
-    pub(crate) fn open(
-        link: Arc<Link>,
-        name: NodeId,
-        record: &NodeRecord,
-        ended: Vec<String>,
-    ) -> Self {
-        let wanted = Wanted {
-            key: Key::Node(name),
-            boot_id: record.boot_id.clone(),
-            ended,
-            margin: Duration::ZERO,
-        };
-        Self { claim: Claim::open(link, wanted, json(record)) }
+    pub(crate) fn open(commands: Commands, options: &Options, registration: Claim) -> Self {
+        Self { claim: ClaimOwner::open(commands, options, registration) }
     }
 
     /// What happened next. Cancel safe. Never none: the session tries for as long as it lives.
     pub async fn next_event(&mut self) -> Option<ClaimEvent> {
-        self.claim.events.recv().await
+        self.claim.next_event().await
     }
 
     /// The create revision of our key, if we are registered as far as we can know.
@@ -115,6 +117,7 @@ impl Session {
     }
 }
 
-pub(crate) fn json(record: &impl Serialize) -> Vec<u8> {
+/// A record as its key holds it.
+pub fn json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).expect("a record of texts and numbers is JSON")
 }

@@ -8,30 +8,39 @@ use std::sync::Arc;
 
 use weir_ids::ClusterName;
 
+use crate::contact::Contact;
 use crate::counters::count;
 use crate::election::Leadership;
-use crate::error::Error;
-use crate::keys::{Key, Range};
-use crate::link::Link;
-use crate::list::list;
+use crate::error::{Cause, Error};
+use crate::keys::{Key, Keys, Range};
+use crate::list::Listing;
+use crate::message::{Answer, Failure, Request};
 use crate::revision::{Place, Revision, Versioned};
 use crate::swap::{Change, Outcome, Swap, transaction};
-use crate::txn::{decided, txn_of, versioned};
+use crate::tasks::Commands;
 
 /// etcd's store, as far as the keys of this cluster go. Clones share one connection.
 #[derive(Clone, Debug)]
 pub struct Store {
-    link: Arc<Link>,
+    commands: Commands,
+    keys: Keys,
+    keys_max: usize,
+    contact: Arc<Contact>,
 }
 
 impl Store {
-    pub(crate) fn new(link: Arc<Link>) -> Self {
-        Self { link }
+    pub(crate) fn new(
+        commands: Commands,
+        keys: Keys,
+        keys_max: usize,
+        contact: Arc<Contact>,
+    ) -> Self {
+        Self { commands, keys, keys_max, contact }
     }
 
     /// The cluster whose keys these are.
     pub fn cluster(&self) -> &ClusterName {
-        self.link.keys.cluster()
+        self.keys.cluster()
     }
 
     /// One key, as of now (linearizable).
@@ -39,12 +48,12 @@ impl Store {
     /// # Errors
     /// When etcd does not answer or refuses.
     pub async fn get(&self, key: &Key) -> Result<Option<Versioned>, Error> {
-        let path = self.link.keys.path(key);
-        let found = self
-            .link
-            .request(&format!("get {path}"), async |mut client| client.get(path, None).await)
-            .await?;
-        Ok(found.kvs().first().map(versioned))
+        let request = Request::get(&self.keys.path(key));
+        let operation = request.operation();
+        match self.commands.ask(request).await? {
+            Answer::Range { found, .. } => Ok(found.into_iter().next().map(|(_, held)| held)),
+            _ => Err(unexpected(&operation)),
+        }
     }
 
     /// Every key of a range that this version knows, at one revision.
@@ -52,10 +61,22 @@ impl Store {
     /// # Errors
     /// When etcd does not answer or refuses, or the range has more keys than `keys_max`.
     pub async fn list(&self, range: Range) -> Result<(Place, Vec<(Key, Versioned)>), Error> {
-        let (place, found) = list(&self.link, range).await?;
-        let known = found.iter().filter_map(|pair| {
-            let key = self.link.keys.parse(pair.key()).ok()?;
-            Some((key, versioned(pair)))
+        let mut listing = Listing::new(&self.keys.range(range), self.keys_max);
+        let (place, found) = loop {
+            let request = listing.request();
+            let operation = request.operation();
+            match listing.take(self.commands.ask(request).await?) {
+                Ok(Some(listed)) => break listed,
+                Ok(None) => {}
+                Err(Failure::Failed { cause, detail }) => {
+                    return Err(Error::unsent("any", &operation, cause, detail));
+                }
+                Err(Failure::NoSuchLease) => return Err(unexpected(&operation)),
+            }
+        };
+        let known = found.into_iter().filter_map(|(path, held)| {
+            let key = self.keys.parse(path.as_bytes()).ok()?;
+            Some((key, held))
         });
         Ok((place, known.collect()))
     }
@@ -69,7 +90,7 @@ impl Store {
     pub async fn transact(&self, swaps: &[Swap], leader: Option<Leadership>) -> Outcome {
         let outcome = self.try_transact(swaps, leader).await.unwrap_or_else(Outcome::of_error);
         if matches!(outcome, Outcome::LostRace(_)) {
-            count(&self.link.counters.conflicts_total);
+            count(&self.contact.counters.conflicts_total);
         }
         outcome
     }
@@ -79,18 +100,17 @@ impl Store {
         swaps: &[Swap],
         leader: Option<Leadership>,
     ) -> Result<Outcome, Error> {
-        let operation = self.operation(swaps);
-        let transaction = transaction(&self.link.keys, swaps, leader)
-            .map_err(|(cause, detail)| Error::unsent("any", &operation, cause, detail))?;
-        let txn = txn_of(transaction);
-        let response = self.link.request(&operation, async |mut client| client.txn(txn).await);
-        Ok(Outcome::of_decided(decided(&response.await?), leader))
-    }
-
-    fn operation(&self, swaps: &[Swap]) -> String {
-        match swaps {
-            [one] => format!("write {}", self.link.keys.path(&one.key)),
-            many => format!("write {} keys of {}", many.len(), self.link.keys.prefix()),
+        let transaction = transaction(&self.keys, swaps, leader)
+            .map_err(|(cause, detail)| Error::unsent("any", "write", cause, detail))?;
+        let request = Request::Transact(transaction);
+        let operation = request.operation();
+        match self.commands.ask(request).await? {
+            Answer::Decided(decided) => Ok(Outcome::of_decided(decided, leader)),
+            _ => Err(unexpected(&operation)),
         }
     }
+}
+
+fn unexpected(operation: &str) -> Error {
+    Error::asked("any", operation, Cause::Other, "the answer to another request".to_owned())
 }

@@ -5,12 +5,15 @@
 //!                         |                                                     |
 //!                         | mirror of all keys                                  |
 //!                         v                                                     |
-//!   nodes ---reports--> [run] --Event--> state::Controller --Action--> [run] ---+
-//!                         ^ clock, election   (pure)
+//!   nodes --reports--> [process] --Event--> state::Controller --Action--> [process]
+//!                         ^ election, one write or read at a time (both pure)
+//!                         | events, reports, the time
+//!                       [run]: sockets, clocks, HTTP
 //! ```
 //!
-//! - [`state`] decides, and knows no I/O, no clock and no chance: a simulator runs it unchanged.
-//! - [`run`] joins it with etcd and the nodes, and decides nothing; [`ask`] asks nodes over HTTP.
+//! - [`state`] decides, and knows no I/O, no clock and no chance. [`process`] joins it with etcd and the questions to
+//!   nodes, without I/O too. A simulator runs both unchanged.
+//! - [`run`] carries a process on a thread, and decides nothing; [`ask`] asks nodes over HTTP.
 //! - [`records`] are the JSON values that the controller, its operators and the nodes share.
 //! - [`operate`] is the operator's side: orders, their progress, the events, the state in words.
 //!
@@ -20,6 +23,7 @@
 
 pub mod ask;
 pub mod operate;
+pub mod process;
 pub mod records;
 pub mod run;
 pub mod state;

@@ -1,27 +1,20 @@
-//! The task that joins the controller's state with etcd and the nodes. It decides nothing.
-//!
-//! One write or read is under way at a time. Whether this process leads is asked of the election before
-//! each event and again before each write, with the clock of that moment: a process that was
-//! stopped knows at once that its time is over, and if it did not, etcd would refuse its write.
+//! The task that joins a [`Process`] with etcd and the nodes: sockets, clocks and HTTP. It decides nothing.
 
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::MissedTickBehavior;
-use weir_cluster::{
-    Cluster, Election, Error, LeaderRecord, Mirror, Outcome, Range, Revision, Store,
-};
+use weir_cluster::{Cluster, Error, LeaderRecord, Transport};
 use weir_shard::NodeId;
 
-use crate::state::{Action, Controller, Event, NodeReport, Now, Options};
+use crate::process::{ASK_INTERVAL, Moment, Process, Question};
+use crate::state::{NodeReport, Now, Options};
 
-/// Time between two questions to the same node, and the longest wait for its answer.
-const ASK_INTERVAL: Duration = Duration::from_secs(1);
+/// Events of etcd that are taken before the clock is looked at.
+const EVENTS_MAX: usize = 256;
 
 /// How nodes are asked for their load and whom they hear.
 pub trait Reports: Send + Sync + 'static {
@@ -65,24 +58,18 @@ impl Runner {
     ) -> Self {
         let (stop, stopped) = oneshot::channel();
         let (leading, is_leading) = watch::channel(false);
-        let (answers, answered) = mpsc::channel(64);
         let turns = Arc::<AtomicU64>::default();
+        let (etcd, now) = (cluster.options(), Instant::now());
         let running = Running {
-            tick: Duration::from_millis(options.tick_ms.min(options.tick_busy_ms)),
-            controller: Controller::new(options),
-            election: cluster.election(record),
-            mirror: cluster.mirror(Range::All, None),
-            store: cluster.store(),
+            process: Process::new(etcd, cluster.contact(), record, options, now),
+            transport: Transport::new(etcd.clone()),
             reports: Arc::new(reports),
-            answers,
             asking: JoinSet::new(),
-            elected_at: None,
             leading,
-            under_way: None,
-            started_at: Instant::now(),
+            started_at: now,
             turns: Arc::clone(&turns),
         };
-        let task = cluster.handle().spawn(running.run(answered, stopped));
+        let task = cluster.handle().spawn(running.run(stopped));
         Self { stop: Some(stop), is_leading, turns, task: Some(task) }
     }
 
@@ -91,8 +78,7 @@ impl Runner {
         *self.is_leading.borrow()
     }
 
-    /// Turns of its loop, several a second. The lease of a leader is kept by another task: one whose turns stand still
-    /// leads and decides nothing.
+    /// Turns of its loop, several a second: one whose turns stand still decides nothing.
     pub fn turns(&self) -> TurnCount {
         TurnCount(Arc::clone(&self.turns))
     }
@@ -129,145 +115,72 @@ impl Drop for Runner {
     }
 }
 
-type Answer = Pin<Box<dyn Future<Output = Event> + Send>>;
-
 struct Running<R> {
-    tick: Duration,
-    controller: Controller,
-    election: Election,
-    mirror: Mirror,
-    store: Store,
+    process: Process,
+    transport: Transport,
     reports: Arc<R>,
-    answers: mpsc::Sender<NodeReport>,
-    asking: JoinSet<()>,
-    elected_at: Option<Revision>,
+    asking: JoinSet<Option<(u64, NodeReport)>>,
     leading: watch::Sender<bool>,
-    under_way: Option<Answer>,
     started_at: Instant,
     turns: Arc<AtomicU64>,
 }
 
 impl<R: Reports> Running<R> {
-    async fn run(
-        mut self,
-        mut answered: mpsc::Receiver<NodeReport>,
-        mut stopped: oneshot::Receiver<()>,
-    ) -> Result<(), Error> {
-        let mut ticks = tokio::time::interval(self.tick);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut questions = tokio::time::interval(ASK_INTERVAL);
-        questions.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    async fn run(mut self, mut stopped: oneshot::Receiver<()>) -> Result<(), Error> {
+        let mut is_stopping = false;
         loop {
-            let answer = async {
-                match &mut self.under_way {
-                    Some(answer) => answer.await,
+            self.process.poll(self.moment());
+            if let Some(result) = self.process.stopped() {
+                return result.clone();
+            }
+            self.carry_out().await;
+            let deadline = self.process.deadline();
+            let time = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
                     None => std::future::pending().await,
                 }
             };
-            let event = tokio::select! {
-                _ = &mut stopped => break,
-                // What it says is looked up below.
-                _ = self.election.next_event() => None,
-                event = answer => {
-                    self.under_way = None;
-                    Some(event)
+            tokio::select! {
+                _ = &mut stopped, if !is_stopping => {
+                    is_stopping = true;
+                    self.process.stop();
                 }
-                event = self.mirror.next_event() => event.map(Event::Mirror),
-                report = answered.recv() => report.map(Event::Report),
-                _ = ticks.tick() => Some(Event::Tick),
-                _ = questions.tick() => {
-                    self.ask_nodes();
-                    None
+                event = self.transport.next_event() => self.process.event(self.moment(), event),
+                Some(answer) = self.asking.join_next() => {
+                    if let Ok(Some((number, report))) = answer {
+                        self.process.answered(self.moment(), number, report);
+                    }
                 }
-            };
+                () = time => {}
+            }
+            // What etcd says goes before the clock: it may have waited for this task.
+            for _ in 0..EVENTS_MAX {
+                let Some(event) = self.transport.ready_event().await else { break };
+                self.process.event(self.moment(), event);
+            }
             self.turns.fetch_add(1, Relaxed);
-            self.follow_election();
-            if let Some(event) = event {
-                self.tell(event);
-            }
-        }
-        if let Some(answer) = self.under_way.take() {
-            answer.await;
-        }
-        self.election.close().await
-    }
-
-    /// Tells the state when the leadership has come, gone, or been another one meanwhile.
-    fn follow_election(&mut self) {
-        let elected_at = self.election.leadership().map(|leadership| leadership.create_revision);
-        if elected_at == self.elected_at {
-            return;
-        }
-        if self.elected_at.is_some() {
-            tracing::info!("this controller leads no more");
-            self.tell(Event::Deposed);
-        }
-        self.elected_at = elected_at;
-        self.leading.send_replace(elected_at.is_some());
-        if let Some(revision) = elected_at {
-            tracing::info!("this controller leads now");
-            self.tell(Event::Elected(revision));
         }
     }
 
-    fn tell(&mut self, event: Event) {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = Now {
-            monotonic_ms: self.started_at.elapsed().as_millis() as u64,
-            unix_ms: unix.as_millis() as u64,
-        };
-        for action in self.controller.handle(event, now) {
-            self.carry_out(action);
-        }
+    fn moment(&self) -> Moment {
+        let (instant, unix) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH));
+        let monotonic_ms = instant.duration_since(self.started_at).as_millis() as u64;
+        let unix_ms = unix.unwrap_or_default().as_millis() as u64;
+        Moment { instant, now: Now { monotonic_ms, unix_ms } }
     }
 
-    fn carry_out(&mut self, action: Action) {
-        let store = self.store.clone();
-        self.under_way = Some(match action {
-            Action::Write(swaps) => {
-                let leadership = self.election.leadership();
-                Box::pin(async move {
-                    let Some(leadership) = leadership else {
-                        return Event::Written(Outcome::NotLeader);
-                    };
-                    let outcome = store.transact(&swaps, Some(leadership)).await;
-                    if let Outcome::Unavailable(error)
-                    | Outcome::Unknown(error)
-                    | Outcome::Refused(error) = &outcome
-                    {
-                        tracing::warn!(%error, "the map could not be written");
-                    }
-                    Event::Written(outcome)
-                })
-            }
-            Action::Read(keys) => Box::pin(async move {
-                let mut found = Vec::new();
-                for key in &keys {
-                    match store.get(key).await {
-                        Ok(value) => found.push(value),
-                        Err(_) => return Event::Read(None),
-                    }
-                }
-                Event::Read(Some(found))
-            }),
-        });
-    }
-
-    /// Only the leader asks, and nobody twice at once.
-    fn ask_nodes(&mut self) {
-        while self.asking.try_join_next().is_some() {}
-        if self.elected_at.is_none() || !self.asking.is_empty() {
-            return;
+    /// What the process has ordered and asked until now.
+    async fn carry_out(&mut self) {
+        self.leading.send_replace(self.process.is_leading(Instant::now()));
+        while let Some(order) = self.process.next_order() {
+            self.transport.carry_out(order).await;
         }
-        for (node, admin) in self.controller.registered() {
-            let (reports, answers, node) =
-                (Arc::clone(&self.reports), self.answers.clone(), node.clone());
+        for Question { number, node, admin } in self.process.take_questions() {
+            let reports = Arc::clone(&self.reports);
             self.asking.spawn(async move {
                 let answer = tokio::time::timeout(ASK_INTERVAL, reports.ask(&node, admin)).await;
-                if let Ok(Some(report)) = answer {
-                    // A report that finds no room is asked for again in a second.
-                    let _ = answers.try_send(report);
-                }
+                Some((number, answer.ok()??))
             });
         }
     }

@@ -4,10 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_controller::process::Question;
 use weir_controller::state::NodeReport;
 use weir_shard::NodeId;
 
-use super::controller_process::Question;
 use crate::dice::Dice;
 
 /// What arrives somewhere. `controller` is the number that its owner gave it.

@@ -2,22 +2,26 @@
 //! What it looks, registers and writes for is decided by [`weir_node_core`].
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
-use weir_cluster::swap::{self, Change as Put, Outcome, Swap};
+use weir_cluster::claim::Claim;
+use weir_cluster::link::{Done, Failed, Got, Link};
+use weir_cluster::message::{Answer, Event, Request};
+use weir_cluster::mirror::{Job, MirrorClient};
+use weir_cluster::swap::{self, Change as Put, Swap};
 use weir_cluster::{
-    Cause, ClusterName, Key, LeaseId, NodeId, NodeRecord, Options, Revision, Versioned,
+    ClusterName, Contact, Key, LeaseId, NodeId, NodeRecord, Options, Range, Revision, Versioned,
+    json, registration,
 };
 use weir_node_core::farewell::{Farewell, Step};
 use weir_node_core::first_look::{FirstLook, Found, LOOK_INTERVAL, NotFound, found, is_known};
 use weir_node_core::{Event as NodeEvent, KnownMap, Registration, Written};
 use weir_shard::{BootId, ShardEntry, ShardId};
 
-use super::claim::Claim;
 use super::clock::ProcessClock;
-use super::link::{At, Done, Failed, Got, Link};
-use super::mirror::{Job, Mirror, Wish};
-use crate::etcd::{Answer, ClientId, Etcd, Event, Request};
+use super::wire::{At, Wire};
+use crate::etcd::{ClientId, Etcd};
 
 /// Who a process is.
 #[derive(Clone, Debug)]
@@ -78,12 +82,14 @@ enum Leaving {
 pub struct NodeClient {
     setup: NodeSetup,
     link: Link<Tag>,
+    contact: Arc<Contact>,
+    wire: Wire,
     looking: Looking,
     look_at: Option<Instant>,
     /// The cluster's file as it was found by the look under way.
     desired: Option<Vec<u8>>,
     claim: Option<Claim>,
-    mirror: Option<Mirror>,
+    mirror: Option<MirrorClient>,
     writes: Vec<(ShardId, Revision, Vec<u8>)>,
     told: VecDeque<Told>,
     leaving: Option<Leaving>,
@@ -97,10 +103,14 @@ impl NodeClient {
     pub fn new(setup: NodeSetup, now_us: u64) -> Self {
         // The addresses of etcd's members mean nothing here.
         let options = Options::new(setup.cluster.clone(), Vec::new(), setup.seed);
+        let now = setup.clock.instant(now_us);
+        let contact = Contact::new(now);
         Self {
             looking: Looking::First(FirstLook::new(setup.clock.since(now_us))),
-            look_at: Some(setup.clock.instant(now_us)),
-            link: Link::new(setup.client, options),
+            look_at: Some(now),
+            link: Link::new(options, Arc::clone(&contact)),
+            contact,
+            wire: Wire::new(setup.client),
             setup,
             desired: None,
             claim: None,
@@ -116,11 +126,10 @@ impl NodeClient {
     /// The node registers, and mirrors the keys from now on.
     pub fn take_part(&mut self, now_us: u64, record: &NodeRecord) {
         let (now, options) = (self.setup.clock.instant(now_us), &self.link.options);
-        let key = Key::Node(self.setup.name.clone());
-        let boot_id = record.boot_id.clone();
-        let claim = Claim::new(options, &key, boot_id, Duration::ZERO, json(record), now);
-        self.claim = Some(claim.after(self.setup.ended.clone()));
-        self.mirror = Some(Mirror::new(options, now));
+        let (name, ended) = (self.setup.name.clone(), self.setup.ended.clone());
+        self.claim = Some(registration(options, name, record, ended, now));
+        let contact = Arc::clone(&self.contact);
+        self.mirror = Some(MirrorClient::new(options, contact, Range::All, None, now));
     }
 
     /// Another record of the node, of the same boot.
@@ -161,7 +170,7 @@ impl NodeClient {
     /// When [`poll`](Self::poll) is due, if etcd tells nothing before.
     pub fn next_us(&self) -> Option<u64> {
         let claim = self.claim.as_ref().and_then(Claim::deadline);
-        let mirror = self.mirror.as_ref().and_then(Mirror::deadline);
+        let mirror = self.mirror.as_ref().and_then(MirrorClient::deadline);
         let deadlines = [self.link.deadline(), self.look_at, claim, mirror];
         let first = deadlines.into_iter().flatten().min()?;
         Some(self.setup.clock.us_at(first))
@@ -170,7 +179,8 @@ impl NodeClient {
     /// Takes what etcd tells this client.
     pub fn event(&mut self, now_us: u64, etcd: &mut Etcd, event: Event) {
         let at = self.at(now_us);
-        if let Some((watch, news)) = self.link.event(etcd, at, event)
+        let event = self.wire.event(event);
+        if let Some((watch, news)) = event.and_then(|event| self.link.event(at.now, event))
             && let Some(mirror) = &mut self.mirror
         {
             mirror.news(watch, news, at.now);
@@ -181,11 +191,14 @@ impl NodeClient {
     /// Does everything that is due.
     pub fn poll(&mut self, now_us: u64, etcd: &mut Etcd) {
         let at = self.at(now_us);
-        self.link.tick(at);
+        self.link.tick(at.now);
         loop {
-            self.ask(etcd, at);
+            self.ask(at);
             let Some(done) = self.link.next_done() else { break };
-            self.done(etcd, at, done);
+            self.done(at, done);
+        }
+        while let Some(order) = self.link.next_order() {
+            self.wire.carry(etcd, now_us, order);
         }
     }
 
@@ -193,23 +206,17 @@ impl NodeClient {
         At { us: now_us, now: self.setup.clock.instant(now_us) }
     }
 
-    fn ask(&mut self, etcd: &mut Etcd, at: At) {
+    fn ask(&mut self, at: At) {
         if self.look_at.is_some_and(|look_at| at.now >= look_at) {
             self.look_at = None;
-            self.get(etcd, at, Tag::Desired, &Key::Desired);
+            self.get(at, Tag::Desired, &Key::Desired);
         }
         if let Some(request) = self.claim.as_mut().and_then(|claim| claim.next_request(at.now)) {
-            self.link.ask(etcd, at, Tag::Claim, request);
+            self.link.ask(at.now, Tag::Claim, request);
         }
         if let Some(mirror) = &mut self.mirror {
             mirror.tick(at.now);
-            while let Some(wish) = mirror.next_wish() {
-                match wish {
-                    Wish::Ask(job, request) => self.link.ask(etcd, at, Tag::Mirror(job), request),
-                    Wish::Say(request) => self.link.say(etcd, at, request),
-                    Wish::Distrust(generation) => self.link.distrust(generation),
-                }
-            }
+            mirror.ask(&mut self.link, at.now, Tag::Mirror);
             while let Some(event) = mirror.next_event() {
                 self.told.push_back(Told::Event(NodeEvent::Mirror(event)));
             }
@@ -221,39 +228,38 @@ impl NodeClient {
         for (shard, revision, value) in std::mem::take(&mut self.writes) {
             let (key, expected) = (Key::Shard(shard), Some(revision));
             let swap = Swap { key, expected, change: Put::Put(value) };
-            self.transact(etcd, at, Tag::Entry(shard), &[swap]);
+            self.transact(at, Tag::Entry(shard), &[swap]);
         }
         match self.next_step.take() {
-            Some(Step::Read(key)) => self.get(etcd, at, Tag::Intent, &key),
-            Some(Step::Write(swap)) => self.transact(etcd, at, Tag::Farewell, &[swap]),
+            Some(Step::Read(key)) => self.get(at, Tag::Intent, &key),
+            Some(Step::Write(swap)) => self.transact(at, Tag::Farewell, &[swap]),
             Some(Step::Leave { is_unsaid }) => {
                 self.is_unsaid = is_unsaid;
-                self.revoke(etcd, at);
+                self.revoke(at);
             }
             None => {}
         }
     }
 
-    fn get(&mut self, etcd: &mut Etcd, at: At, tag: Tag, key: &Key) {
-        let start = self.link.keys.path(key);
-        let end = format!("{start}\0");
-        self.link.ask(etcd, at, tag, Request::Range { start, end, limit: 1, revision: None });
+    fn get(&mut self, at: At, tag: Tag, key: &Key) {
+        let request = Request::get(&self.link.keys.path(key));
+        self.link.ask(at.now, tag, request);
     }
 
-    fn transact(&mut self, etcd: &mut Etcd, at: At, tag: Tag, swaps: &[Swap]) {
+    fn transact(&mut self, at: At, tag: Tag, swaps: &[Swap]) {
         let transaction =
             swap::transaction(&self.link.keys, swaps, None).expect("one key, and not too large");
-        self.link.ask(etcd, at, tag, Request::Transact(transaction));
+        self.link.ask(at.now, tag, Request::Transact(transaction));
     }
 
-    fn done(&mut self, etcd: &mut Etcd, at: At, done: Done<Tag>) {
+    fn done(&mut self, at: At, done: Done<Tag>) {
         match done.tag {
-            Tag::Desired => self.found_desired(etcd, at, one(done.got)),
+            Tag::Desired => self.found_desired(at, one(done.got)),
             Tag::Meta => self.found_meta(at, one(done.got)),
             Tag::Claim => {
                 let claim = self.claim.as_mut();
                 if let Some(request) = claim.and_then(|it| it.done(done.got, at.now)) {
-                    self.link.ask(etcd, at, Tag::Claim, request);
+                    self.link.ask(at.now, Tag::Claim, request);
                 }
             }
             Tag::Mirror(job) => {
@@ -262,7 +268,7 @@ impl NodeClient {
                 }
             }
             Tag::Entry(shard) => {
-                let how = Written::of(&outcome(done.got));
+                let how = Written::of(&self.link.outcome(done.got, None));
                 self.told.push_back(Told::Event(NodeEvent::Written { shard, how }));
             }
             Tag::Intent => {
@@ -273,7 +279,7 @@ impl NodeClient {
             }
             Tag::Farewell => {
                 if let Some(Leaving::Saying(farewell)) = &mut self.leaving {
-                    self.next_step = Some(farewell.written(&outcome(done.got)));
+                    self.next_step = Some(farewell.written(&self.link.outcome(done.got, None)));
                 }
             }
             Tag::Revoke => self.leaving = Some(Leaving::Left),
@@ -281,11 +287,11 @@ impl NodeClient {
     }
 
     /// None: no answer. Some of none: there is no such key.
-    fn found_desired(&mut self, etcd: &mut Etcd, at: At, held: Option<Option<Versioned>>) {
+    fn found_desired(&mut self, at: At, held: Option<Option<Versioned>>) {
         match held {
             Some(Some(desired)) => {
                 self.desired = Some(desired.value);
-                self.get(etcd, at, Tag::Meta, &Key::Meta);
+                self.get(at, Tag::Meta, &Key::Meta);
             }
             Some(None) => self.looked(at, found(None, None)),
             None => self.looked(at, Err(NotFound::Silent("no answer".into()))),
@@ -331,35 +337,23 @@ impl NodeClient {
         }
     }
 
-    fn revoke(&mut self, etcd: &mut Etcd, at: At) {
+    fn revoke(&mut self, at: At) {
         let lease: Option<LeaseId> = self.claim.as_mut().and_then(Claim::close);
         self.mirror = None;
         self.leaving = Some(Leaving::Revoking);
         match lease {
-            Some(lease) => self.link.ask(etcd, at, Tag::Revoke, Request::Revoke(lease)),
+            Some(lease) => self.link.ask(at.now, Tag::Revoke, Request::Revoke(lease)),
             None => self.leaving = Some(Leaving::Left),
         }
     }
 }
 
 /// What a key is; none if there was no answer.
-pub(super) fn one(got: Result<Got, Failed>) -> Option<Option<Versioned>> {
+fn one(got: Result<Got, Failed>) -> Option<Option<Versioned>> {
     match got {
         Ok(Got::Answer(Answer::Range { found, .. })) => {
             Some(found.into_iter().next().map(|(_, held)| held))
         }
         _ => None,
     }
-}
-
-fn outcome(got: Result<Got, Failed>) -> Outcome {
-    match got {
-        Ok(Got::Answer(Answer::Decided(decided))) => Outcome::of_decided(decided, None),
-        Err(Failed::Etcd(error)) => Outcome::of_error(error),
-        _ => Outcome::of_error(super::link::error(Cause::Other, "another answer", true)),
-    }
-}
-
-pub(super) fn json(value: &impl serde::Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("texts and numbers")
 }

@@ -3,12 +3,11 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_cluster::transaction::{Operation, Transaction};
-use weir_cluster::{ClusterName, Key, Keys};
+use weir_cluster::{ClusterName, Key, Keys, json};
 use weir_config::Desired;
 use weir_controller::records::{Control, DrainOrder, FORMAT, Intent, Meta, Order};
 use weir_shard::{NodeId, ShardEntry, ShardId};
 
-use super::node_client::json;
 use crate::etcd::Etcd;
 
 /// Somebody with all rights on the keys of a cluster.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use weir_cluster::message::Event;
 use weir_cluster::{ClusterName, Keys, NodeRecord, Revision};
 use weir_config::Desired;
 use weir_controller::state::{NodeReport, Options as ControllerOptions};
@@ -12,12 +13,12 @@ use weir_node_core::KnownMap;
 use weir_shard::{BootId, NodeId, ShardEntry, ShardId};
 
 use super::clock::ProcessClock;
-use super::controller_process::{ControllerProcess, ControllerSetup};
+use super::controller::{ControllerProcess, ControllerSetup};
 use super::management::{Delivery, Management};
 use super::node_client::{NodeClient, NodeSetup, Told};
 use super::operator::Operator;
 use crate::dice::Dice;
-use crate::etcd::{ClientId, Etcd, EtcdOptions, Event};
+use crate::etcd::{ClientId, Etcd, EtcdOptions};
 
 /// Controllers that stand for election.
 pub const CONTROLLERS: usize = 2;

@@ -1,8 +1,10 @@
 //! What goes wrong with an etcd and on the way to it.
 
-use super::message::{ClientId, Event, Failure, WatchNews};
-use super::{Backup, Cut, Etcd, Flight, LEADERLESS_US, Mode, RESENT_US};
 use weir_cluster::Revision;
+use weir_cluster::message::{Event, WatchNews};
+
+use super::message::{ClientId, Refusal};
+use super::{Backup, Cut, Etcd, Flight, LEADERLESS_US, Mode, RESENT_US};
 
 impl Etcd {
     /// `kill -9` of all members: connections break, and what had arrived may have been done.
@@ -144,7 +146,7 @@ impl Etcd {
     fn serve_waiting(&mut self, now_us: u64, some_are_refused: bool) {
         for (client, id, request) in std::mem::take(&mut self.waiting) {
             if some_are_refused && self.dice.one_in(3) {
-                self.answer(now_us, client, id, Err(Failure::NoLeader));
+                self.answer(now_us, client, id, Err(Refusal::NoLeader));
             } else {
                 self.serve(now_us, client, id, request);
             }
@@ -156,10 +158,10 @@ impl Etcd {
         self.flights.retain(|_, flight| matches!(flight, Flight::ToServer(..)));
         self.held.retain(|(_, flight)| matches!(flight, Flight::ToServer(..)));
         for (client, id) in std::mem::take(&mut self.unanswered) {
-            self.answer(now_us, client, id, Err(Failure::Broken));
+            self.answer(now_us, client, id, Err(Refusal::Broken));
         }
         for (watch, client) in self.watches.end_all() {
-            self.watched(now_us, client, watch, WatchNews::Ended);
+            self.watched(now_us, client, watch, WatchNews::Ended(Refusal::Broken.into()));
         }
     }
 }

@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_cluster::message::Changed;
 use weir_cluster::transaction::{Compare, Decided, Operation, Transaction};
 use weir_cluster::{LeaseId, Revision, Versioned};
 
-use super::message::{Changed, Failure};
+use super::message::Refusal;
 
 /// Comparisons, or operations of one branch, that a transaction may have (`--max-txn-ops`).
 const OPERATIONS_MAX: usize = 128;
@@ -101,13 +102,13 @@ impl Store {
         end: &str,
         limit: usize,
         revision: Option<Revision>,
-    ) -> Result<Found, Failure> {
+    ) -> Result<Found, Refusal> {
         let revision = revision.map_or(self.revision, |revision| revision.0);
         if revision > self.revision {
-            return Err(Failure::Future);
+            return Err(Refusal::Future);
         }
         if revision < self.compacted {
-            return Err(Failure::Compacted);
+            return Err(Refusal::Compacted);
         }
         let paths = self.keys.range(start.to_owned()..end.to_owned()).map(|(path, _)| path);
         let mut all = paths.filter_map(|path| Some((path.clone(), self.at(path, revision)?)));
@@ -115,14 +116,14 @@ impl Store {
         Ok((found, all.next().is_some()))
     }
 
-    pub(super) fn transact(&mut self, transaction: &Transaction) -> Result<Decided, Failure> {
+    pub(super) fn transact(&mut self, transaction: &Transaction) -> Result<Decided, Refusal> {
         let Transaction { compares, then, otherwise } = transaction;
         let longest = compares.len().max(then.len()).max(otherwise.len());
         if longest > OPERATIONS_MAX {
-            return Err(Failure::TooLarge);
+            return Err(Refusal::TooLarge);
         }
         if writes_twice(then) || writes_twice(otherwise) {
-            return Err(Failure::Duplicate);
+            return Err(Refusal::Duplicate);
         }
         let has_held = compares.iter().all(|compare| self.holds(compare));
         let operations = if has_held { then } else { otherwise };
@@ -131,7 +132,7 @@ impl Store {
             _ => true,
         };
         if !operations.iter().all(knows_lease) {
-            return Err(Failure::NoSuchLease);
+            return Err(Refusal::NoSuchLease);
         }
         let next = self.revision + 1;
         let mut found = Vec::new();
@@ -219,12 +220,12 @@ impl Store {
     }
 
     /// Forgets what was superseded before `revision`.
-    pub(super) fn compact(&mut self, revision: Revision) -> Result<(), Failure> {
+    pub(super) fn compact(&mut self, revision: Revision) -> Result<(), Refusal> {
         if revision.0 > self.revision {
-            return Err(Failure::Future);
+            return Err(Refusal::Future);
         }
         if revision.0 <= self.compacted {
-            return Err(Failure::Compacted);
+            return Err(Refusal::Compacted);
         }
         self.compacted = revision.0;
         self.changes = self.changes.split_off(&revision.0);
@@ -249,15 +250,15 @@ impl Store {
     }
 
     /// A lease whose time is over cannot be renewed, even if its keys are still there.
-    pub(super) fn keep_alive(&mut self, lease: LeaseId, now_us: u64) -> Result<(), Failure> {
+    pub(super) fn keep_alive(&mut self, lease: LeaseId, now_us: u64) -> Result<(), Refusal> {
         let lease = self.leases.get_mut(&lease.0).filter(|lease| now_us < lease.ends_us);
-        let lease = lease.ok_or(Failure::NoSuchLease)?;
+        let lease = lease.ok_or(Refusal::NoSuchLease)?;
         lease.ends_us = now_us + lease.ttl_sec * 1_000_000;
         Ok(())
     }
 
-    pub(super) fn revoke(&mut self, lease: LeaseId) -> Result<(), Failure> {
-        let ended = self.leases.remove(&lease.0).ok_or(Failure::NoSuchLease)?;
+    pub(super) fn revoke(&mut self, lease: LeaseId) -> Result<(), Refusal> {
+        let ended = self.leases.remove(&lease.0).ok_or(Refusal::NoSuchLease)?;
         let next = self.revision + 1;
         for path in &ended.keys {
             self.change(path, None, next);

@@ -41,7 +41,7 @@ fn a_transaction_does_one_branch_whole_or_nothing() {
         then: vec![put("/a", "mine", lease), put("/b", "mine", 0)],
         otherwise: vec![Operation::Get("/a".into()), Operation::Get("/none".into())],
     };
-    assert_eq!(store.transact(&claim(7)), Err(Failure::NoSuchLease));
+    assert_eq!(store.transact(&claim(7)), Err(Refusal::NoSuchLease));
     assert_eq!((store.revision().0, store.get("/b")), (1, None), "nothing of it was done");
     store.grant(LeaseId(7), 10, 0);
     let decided = store.transact(&claim(7)).unwrap();
@@ -51,7 +51,7 @@ fn a_transaction_does_one_branch_whole_or_nothing() {
     assert_eq!(decided.found, [store.get("/a"), None]);
     let twice = vec![put("/a", "1", 0), put("/a", "2", 0)];
     let twice = Transaction { then: twice, ..Transaction::default() };
-    assert_eq!(store.transact(&twice), Err(Failure::Duplicate));
+    assert_eq!(store.transact(&twice), Err(Refusal::Duplicate));
 }
 
 #[test]
@@ -80,10 +80,10 @@ fn the_keys_of_a_lease_go_together_when_it_ends() {
     assert!(!store.end_leases(9_999_999));
     store.keep_alive(LeaseId(7), 5_000_000).unwrap();
     assert!(!store.end_leases(14_999_999));
-    assert_eq!(store.keep_alive(LeaseId(7), 15_000_000), Err(Failure::NoSuchLease));
+    assert_eq!(store.keep_alive(LeaseId(7), 15_000_000), Err(Refusal::NoSuchLease));
     assert!(store.end_leases(15_000_000));
     assert_eq!((store.revision().0, paths(&store, None)), (5, vec!["/c".to_owned()]));
-    assert_eq!(store.revoke(LeaseId(7)), Err(Failure::NoSuchLease));
+    assert_eq!(store.revoke(LeaseId(7)), Err(Refusal::NoSuchLease));
     let changes = store.changes_from("/", 5).unwrap();
     assert_eq!(changes.len(), 1);
     assert!(changes[0].iter().all(|change| change.value.is_none()));
@@ -98,10 +98,10 @@ fn what_is_compacted_is_refused_and_what_is_left_is_right() {
     done(&mut store, vec![Operation::Delete("/a".into()), put("/b", "1", 0)]);
     assert_eq!(paths(&store, Some(3)), ["/a"]);
     store.compact(Revision(3)).unwrap();
-    assert_eq!(store.compact(Revision(3)), Err(Failure::Compacted));
-    assert_eq!(store.compact(Revision(6)), Err(Failure::Future));
-    assert_eq!(store.range("/", "0", 9, Some(Revision(2))), Err(Failure::Compacted));
-    assert_eq!(store.range("/", "0", 9, Some(Revision(6))), Err(Failure::Future));
+    assert_eq!(store.compact(Revision(3)), Err(Refusal::Compacted));
+    assert_eq!(store.compact(Revision(6)), Err(Refusal::Future));
+    assert_eq!(store.range("/", "0", 9, Some(Revision(2))), Err(Refusal::Compacted));
+    assert_eq!(store.range("/", "0", 9, Some(Revision(6))), Err(Refusal::Future));
     assert_eq!(paths(&store, Some(4)), ["/a"]);
     assert_eq!(store.changes_from("/", 2), None);
     assert_eq!(store.changes_from("/", 3).unwrap().len(), 3);

@@ -1,3 +1,4 @@
+use weir_cluster::message::Failure;
 use weir_cluster::transaction::Compare;
 
 use super::*;
@@ -147,7 +148,7 @@ fn a_lease_ends_within_a_second_of_its_time_and_its_keys_with_it() {
     assert!(world.etcd.get("/a").is_some());
     world.run(2 * SEC);
     assert!(world.etcd.get("/a").is_none());
-    assert_eq!(world.asked(Request::KeepAlive(lease)), Err(Failure::NoSuchLease));
+    assert_eq!(world.asked(Request::KeepAlive(lease)), Err(Refusal::NoSuchLease.into()));
     assert_eq!(world.grant(1), LeaseId(2));
 }
 
@@ -162,8 +163,12 @@ fn a_kill_leaves_it_open_whether_a_write_was_done() {
         world.run(SEC);
         match world.answer(id) {
             Some(Ok(_)) => assert!(world.etcd.get("/a").is_some()),
-            Some(Err(Failure::Broken)) => unknown[usize::from(world.etcd.get("/a").is_some())] += 1,
-            Some(Err(Failure::Unreachable)) => assert!(world.etcd.get("/a").is_none()),
+            Some(Err(it)) if it == Refusal::Broken.into() => {
+                unknown[usize::from(world.etcd.get("/a").is_some())] += 1
+            }
+            Some(Err(it)) if it == Refusal::Unreachable.into() => {
+                assert!(world.etcd.get("/a").is_none())
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -179,7 +184,10 @@ fn what_waits_for_a_leader_is_done_late_or_never() {
         world.etcd.lose_leader(world.now_us);
         world.ask(Request::Transact(put("/a", "1", None)));
         world.run(5 * SEC);
-        assert_eq!(world.news(watch), [WatchNews::Created, WatchNews::Ended]);
+        assert_eq!(
+            world.news(watch),
+            [WatchNews::Created, WatchNews::Ended(Refusal::Broken.into())]
+        );
         world.etcd.elect(world.now_us);
         world.run(SEC);
         was_done[usize::from(world.etcd.get("/a").is_some())] += 1;
@@ -230,8 +238,8 @@ fn without_space_nothing_is_put_and_leases_live() {
         compares: vec![Compare::CreateRevision("/a".into(), Revision(9))],
         ..put("/a", "2", None)
     };
-    assert_eq!(world.asked(Request::Transact(refused)), Err(Failure::NoSpace));
-    assert_eq!(world.asked(Request::Grant { ttl_sec: 9 }), Err(Failure::NoSpace));
+    assert_eq!(world.asked(Request::Transact(refused)), Err(Refusal::NoSpace.into()));
+    assert_eq!(world.asked(Request::Grant { ttl_sec: 9 }), Err(Refusal::NoSpace.into()));
     assert_eq!(world.asked(Request::KeepAlive(lease)), Ok(Answer::KeptAlive));
     let delete = vec![Operation::Delete("/a".into())];
     let delete = Transaction { then: delete, ..Transaction::default() };

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use super::message::{ClientId, RequestId, WatchNews};
+use weir_cluster::message::{RequestId, WatchNews};
+
+use super::message::ClientId;
 use super::store::Store;
 
 #[derive(Clone, Debug)]

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use weir_cluster::message::Changed;
 use weir_cluster::{Key, LeaderRecord, Revision};
 use weir_controller::records::Event;
 use weir_shard::{ShardEntry, ShardId};
 
 use crate::control::Plane;
-use crate::etcd::Changed;
 
 /// As it was seen last.
 #[derive(Debug, Default)]

@@ -10,12 +10,11 @@ use etcd_client::{
     Client, CompactionOptions, Compare as ClientCompare, CompareOp, Error, EventType, GetOptions,
     KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse, WatchOptions,
 };
+use weir_cluster::message::{Answer, Changed, Event, Failure, Request, WatchNews, end_of};
 use weir_cluster::transaction::{Compare, Operation, Transaction};
 use weir_cluster::{LeaseId, Revision, Versioned};
 use weir_sim::dice::Dice;
-use weir_sim::etcd::{
-    Answer, Changed, ClientId, Etcd, EtcdOptions, Event, Failure, Request, WatchNews,
-};
+use weir_sim::etcd::{ClientId, Etcd, EtcdOptions};
 
 use script::{Said, Step};
 
@@ -57,8 +56,7 @@ impl Model {
                         let found = found.map(|it| it.map(|it| script::bare(it, &self.leases)));
                         Said::Decided(decided.has_held, decided.revision, found.collect())
                     }
-                    Err(Failure::NoSuchLease) => Said::NoSuchLease,
-                    Err(Failure::Duplicate) => Said::Duplicate,
+                    Err(failure) => refused(&failure),
                     other => panic!("{other:?}"),
                 }
             }
@@ -71,16 +69,14 @@ impl Model {
             },
             Step::Revoke(lease) => match self.answer(Request::Revoke(self.leases[*lease])) {
                 Ok(_) => Said::Done,
-                Err(Failure::NoSuchLease) => Said::NoSuchLease,
-                other => panic!("{other:?}"),
+                Err(failure) => refused(&failure),
             },
             Step::KeepAlive(lease) => match self.answer(Request::KeepAlive(self.leases[*lease])) {
                 Ok(_) => Said::Done,
-                Err(Failure::NoSuchLease) => Said::NoSuchLease,
-                other => panic!("{other:?}"),
+                Err(failure) => refused(&failure),
             },
             Step::Range(revision) => {
-                let (start, end) = (PREFIX.to_owned(), weir_sim::etcd::end_of(PREFIX));
+                let (start, end) = (PREFIX.to_owned(), end_of(PREFIX));
                 let range = Request::Range { start, end, limit: 2, revision: *revision };
                 match self.answer(range) {
                     Ok(Answer::Range { found, has_more, .. }) => {
@@ -88,8 +84,7 @@ impl Model {
                         let found = found.map(|(path, it)| (path, script::bare(it, &self.leases)));
                         Said::Found(found.collect(), has_more)
                     }
-                    Err(Failure::Compacted) => Said::Compacted,
-                    Err(Failure::Future) => Said::Future,
+                    Err(failure) => refused(&failure),
                     other => panic!("{other:?}"),
                 }
             }
@@ -197,8 +192,19 @@ impl Real {
     }
 }
 
+/// What the model refuses, in the words of etcd.
+fn refused(failure: &Failure) -> Said {
+    match failure {
+        Failure::NoSuchLease => Said::NoSuchLease,
+        Failure::Failed { detail, .. } => said_of(detail),
+    }
+}
+
 fn refusal(error: &Error) -> Said {
-    let words = error.to_string();
+    said_of(&error.to_string())
+}
+
+fn said_of(words: &str) -> Said {
     [
         ("requested lease not found", Said::NoSuchLease),
         ("duplicate key given", Said::Duplicate),

@@ -1,0 +1,150 @@
+use std::time::Duration;
+
+use super::*;
+use crate::revision::{LeaseId, Place, Revision};
+
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A link to two members, which begins with the first.
+fn link(now: Instant) -> Link<u32> {
+    let endpoints = vec!["http://a".to_owned(), "http://b".to_owned()];
+    let options = Options::new("north".parse().unwrap(), endpoints, 2);
+    Link::new(options, Contact::new(now))
+}
+
+fn found() -> Result<Answer, Failure> {
+    let place = Place { cluster_id: 1, revision: Revision(1), raft_term: 2 };
+    Ok(Answer::Range { place, found: Vec::new(), has_more: false })
+}
+
+fn broken() -> Failure {
+    Failure::Failed { cause: Cause::Unreachable, detail: "refused".to_owned() }
+}
+
+/// The connection that is wanted now: the id of its probe, and its endpoint.
+fn connect(link: &mut Link<u32>) -> (RequestId, usize) {
+    match link.next_order() {
+        Some(Order::Connect { id, endpoint, .. }) => (id, endpoint),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn asked(link: &mut Link<u32>) -> RequestId {
+    match link.next_order() {
+        Some(Order::Ask { id, .. }) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn connected(link: &mut Link<u32>, now: Instant) -> usize {
+    let (id, endpoint) = connect(link);
+    link.event(now, Event::Answered { request: id, answer: found() });
+    endpoint
+}
+
+fn error(link: &mut Link<u32>) -> (u32, Error) {
+    match link.next_done() {
+        Some(Done { tag, got: Err(Failed::Etcd(error)) }) => (tag, error),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn requests_wait_for_one_connection_and_share_it() {
+    let now = Instant::now();
+    let mut link = link(now);
+    link.ask(now, 1, Request::get("/x"));
+    link.ask(now, 2, Request::KeepAlive(LeaseId(1)));
+    assert_eq!(connected(&mut link, now), 0);
+    let (first, second) = (asked(&mut link), asked(&mut link));
+    link.event(now, Event::Answered { request: second, answer: Err(Failure::NoSuchLease) });
+    link.event(now, Event::Answered { request: first, answer: found() });
+    let done: Vec<_> = std::iter::from_fn(|| link.next_done()).collect();
+    assert!(
+        matches!(
+            &done[..],
+            [
+                Done { tag: 2, got: Err(Failed::NoSuchLease) },
+                Done { tag: 1, got: Ok(Got::Answer(Answer::Range { .. })) },
+            ]
+        ),
+        "{done:?}"
+    );
+    assert_eq!((link.next_order(), link.deadline()), (None, None));
+    assert_eq!(link.contact().last_error(), None);
+}
+
+#[test]
+fn after_an_attempt_that_failed_requests_fail_at_once_and_then_the_next_member_is_tried() {
+    let now = Instant::now();
+    let mut link = link(now);
+    link.ask(now, 1, Request::get("/x"));
+    let (id, endpoint) = connect(&mut link);
+    assert_eq!(endpoint, 0);
+    link.event(now, Event::Answered { request: id, answer: Err(broken()) });
+    link.ask(now, 2, Request::Grant { ttl_sec: 9 });
+    for (tag, operation) in [(1, "get /x"), (2, "grant a lease")] {
+        let (of, error) = error(&mut link);
+        assert_eq!(
+            (of, error.operation.as_str(), error.cause),
+            (tag, operation, Cause::Unreachable)
+        );
+        assert!(!error.may_have_happened && error.endpoint == "http://a", "{error}");
+    }
+    assert_eq!(link.next_order(), None, "nothing is tried meanwhile");
+    link.ask(now + link.options.retry_max, 3, Request::get("/x"));
+    assert_eq!(connect(&mut link).1, 1);
+}
+
+#[test]
+fn a_request_without_an_answer_is_given_up_with_its_connection() {
+    let now = Instant::now();
+    let mut link = link(now);
+    link.ask(now, 1, Request::get("/x"));
+    connected(&mut link, now);
+    let late = asked(&mut link);
+    assert_eq!(link.deadline(), Some(now + TIMEOUT));
+    link.tick(now + TIMEOUT);
+    assert_eq!(link.next_order(), Some(Order::Forget(late)));
+    let (_, error) = error(&mut link);
+    assert!(error.cause == Cause::Timeout && error.may_have_happened, "{error}");
+    assert_eq!(link.contact().last_error(), Some(error));
+    // Its answer finds nobody, and the next request goes to the next member.
+    link.event(now + TIMEOUT, Event::Answered { request: late, answer: found() });
+    assert!(link.next_done().is_none());
+    link.ask(now + TIMEOUT, 2, Request::get("/x"));
+    assert_eq!(connected(&mut link, now + TIMEOUT), 1);
+}
+
+#[test]
+fn an_attempt_to_connect_may_take_half_of_the_time_of_a_request() {
+    let now = Instant::now();
+    let mut link = link(now);
+    link.ask(now, 1, Request::get("/x"));
+    let (probe, _) = connect(&mut link);
+    assert_eq!(link.deadline(), Some(now + TIMEOUT / 2));
+    link.tick(now + TIMEOUT / 2);
+    assert_eq!(link.next_order(), Some(Order::Forget(probe)));
+    let (_, error) = error(&mut link);
+    assert!(error.cause == Cause::Timeout && !error.may_have_happened, "{error}");
+}
+
+#[test]
+fn news_of_a_watch_are_given_back_once_it_is_open() {
+    let now = Instant::now();
+    let mut link = link(now);
+    link.ask(now, 1, Request::Watch { prefix: "/x/".into(), from: Revision(3) });
+    connected(&mut link, now);
+    let watch = asked(&mut link);
+    assert_eq!(link.event(now, Event::Watched { watch, news: WatchNews::Created }), None);
+    let Some(Done { got: Ok(Got::Opened { watch: opened, generation }), .. }) = link.next_done()
+    else {
+        panic!("not opened")
+    };
+    assert_eq!(opened, watch);
+    let news = link.event(now, Event::Watched { watch, news: WatchNews::Progress });
+    assert_eq!(news, Some((watch, WatchNews::Progress)));
+    link.distrust(generation);
+    link.ask(now, 2, Request::get("/x"));
+    assert_eq!(connect(&mut link).1, 1);
+}

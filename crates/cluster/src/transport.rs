@@ -1,0 +1,366 @@
+//! Carries the orders of a client to etcd itself, over the client library, and brings the answers back. It decides
+//! nothing: which connection is used, what is given up and when is the client's.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use etcd_client::{
+    Certificate, Client, ConnectOptions, Error as ClientError, EventType, GetOptions, Identity,
+    ResponseHeader, TlsOptions, WatchOptions, WatchResponse, WatchStream,
+};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+
+use crate::error::{Cause, cause_of_cancel, classify};
+use crate::message::{Answer, Changed, Event, Failure, Order, Request, RequestId, WatchNews};
+use crate::options::{Options, OptionsError, TlsFiles};
+use crate::revision::{LeaseId, Place, Revision, Versioned};
+use crate::secret_file::read_secret;
+use crate::txn::{decided, txn_of, versioned};
+
+/// Pings on a connection without traffic. etcd ends connections that ping more often than every 5 s.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How a request ended.
+enum Done {
+    /// The connection is used if its probe was answered.
+    Connected(Box<Client>, Result<Answer, Failure>),
+    Answered(Result<Answer, Failure>),
+    Opened(Result<Box<(WatchStream, WatchResponse)>, Failure>),
+}
+
+#[derive(Debug)]
+struct Watch {
+    stream: WatchStream,
+    is_paused: bool,
+}
+
+/// The requests and watches of one client. They end when it is dropped; to be used inside a runtime.
+pub struct Transport {
+    options: Options,
+    /// The newest connection.
+    client: Option<Client>,
+    requests: JoinSet<(RequestId, Done)>,
+    aborts: BTreeMap<RequestId, AbortHandle>,
+    watches: BTreeMap<RequestId, Watch>,
+}
+
+impl std::fmt::Debug for Transport {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (requests, watches) = (self.requests.len(), &self.watches);
+        out.debug_struct("Transport")
+            .field("requests", &requests)
+            .field("watches", watches)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Transport {
+    /// Not connected yet.
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            client: None,
+            requests: JoinSet::new(),
+            aborts: BTreeMap::new(),
+            watches: BTreeMap::new(),
+        }
+    }
+
+    /// Begins to carry an order out; what follows from it comes from [`next_event`](Self::next_event).
+    pub async fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::Connect { id, endpoint, probe } => {
+                let options = self.options.clone();
+                self.spawn(id, async move { connect_and_ask(&options, endpoint, probe).await });
+            }
+            Order::Ask { request: Request::Progress(watch), .. } => {
+                if let Some(watch) = self.watches.get_mut(&watch) {
+                    // A watch that cannot be asked does not answer, which ends it.
+                    let _ = watch.stream.request_progress().await;
+                }
+            }
+            Order::Ask { request: Request::Cancel(watch), .. } => drop(self.watches.remove(&watch)),
+            Order::Ask { id, request } => {
+                let client = self.client.clone();
+                self.spawn(id, async move { ask(client, request).await });
+            }
+            Order::Forget(id) => {
+                if let Some(request) = self.aborts.remove(&id) {
+                    request.abort();
+                }
+            }
+        }
+    }
+
+    fn spawn(&mut self, id: RequestId, request: impl Future<Output = Done> + Send + 'static) {
+        let handle = self.requests.spawn(async move { (id, request.await) });
+        self.aborts.insert(id, handle);
+    }
+
+    /// Nothing is read from a paused watch: etcd keeps what it would say.
+    pub fn pause(&mut self, watch: RequestId, is_paused: bool) {
+        if let Some(watch) = self.watches.get_mut(&watch) {
+            watch.is_paused = is_paused;
+        }
+    }
+
+    /// What etcd tells next. Cancel safe.
+    pub async fn next_event(&mut self) -> Event {
+        loop {
+            let Self { requests, watches, .. } = self;
+            tokio::select! {
+                (watch, message) = next_message(watches) => return self.watched(watch, message),
+                Some(done) = requests.join_next() => {
+                    if let Some(event) = self.done(done) {
+                        return event;
+                    }
+                }
+            }
+        }
+    }
+
+    /// As [`next_event`](Self::next_event), if there is one without waiting.
+    pub async fn ready_event(&mut self) -> Option<Event> {
+        tokio::select! {
+            biased;
+            event = self.next_event() => Some(event),
+            () = std::future::ready(()) => None,
+        }
+    }
+
+    /// None: of a request that was forgotten.
+    fn done(&mut self, done: Result<(RequestId, Done), JoinError>) -> Option<Event> {
+        let (request, done) = done.ok()?;
+        self.aborts.remove(&request)?;
+        Some(match done {
+            Done::Connected(client, answer) => {
+                if answer.is_ok() {
+                    self.client = Some(*client);
+                }
+                Event::Answered { request, answer }
+            }
+            Done::Answered(answer) => Event::Answered { request, answer },
+            Done::Opened(opened) => {
+                Event::Watched { watch: request, news: self.opened(request, opened) }
+            }
+        })
+    }
+
+    fn opened(
+        &mut self,
+        id: RequestId,
+        opened: Result<Box<(WatchStream, WatchResponse)>, Failure>,
+    ) -> WatchNews {
+        match opened.map(|opened| *opened) {
+            Ok((stream, first)) => canceled(&first).unwrap_or_else(|| {
+                self.watches.insert(id, Watch { stream, is_paused: false });
+                WatchNews::Created
+            }),
+            Err(failure) => WatchNews::Ended(failure),
+        }
+    }
+
+    fn watched(&mut self, watch: RequestId, message: Message) -> Event {
+        let news = match message {
+            Ok(Some(response)) => match canceled(&response) {
+                Some(news) => news,
+                None if response.events().is_empty() => WatchNews::Progress,
+                None => WatchNews::Changes(response.events().iter().filter_map(changed).collect()),
+            },
+            Ok(None) => WatchNews::Ended(failed(Cause::Unreachable, "etcd closed the watch")),
+            Err(error) => WatchNews::Ended(failure_of(&error)),
+        };
+        if let WatchNews::Compacted(_) | WatchNews::Ended(_) = news {
+            self.watches.remove(&watch);
+        }
+        Event::Watched { watch, news }
+    }
+}
+
+type Message = Result<Option<WatchResponse>, ClientError>;
+
+async fn next_message(watches: &mut BTreeMap<RequestId, Watch>) -> (RequestId, Message) {
+    poll_fn(|context| {
+        for (id, watch) in watches.iter_mut().filter(|(_, watch)| !watch.is_paused) {
+            // Nothing is lost with the future: what has arrived of a message stays in the stream.
+            if let Poll::Ready(message) = pin!(watch.stream.message()).poll(context) {
+                return Poll::Ready((*id, message));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+async fn connect_and_ask(options: &Options, endpoint: usize, probe: Request) -> Done {
+    match connect(options, endpoint).await {
+        Ok(client) => {
+            let answer = answer(client.clone(), probe).await;
+            Done::Connected(Box::new(client), answer)
+        }
+        Err(failure) => Done::Answered(Err(failure)),
+    }
+}
+
+async fn connect(options: &Options, endpoint: usize) -> Result<Client, Failure> {
+    let Some(endpoint) = options.endpoints.get(endpoint) else {
+        return Err(failed(Cause::Unreachable, "there is no such endpoint"));
+    };
+    let mut connect = ConnectOptions::new()
+        .with_connect_timeout(options.request_timeout / 2)
+        .with_keep_alive(PING_INTERVAL, options.request_timeout)
+        .with_keep_alive_while_idle(true)
+        .with_require_leader(true)
+        .with_auto_token_refresh(options.user.is_some());
+    if let Some(user) = &options.user {
+        let password = user.password.read();
+        let password =
+            password.map_err(|error| failed(Cause::NotAuthenticated, &error.to_string()))?;
+        connect = connect.with_user(&user.name, password);
+    }
+    if let Some(files) = &options.tls {
+        let tls = read_tls(files).map_err(|error| failed(Cause::Tls, &error.to_string()))?;
+        connect = connect.with_tls(tls);
+    }
+    Client::connect([endpoint], Some(connect)).await.map_err(|error| failure_of(&error))
+}
+
+async fn ask(client: Option<Client>, request: Request) -> Done {
+    let Some(client) = client else {
+        return Done::Answered(Err(failed(Cause::Unreachable, "there is no connection")));
+    };
+    match request {
+        Request::Watch { prefix, from } => {
+            let opened = open(client, prefix, from).await;
+            Done::Opened(opened.map(Box::new).map_err(|error| failure_of(&error)))
+        }
+        request => Done::Answered(answer(client, request).await),
+    }
+}
+
+/// Opens a watch and waits for etcd to confirm it.
+async fn open(
+    mut client: Client,
+    prefix: String,
+    from: Revision,
+) -> Result<(WatchStream, WatchResponse), ClientError> {
+    let options = WatchOptions::new().with_prefix().with_start_revision(from.0);
+    let mut stream = client.watch(prefix, Some(options)).await?;
+    let first = stream.message().await?;
+    let first = first.ok_or_else(|| ClientError::WatchError("etcd closed the watch".to_owned()))?;
+    Ok((stream, first))
+}
+
+async fn answer(mut client: Client, request: Request) -> Result<Answer, Failure> {
+    let answer = match request {
+        Request::Grant { ttl_sec } => {
+            let ttl_sec = i64::try_from(ttl_sec).unwrap_or(i64::MAX);
+            client.lease_grant(ttl_sec, None).await.map(|granted| Answer::Granted {
+                lease: LeaseId(granted.id()),
+                ttl_sec: u64::try_from(granted.ttl()).unwrap_or(0),
+            })
+        }
+        Request::KeepAlive(lease) => match client.lease_keep_alive(lease.0).await {
+            // So the client library says that etcd answered with no time left.
+            Err(ClientError::LeaseKeepAliveError(_)) => return Err(Failure::NoSuchLease),
+            answer => answer.map(|_| Answer::KeptAlive),
+        },
+        Request::Revoke(lease) => client.lease_revoke(lease.0).await.map(|_| Answer::Revoked),
+        Request::Transact(transaction) => {
+            let response = client.txn(txn_of(transaction)).await;
+            response.map(|response| Answer::Decided(decided(&response)))
+        }
+        Request::Range { start, end, limit, revision } => {
+            // A user may have rights on a key and on no range.
+            let is_key = end.strip_suffix('\0').is_some_and(|key| key == start);
+            let options = (!is_key).then(|| {
+                GetOptions::new()
+                    .with_range(end)
+                    .with_limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                    .with_revision(revision.map_or(0, |revision| revision.0))
+            });
+            client.get(start, options).await.map(|found| Answer::Range {
+                place: place_of(found.header()),
+                has_more: found.more(),
+                found: found
+                    .kvs()
+                    .iter()
+                    .map(|pair| (path_of(pair.key()), versioned(pair)))
+                    .collect(),
+            })
+        }
+        Request::Watch { .. } | Request::Progress(_) | Request::Cancel(_) => {
+            return Err(failed(Cause::Invalid, "a watch has no answer"));
+        }
+    };
+    answer.map_err(|error| failure_of(&error))
+}
+
+/// A key outside of UTF-8 is none of ours, however it is read.
+fn path_of(key: &[u8]) -> String {
+    String::from_utf8_lossy(key).into_owned()
+}
+
+fn changed(event: &etcd_client::Event) -> Option<Changed> {
+    let pair = event.kv()?;
+    let Versioned { value, mod_revision, .. } = versioned(pair);
+    let is_put = event.event_type() == EventType::Put;
+    Some(Changed {
+        path: path_of(pair.key()),
+        value: is_put.then_some(value),
+        revision: mod_revision,
+    })
+}
+
+fn canceled(response: &WatchResponse) -> Option<WatchNews> {
+    if !response.canceled() {
+        return None;
+    }
+    let compacted = Revision(response.compact_revision());
+    Some(if compacted.0 > 0 {
+        WatchNews::Compacted(compacted)
+    } else {
+        let reason = response.cancel_reason();
+        WatchNews::Ended(failed(cause_of_cancel(reason), reason))
+    })
+}
+
+fn failed(cause: Cause, detail: &str) -> Failure {
+    Failure::Failed { cause, detail: detail.to_owned() }
+}
+
+fn failure_of(error: &ClientError) -> Failure {
+    if let ClientError::GRpcStatus(status) = error
+        && status.message().contains("requested lease not found")
+    {
+        return Failure::NoSuchLease;
+    }
+    let (cause, detail) = classify(error);
+    Failure::Failed { cause, detail }
+}
+
+fn place_of(header: Option<&ResponseHeader>) -> Place {
+    Place {
+        cluster_id: header.map_or(0, ResponseHeader::cluster_id),
+        revision: Revision(header.map_or(0, ResponseHeader::revision)),
+        raft_term: header.map_or(0, ResponseHeader::raft_term),
+    }
+}
+
+/// Reads the files of a TLS connection.
+pub(crate) fn read_tls(files: &TlsFiles) -> Result<TlsOptions, OptionsError> {
+    let read = |path: &std::path::Path| {
+        std::fs::read(path).map_err(|error| OptionsError::File(path.to_owned(), error.to_string()))
+    };
+    let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(read(&files.ca)?));
+    if let Some((certificate, key)) = &files.client {
+        tls = tls.identity(Identity::from_pem(read(certificate)?, read_secret(key)?));
+    }
+    if let Some(name) = &files.server_name {
+        tls = tls.domain_name(name);
+    }
+    Ok(tls)
+}
