@@ -14,6 +14,7 @@ use weir_nat::ShardRoom;
 use weir_replica::{ClusterKeys, Identity, REPLICAS_MAX};
 use weir_shard::{BootId, LANES, NodeId};
 use weir_steer::{Guard, Heartbeat, SharedWords, WorkerIndex};
+use weir_worker::PEERS_MAX;
 
 use super::connect::{node_name, read_keys, start_cluster};
 use super::first_look::{Found, wait_for_cluster};
@@ -22,7 +23,7 @@ use super::inbox::{Receiver, Sender, inbox};
 use super::known_map::KnownMap;
 use super::life_file::LifeFile;
 use super::roles_thread::fingerprint;
-use super::worker_part::{PEERS_MAX, WorkerLink, WorkerPart, worker_part};
+use super::worker_part::{WorkerLink, WorkerPart, worker_part};
 use crate::cores::keep_to;
 use crate::engine_config::{Room, random};
 use crate::failure::Failure;

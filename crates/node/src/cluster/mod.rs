@@ -32,4 +32,4 @@ mod worker_part;
 pub(crate) use join::Joining;
 pub(crate) use member_board::MemberBoard;
 pub(crate) use membership::{HAND_OVER_MAX, Membership};
-pub(crate) use worker_part::WorkerPart;
+pub(crate) use worker_part::{ThreadLink, WorkerPart};
