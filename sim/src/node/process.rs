@@ -81,7 +81,7 @@ fn replication_options(options: &Options) -> weir_replica::Options {
     let acknowledge_us = if options.commit.is_some() { 0 } else { defaults.acknowledge_us };
     weir_replica::Options {
         acknowledge_us,
-        peers_max: super::worker::PEERS_MAX,
+        peers_max: weir_worker::PEERS_MAX as u16,
         copies_max: options.shards as usize * LANES * weir_replica::REPLICAS_MAX,
         buffers: 512,
         log_datagrams: 128,

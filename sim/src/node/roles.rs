@@ -5,9 +5,10 @@ use weir_member::roles::{Input, SidesUp, WantedRoute};
 use weir_replica::PeerIndex;
 use weir_steer::Route;
 use weir_steer::wanted::{self, Limits};
+use weir_worker::PEERS_MAX;
 
+use super::GuardNews;
 use super::process::{Inbox, Process, Set};
-use super::{GuardNews, worker};
 use crate::site::{self, Place};
 
 /// A list of routes that the guard has not answered for so long is not waited for.
@@ -48,12 +49,14 @@ impl Process {
     pub(crate) fn end_slot(&mut self, clock_ms: u64) {
         for worker in 0..self.workers.len() {
             let it = &mut self.workers[worker];
-            let shards = std::mem::take(&mut it.busy);
+            let shards = std::mem::take(&mut it.link_mut().busy);
             // A worker that has not looked knows nothing of its peers' silence.
-            let has_looked = it.slots != std::mem::replace(&mut self.slots[worker], it.slots);
+            let slots = it.link().slots;
+            let has_looked = slots != std::mem::replace(&mut self.slots[worker], slots);
             if has_looked {
-                for place in 0..worker::PEERS_MAX {
-                    if let Some(signs) = self.workers[worker].signs[usize::from(place)] {
+                for place in 0..PEERS_MAX as u16 {
+                    let signs = self.workers[worker].link().signs[usize::from(place)];
+                    if let Some(signs) = signs {
                         let place = PeerIndex(place);
                         self.roles.on(clock_ms, Input::Heard { worker, place, signs });
                     }
@@ -73,7 +76,7 @@ impl Process {
     }
 
     fn look_at_sides(&mut self, worker: usize) -> SidesUp {
-        let is_up = |side| self.workers[worker].engine.gateway_up(side);
+        let is_up = |side| self.workers[worker].engine().gateway_up(side);
         let (is_access_up, is_internet_up) = (is_up(Side::Access), is_up(Side::Internet));
         self.has_been_up[worker] |= is_access_up && is_internet_up;
         SidesUp { is_ready: self.has_been_up[worker], is_access_up, is_internet_up }

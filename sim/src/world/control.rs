@@ -318,7 +318,7 @@ impl World {
 fn report(node: &crate::node::Node) -> Option<NodeReport> {
     let process = node.process.as_ref()?;
     let is_broken = |worker: &u16| {
-        let engine = &process.workers[usize::from(*worker)].engine;
+        let engine = process.workers[usize::from(*worker)].engine();
         Side::ALL.iter().any(|&side| !engine.gateway_up(side))
     };
     let broken = (0..process.workers.len() as u16).filter(is_broken).collect();

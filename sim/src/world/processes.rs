@@ -62,7 +62,7 @@ impl World {
         let config = ProcessConfig { node, name, known_epochs, options };
         let mut process = Process::new(&config, node_dice);
         let clock_us = it.clock.at(self.now_us);
-        process.workers.iter_mut().for_each(|worker| worker.start(clock_us, &mut self.pool));
+        process.workers.iter_mut().for_each(|worker| worker.start(clock_us));
         process.roles.on(clock_us / 1_000, Input::Tick);
         self.control.start(
             self.now_us,
@@ -142,7 +142,7 @@ impl World {
             self.queue.push(until_us, Event::Turn { place, life });
             return;
         }
-        let turn = it.turn(now_us, clock_us, fence, &mut self.pool);
+        let turn = it.turn(now_us, clock_us, fence);
         let cost_us = (TURN_US + PACKET_US * turn.packets as u64) * slowness;
         let next_us = match &turn {
             Turn { is_busy: true, .. } => cost_us,
@@ -284,7 +284,7 @@ impl World {
         }
         let clock_us = self.nodes[node].clock.at(self.now_us);
         let Some(process) = self.process(node, life) else { return };
-        let beats: Vec<u64> = process.workers.iter().map(|worker| worker.beat).collect();
+        let beats: Vec<u64> = process.workers.iter().map(|worker| worker.link().beat).collect();
         let stake = |worker: usize| {
             let AtStake { is_serving, is_only_copy } = process.roles.at_stake(worker);
             Stake::new(is_serving, is_only_copy)
