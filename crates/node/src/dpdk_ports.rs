@@ -1,4 +1,4 @@
-//! A worker's two DPDK ports as its turn sees them: bursts, their counters, captures and the time that expiry takes. Hot.
+//! Hot: a worker's two DPDK ports as its turn sees them, with counters, captures and the time that expiry takes.
 
 use std::sync::Arc;
 use std::time::Duration;

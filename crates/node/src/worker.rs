@@ -1,11 +1,12 @@
-//! The worker's loop: turns over DPDK ports, and what is done between two of them. Hot: no allocation, lock, system call or
-//! log line per packet.
+//! The worker's loop: turns over DPDK ports, and what is done between two of them. Hot: no allocation, lock, system
+//! call or log line per packet.
 //!
 //! ```text
 //!   now -> turn (`weir_worker`) -> request -> events -> board -> rest
 //! ```
 //!
-//! The clock is read once per turn, the timestamp counter also around the tick. Everything besides packets has a budget per turn.
+//! The clock is read once per turn, the timestamp counter also around the tick. Everything besides packets has a
+//! budget per turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

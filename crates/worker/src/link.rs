@@ -13,12 +13,12 @@ pub trait Link {
     /// Tells the guard that the worker is alive: once a turn.
     fn beat(&mut self);
 
-    /// Whether the guard has taken the worker for dead since it [went on](Self::rejoin) last: its routes are gone or going,
-    /// and a replica may serve its shards. Asked once a turn, before a burst is received.
+    /// Whether the guard has taken the worker for dead since it [went on](Self::rejoin) last: its routes are gone or
+    /// going, and a replica may serve its shards. Asked once a turn, before a burst is received.
     fn is_fenced(&self) -> bool;
 
-    /// The worker goes on with its tables and roles, although it was fenced: its routes may be set again. `waited`: packets
-    /// that had waited in its ports.
+    /// The worker goes on with its tables and roles, although it was fenced: its routes may be set again. `waited`:
+    /// packets that had waited in its ports.
     fn rejoin(&mut self, waited: usize);
 
     /// Whether an order may be there: one look at a flag.
@@ -36,7 +36,8 @@ pub trait Link {
     /// A shard had packets in the slot that ends.
     fn busy(&mut self, shard: ShardId);
 
-    /// The signs of life of the peer at a place, if there is one: for each place below [`PEERS_MAX`] at the end of a slot.
+    /// The signs of life of the peer at a place, if there is one: for each place below [`PEERS_MAX`] at the end of a
+    /// slot.
     fn signs(&mut self, place: PeerIndex, signs: Option<PeerSigns>);
 
     /// A slot has ended, after all that was told of it.

@@ -1,6 +1,6 @@
-//! A worker's part of a turn in a cluster: orders in, news out, datagrams with other workers, signs of life.
+//! Hot: a worker's part of a turn in a cluster: orders in, news out, datagrams with other workers, signs of life.
 //!
-//! Hot: one look at a flag, two words and the streams' own timers in a turn without anything to do.
+//! One look at a flag, two words and the streams' own timers in a turn without anything to do.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -64,13 +64,15 @@ impl<L: Link> Member<L> {
         }
     }
 
-    /// For how many microseconds the worker stood still before this turn, if it did, whatever the guard has seen of that.
+    /// For how many microseconds the worker stood still before this turn, if it did, whatever the guard has seen of
+    /// that.
     #[inline]
     pub(crate) fn standstill_us(&mut self, now: Duration) -> Option<u64> {
         self.standstill.ended(now.as_micros() as u64)
     }
 
-    /// Takes what other workers have sent: after each burst from the access side, of which the engine keeps the datagrams.
+    /// Takes what other workers have sent: after each burst from the access side, of which the engine keeps the
+    /// datagrams.
     #[inline]
     pub(crate) fn take_datagrams<P: Pool>(
         &mut self,

@@ -107,8 +107,8 @@ impl<F: Frame, L: Link> Worker<F, L> {
         }
     }
 
-    /// What waits in its rings is late, and others may serve its shards by now: what has a mapping is translated, nothing
-    /// begins. Returns how many packets there were.
+    /// What waits in its rings is late, and others may serve its shards by now: what has a mapping is translated,
+    /// nothing begins. Returns how many packets there were.
     #[cold]
     fn forward_late(&mut self, ports: &mut impl Ports<Frame = F>) -> usize {
         let mut waited = 0;

@@ -26,8 +26,8 @@ pub(crate) struct Signs {
     pub slots: Gauge,
 }
 
-/// [`PeerSigns`] of one peer. u64::MAX: none. They are stored one by one: a reader may find one of them older than another
-/// by a slot.
+/// [`PeerSigns`] of one peer. u64::MAX: none. They are stored one by one: a reader may find one of them older than
+/// another by a slot.
 #[derive(Debug)]
 struct PeerGauges {
     silent_ms: Gauge,
