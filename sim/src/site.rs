@@ -163,7 +163,7 @@ pub(crate) fn engine_config(options: &Options, place: Place, seed: [u64; 4]) -> 
         fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
         limits: Limits::default(),
         forward_source_routes: false,
-        peers_max: 16,
+        peers_max: weir_worker::PEERS_MAX,
         replication_port: Some(REPLICATION_PORT),
     }
 }

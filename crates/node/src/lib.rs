@@ -30,6 +30,7 @@ mod cluster;
 mod control;
 mod cores;
 mod desk;
+mod dpdk_ports;
 mod duration_histogram;
 mod engine_config;
 mod failure;

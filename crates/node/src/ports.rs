@@ -5,9 +5,9 @@ use weir_dpdk::{Eal, MbufPool, Port, PortConfig, socket_of_core};
 use weir_engine::Side;
 use weir_wire::ethernet::Mac;
 
+use crate::dpdk_ports::PortQueues;
 use crate::failure::Failure;
 use crate::node::{PortHandle, PortSample};
-use crate::worker::PortQueues;
 
 /// One started port.
 #[derive(Debug)]

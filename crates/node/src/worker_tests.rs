@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
 
 use allocation_counter::measure;
 use pcap_file::pcap::{PcapPacket, PcapWriter};
-use weir_dpdk::{Eal, EalConfig, HugePages, Port, PortConfig, tsc_hz};
+use weir_dpdk::{Eal, EalConfig, HugePages, MbufPool, Port, PortConfig, tsc_hz};
 use weir_engine::{
-    AccessMode, DropReason, EngineConfig, FragmentLimits, Limits, MssClamp, ShardConfig, SideConfig,
+    AccessMode, BURST_MAX, Direction, DropReason, Engine, EngineConfig, FragmentLimits, Limits,
+    MssClamp, ShardConfig, Side, SideConfig,
 };
 use weir_nat::{NatConfig, ShardId};
 use weir_wire::arp::Arp;
@@ -15,6 +17,10 @@ use weir_wire::build;
 use weir_wire::ethernet::Mac;
 
 use super::*;
+use crate::board::Board;
+use crate::clock::Clock;
+use crate::desk::Desk;
+use crate::dpdk_ports::PortQueues;
 use crate::request::mailbox;
 
 const WORKER: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
@@ -120,27 +126,28 @@ fn the_loop_allocates_nothing_per_packet() {
     let board = Arc::new(Board::new(engine.counters(), 1, tsc_hz()));
     let (_requester, mailbox) = mailbox();
     let mut worker = Worker {
-        engine,
-        pool,
-        access,
-        internet,
-        board: Arc::clone(&board),
-        desk: Desk::new(mailbox),
+        core: weir_worker::Worker::new(engine, None),
+        ports: DpdkPorts {
+            pool,
+            access,
+            internet,
+            board: Arc::clone(&board),
+            desk: Desk::new(mailbox),
+            clock: Clock::start(),
+            has_ticked: false,
+        },
         publisher: Publisher::default(),
         block_log: None,
-        clock: Clock::start(),
         poll: Poll::Busy,
         is_stopping: Arc::default(),
-        part: None,
     };
-    let (mut frames, mut out) = (Vec::with_capacity(BURST_MAX), Output::new());
     while board.busy_packets.get() < WARM_PACKETS {
-        worker.turn(&mut frames, &mut out);
+        worker.turn();
     }
     let sent = board.engine.packets(Side::Internet, Direction::Transmit);
     let allocations = measure(|| {
         while board.busy_packets.get() < WARM_PACKETS + PACKETS {
-            worker.turn(&mut frames, &mut out);
+            worker.turn();
         }
     });
     assert_eq!(allocations.count_total, 0);

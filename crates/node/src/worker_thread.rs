@@ -24,12 +24,13 @@ use crate::board::Board;
 use crate::clock::Clock;
 use crate::cluster::WorkerPart;
 use crate::desk::Desk;
+use crate::dpdk_ports::{DpdkPorts, PortQueues};
 use crate::failure::Failure;
 use crate::memory::TableMemory;
 use crate::panic_place::{self, Panic};
 use crate::publisher::Publisher;
 use crate::request::{Mailbox, Requester, mailbox};
-use crate::worker::{PortQueues, Worker};
+use crate::worker::Worker;
 
 /// What a worker thread is made of.
 #[derive(Debug)]
@@ -186,21 +187,23 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
         engine.set_mac(side, mac);
     }
     if let Some(part) = &parts.part {
-        part.begin();
+        part.link.begin();
     }
     Worker {
-        engine,
-        pool: parts.pool,
-        access: ports.access,
-        internet: ports.internet,
-        board,
-        desk: Desk::new(mailbox),
+        core: weir_worker::Worker::new(engine, parts.part),
+        ports: DpdkPorts {
+            pool: parts.pool,
+            access: ports.access,
+            internet: ports.internet,
+            board,
+            desk: Desk::new(mailbox),
+            clock: parts.clock,
+            has_ticked: false,
+        },
         publisher,
         block_log: parts.block_log,
-        clock: parts.clock,
         poll: parts.poll,
         is_stopping: parts.is_stopping,
-        part: parts.part,
     }
     .run()
 }

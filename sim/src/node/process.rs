@@ -66,7 +66,7 @@ fn replication_options(options: &Options) -> weir_replica::Options {
     let acknowledge_us = if options.commit.is_some() { 0 } else { defaults.acknowledge_us };
     weir_replica::Options {
         acknowledge_us,
-        peers_max: super::worker::PEERS_MAX,
+        peers_max: weir_worker::PEERS_MAX as u16,
         copies_max: options.shards as usize * LANES * weir_replica::REPLICAS_MAX,
         buffers: 512,
         log_datagrams: 128,
@@ -131,13 +131,15 @@ impl Process {
     /// What the workers show at the end of a slot.
     pub(crate) fn slots(&mut self) -> Vec<WorkerSlot> {
         let look = |worker: &mut Worker| {
-            let peers = (0..).map(PeerIndex).zip(&worker.signs);
+            let busy = std::mem::take(&mut worker.link_mut().busy).into_iter().collect();
+            let link = worker.link();
+            let peers = (0..).map(PeerIndex).zip(&link.signs);
             WorkerSlot {
-                slots: worker.slots,
+                slots: link.slots,
                 peers: peers.filter_map(|(place, signs)| Some((place, (*signs)?))).collect(),
-                busy: std::mem::take(&mut worker.busy).into_iter().collect(),
-                is_access_up: worker.engine.gateway_up(Side::Access),
-                is_internet_up: worker.engine.gateway_up(Side::Internet),
+                busy,
+                is_access_up: worker.engine().gateway_up(Side::Access),
+                is_internet_up: worker.engine().gateway_up(Side::Internet),
             }
         };
         self.workers.iter_mut().map(look).collect()

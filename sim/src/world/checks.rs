@@ -150,8 +150,8 @@ impl World {
         for place in self.places() {
             let worker = self.worker(place);
             for shard in self.shards() {
-                let Some(index) = worker.replication.place(shard) else { continue };
-                let owned = worker.engine.nat().owned_lanes(index);
+                let Some(index) = worker.replication().place(shard) else { continue };
+                let owned = worker.engine().nat().owned_lanes(index);
                 for lane in (0..LANES).filter(|lane| owned >> lane & 1 == 1) {
                     if !self.may_write(place, shard, lane) {
                         let Place { node, worker } = place;
@@ -196,7 +196,7 @@ impl World {
 
     fn sessions(&self, place: Place) -> Vec<SessionView> {
         let (mut cursor, mut all) = (PageCursor::default(), Vec::new());
-        let nat = self.worker(place).engine.nat();
+        let nat = self.worker(place).engine().nat();
         while nat.sessions(&mut cursor, usize::MAX, &SessionFilter::default(), &mut all) {}
         all
     }
@@ -380,7 +380,7 @@ impl World {
     /// Of what every table says of itself: nothing is counted twice, and no port leaks.
     fn audit(&mut self) {
         for place in self.places() {
-            self.worker(place).engine.nat().audit();
+            self.worker(place).engine().nat().audit();
         }
         self.check_tables();
     }

@@ -90,19 +90,19 @@ impl Commits {
 impl Watched {
     /// The end of a turn.
     fn note(&mut self, now_us: u64, worker: &Worker, shards: impl Iterator<Item = ShardId>) {
-        let nat = worker.engine.nat();
+        let nat = worker.engine().nat();
         for shard in shards {
-            let index = worker.replication.place(shard);
+            let index = worker.replication().place(shard);
             let owned = index.map_or(0, |index| nat.owned_lanes(index));
             let since = self.owned_us.entry(shard.0).or_default();
             for (lane, since_us) in since.iter_mut().enumerate() {
                 *since_us = (owned >> lane & 1 == 1).then_some(since_us.unwrap_or(now_us));
             }
         }
-        let replication = worker.replication.status(now_us).counters;
-        let early = Early::ALL.iter().map(|&why| worker.engine.counters().early(why));
+        let replication = worker.replication().status(now_us).counters;
+        let early = Early::ALL.iter().map(|&why| worker.engine().counters().early(why));
         let late = [DropReason::CommitTimeout, DropReason::CommitLimit, DropReason::TooFewReplicas];
-        let dropped = late.iter().map(|&why| worker.engine.counters().dropped(why));
+        let dropped = late.iter().map(|&why| worker.engine().counters().dropped(why));
         let given_up = early.chain(dropped).sum::<u64>()
             + nat.commits_alone()
             + replication.changes_degraded_total
@@ -114,7 +114,7 @@ impl Watched {
 
     /// What is wrong with what waits after a turn at this time of its clock.
     fn too_late(&mut self, clock_ms: u64, worker: &Worker, commit: &Commit) -> Option<String> {
-        let (held, waited) = (worker.engine.held(), worker.engine.counters().held());
+        let (held, waited) = (worker.engine().held(), worker.engine().counters().held());
         if held > commit.held_max {
             return Some(format!("holds {held} packets, not {}", commit.held_max));
         }
@@ -235,7 +235,7 @@ impl World {
         let (mut cursor, mut found) = (PageCursor::default(), Vec::new());
         let filter = SessionFilter { public: Some(left.public), ..SessionFilter::default() };
         // The first page is the mapping with its first session, and the sockets have no more.
-        self.worker(place).engine.nat().sessions(&mut cursor, 1, &filter, &mut found);
+        self.worker(place).engine().nat().sessions(&mut cursor, 1, &filter, &mut found);
         let inside = socket.key();
         found.into_iter().find(|it| (it.outer, it.inside, it.protocol) == inside)
     }
@@ -266,7 +266,7 @@ impl World {
         let has_ended = |node| self.commits.ended_since(known_us).any(|ended| ended.node == node);
         let is_member = |node| {
             let mut of_node = places.iter().filter(|place| place.node == node);
-            of_node.any(|place| self.worker(*place).replication.place(shard).is_some())
+            of_node.any(|place| self.worker(*place).replication().place(shard).is_some())
         };
         let knew = (0..self.nodes.len()).filter(|node| left.known_by >> node & 1 == 1);
         knew.filter(|&node| !has_ended(node) && !is_member(node)).count()

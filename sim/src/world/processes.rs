@@ -75,7 +75,7 @@ impl World {
         let without = if found.is_without_etcd { " without etcd" } else { "" };
         let config = ProcessConfig { node, name, clock_us, disk, found, options };
         let mut process = Process::new(config, node_dice);
-        process.workers.iter_mut().for_each(|worker| worker.start(clock_us, &mut self.pool));
+        process.workers.iter_mut().for_each(|worker| worker.start(clock_us));
         self.control.plane.begin_life(node, process.boots[0].to_string());
         let it = &mut self.nodes[node];
         it.life += 1;
@@ -152,7 +152,7 @@ impl World {
             self.queue.push(until_us, Event::Turn { place, life });
             return;
         }
-        let turn = it.turn(now_us, clock_us, fence, &mut self.pool);
+        let turn = it.turn(now_us, clock_us, fence);
         let cost_us = (TURN_US + PACKET_US * turn.packets as u64) * slowness;
         let next_us = match &turn {
             Turn { is_busy: true, .. } => cost_us,
@@ -333,7 +333,7 @@ impl World {
         }
         let clock_us = self.nodes[node].clock.at(self.now_us);
         let Some(process) = self.process(node, life) else { return };
-        let beats: Vec<u64> = process.workers.iter().map(|worker| worker.beat).collect();
+        let beats: Vec<u64> = process.workers.iter().map(|worker| worker.link().beat).collect();
         let alarms = process.guard.look(clock_us, &beats, &process.stakes);
         let next_us = process.guard.interval_us().unwrap_or(SLOT_US);
         self.queue.push(self.now_us + next_us, Event::Guard { node, life });

@@ -17,7 +17,7 @@ impl World {
         }
         let RouteOrder { worker, number, fence, routes } = order;
         let Some(process) = self.process(node, life) else { return };
-        let beat = process.workers[worker].beat;
+        let beat = process.workers[worker].link().beat;
         if process.guard.takes(worker, fence, !routes.is_empty(), beat) {
             self.tell_switches(Place { node, worker }, routes);
             let worker = worker as WorkerIndex;

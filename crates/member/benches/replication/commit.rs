@@ -120,12 +120,13 @@ impl Cluster {
     fn turn(&mut self, old: u32, new: u32) -> u64 {
         let (mut sum_ns, mut longest_ns) = (0, 0);
         for place in 0..self.workers.len() {
-            let mut packets = self.packets(place, old, new);
+            let packets = self.packets(place, old, new);
             let (worker, mail) = (&mut self.workers[place], &mut self.mail[place]);
-            let mut batch: Vec<_> = mail.drain(..mail.len().min(BURST)).collect();
+            worker.arrive(Side::Access, packets);
+            worker.arrive(Side::Access, mail.drain(..mail.len().min(BURST)));
             let now_us = self.clock.now_us();
-            let spent_ns =
-                Clock::measure(|| worker.turn(Side::Access, &mut packets, &mut batch, now_us));
+            let spent_ns = Clock::measure(|| worker.turn(now_us));
+            worker.answer();
             sum_ns += spent_ns;
             longest_ns = longest_ns.max(spent_ns);
         }
@@ -142,25 +143,24 @@ impl Cluster {
         self.came_us.extend((first..first + new).map(|n| ((place, n), now_us)));
         let known = (self.next..self.next + old).map(|n| n.wrapping_mul(7_919) % FLOWS.min(first));
         let all: Vec<u32> = known.chain(first..first + new).collect();
-        let pool = &mut self.workers[place].pool;
-        all.into_iter().map(|n| pool.filled(&packet(1 + place as u32, n))).collect()
+        let worker = &mut self.workers[place];
+        all.into_iter().map(|n| worker.filled(&packet(1 + place as u32, n))).collect()
     }
 
     /// Datagrams go to whom they are for; what left is counted.
     fn deliver(&mut self) {
         let now_us = self.clock.now_ns() as f64 / 1000.0;
         for place in 0..self.workers.len() {
-            let Worker { pool, out, .. } = &mut self.workers[place];
-            for frame in out.internet.drain(..) {
+            let worker = &mut self.workers[place];
+            for frame in worker.take_sent(Side::Internet) {
                 let bytes = frame.data();
                 let number = u32::from_be_bytes(bytes[42..46].try_into().expect("a number"));
                 if let Some(came_us) = self.came_us.remove(&(place, number)) {
                     self.waits_us.push(now_us - came_us);
                 }
-                pool.give_back(frame);
+                worker.give_back(frame);
             }
-            let datagrams: Vec<_> = out.access.drain(..).collect();
-            for frame in datagrams {
+            for frame in worker.take_sent(Side::Access) {
                 let to = (1..).zip(&mut self.mail);
                 let mut to = to.filter(|(host, _)| frame.data()[..6] == mac(Side::Access, *host).0);
                 if let Some((_, mail)) = to.next() {

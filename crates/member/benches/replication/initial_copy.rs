@@ -29,20 +29,22 @@ impl Case {
     fn turn(
         &mut self,
         flows: impl Iterator<Item = u32>,
-        mail: &mut Vec<BufferFrame>,
+        mail: Vec<BufferFrame>,
     ) -> (Vec<BufferFrame>, u64) {
         let Self { worker, clock, .. } = self;
-        let mut packets: Vec<_> =
-            flows.map(|n| worker.pool.filled(&upstream(1, n, ROOM.homes))).collect();
-        let spent_ns = clock.time(|now_us| worker.turn(Side::Access, &mut packets, mail, now_us));
-        let Worker { pool, out, .. } = worker;
-        assert_eq!(out.internet.len(), BURST, "every packet passes");
-        out.internet.drain(..).for_each(|frame| pool.give_back(frame));
-        (out.access.drain(..).collect(), spent_ns)
+        let packets: Vec<_> = flows.map(|n| worker.filled(&upstream(1, n, ROOM.homes))).collect();
+        worker.arrive(Side::Access, packets);
+        worker.arrive(Side::Access, mail);
+        let spent_ns = clock.time(|now_us| worker.turn(now_us));
+        worker.answer();
+        assert_eq!(worker.sent(Side::Internet).len(), BURST, "every packet passes");
+        let datagrams = worker.take_datagrams();
+        worker.clear();
+        (datagrams, spent_ns)
     }
 
     /// A burst of packets of flows that are there.
-    fn pass(&mut self, mail: &mut Vec<BufferFrame>) -> (Vec<BufferFrame>, u64) {
+    fn pass(&mut self, mail: Vec<BufferFrame>) -> (Vec<BufferFrame>, u64) {
         let first = self.packets;
         self.packets += BURST as u32;
         let flow = |n: u32| (u64::from(n) * u64::from(STRIDE) % u64::from(FLOWS)) as u32;
@@ -60,26 +62,25 @@ pub(crate) fn run(cycles: f64) {
     let worker = Worker::new(1, Group::PAIR, ROOM, clock.now_us());
     let mut case = Case { worker, clock, packets: 0 };
     for first in (0..FLOWS).step_by(BURST) {
-        case.turn(first..first + BURST as u32, &mut Vec::new());
+        case.turn(first..first + BURST as u32, Vec::new());
     }
     let mut before = Vec::new();
     while case.packets < PACKETS {
-        before.push(case.pass(&mut Vec::new()).1 as f64);
+        before.push(case.pass(Vec::new()).1 as f64);
     }
 
     let mut replica = Worker::new(2, Group::PAIR, ROOM, case.clock.now_us());
     let (mut to_worker, mut to_replica) = (Vec::new(), Vec::new());
     let (began_us, mut during, mut is_done) = (case.clock.now_us(), Vec::new(), false);
     while !is_done {
-        let (sent, spent_ns) = case.pass(&mut batch(&mut to_worker));
+        let (sent, spent_ns) = case.pass(batch(&mut to_worker));
         during.push(spent_ns as f64);
         to_replica.extend(sent);
-        let mut batch = batch(&mut to_replica);
-        case.clock.time(|now_us| replica.turn(Side::Access, &mut Vec::new(), &mut batch, now_us));
-        to_worker.append(&mut replica.out.access);
-        let replication = replica.replication.as_mut().expect("it takes part in a cluster");
-        let mut news = std::iter::from_fn(|| replication.next_news());
-        is_done = news.any(|news| matches!(news, News::CopyDone(ShardId(1))));
+        replica.arrive(Side::Access, batch(&mut to_replica));
+        case.clock.time(|now_us| replica.turn(now_us));
+        replica.answer();
+        to_worker.extend(replica.take_datagrams());
+        is_done = replica.take_news().contains(&News::CopyDone(ShardId(1)));
     }
     let took_sec = (case.clock.now_us() - began_us) as f64 / 1e6;
     // The copy goes on in some turns only. Medians: others on the machine do not count.
@@ -88,7 +89,7 @@ pub(crate) fn run(cycles: f64) {
         median(&mut sums) / (TURNS * BURST) as f64 * cycles
     };
     let [before, during] = [before, during].map(per_packet);
-    let flows = replica.engine.nat().gauges().flows;
+    let flows = replica.flows();
     assert!(flows > FLOWS / 100 * 99, "the replica has {flows} flows");
     println!(
         "{:22} {during:7.1} during it, {before:5.1} before: rate {:.3} of it",

@@ -71,39 +71,37 @@ impl Pair {
         // Until both have copied the other's empty lanes.
         let end_us = pair.clock.now_us() + 500_000;
         while is_replicated && pair.clock.now_us() < end_us {
-            pair.turns(Side::Access, &mut [Vec::new(), Vec::new()]);
+            pair.turns(Side::Access, [Vec::new(), Vec::new()]);
         }
         pair
     }
 
     /// A turn of each worker; returns the nanoseconds that they took.
-    fn turns(&mut self, side: Side, packets: &mut [Vec<BufferFrame>; 2]) -> u64 {
+    fn turns(&mut self, side: Side, packets: [Vec<BufferFrame>; 2]) -> u64 {
         let mut spent_ns = 0;
-        for (place, packets) in packets.iter_mut().enumerate() {
+        for (place, packets) in packets.into_iter().enumerate() {
             let (worker, mail) = (&mut self.workers[place], &mut self.mail[place]);
+            worker.arrive(side, packets);
             // At most a burst waits to be taken.
-            let mut batch: Vec<_> = mail.drain(..mail.len().min(BURST)).collect();
-            spent_ns += self.clock.time(|now_us| worker.turn(side, packets, &mut batch, now_us));
-            if side == Side::Access {
-                self.mail[1 - place].append(&mut self.workers[place].out.access);
-            }
+            worker.arrive(Side::Access, mail.drain(..mail.len().min(BURST)));
+            spent_ns += self.clock.time(|now_us| worker.turn(now_us));
+            worker.answer();
+            let datagrams = worker.take_datagrams();
+            self.mail[1 - place].extend(datagrams);
         }
         spent_ns
     }
 
     fn clear(&mut self) {
-        for Worker { pool, out, .. } in &mut self.workers {
-            let sent = out.internet.drain(..).chain(out.access.drain(..));
-            sent.for_each(|frame| pool.give_back(frame));
-        }
+        self.workers.iter_mut().for_each(Worker::clear);
     }
 
     fn packets(&mut self, first: u32) -> [Vec<BufferFrame>; 2] {
         std::array::from_fn(|place| {
             let host = 1 + place as u32;
-            let pool = &mut self.workers[place].pool;
+            let worker = &mut self.workers[place];
             (first..first + BURST as u32)
-                .map(|n| pool.filled(&upstream(host, n, ROOM.homes)))
+                .map(|n| worker.filled(&upstream(host, n, ROOM.homes)))
                 .collect()
         })
     }
@@ -112,10 +110,10 @@ impl Pair {
     fn open(&mut self) -> f64 {
         let mut spent_ns = 0;
         for first in (self.opened..self.opened + FLOWS).step_by(BURST) {
-            let mut packets = self.packets(first);
-            spent_ns += self.turns(Side::Access, &mut packets);
+            let packets = self.packets(first);
+            spent_ns += self.turns(Side::Access, packets);
             for worker in &self.workers {
-                assert_eq!(worker.out.internet.len(), BURST, "every packet passes");
+                assert_eq!(worker.sent(Side::Internet).len(), BURST, "every packet passes");
             }
             self.clear();
         }
@@ -127,18 +125,14 @@ impl Pair {
     fn pass(&mut self) -> f64 {
         let (mut spent_ns, mut count) = (0, 0);
         for first in (self.opened - FLOWS..self.opened).step_by(BURST) {
-            let mut packets = self.packets(first);
-            spent_ns += self.turns(Side::Access, &mut packets);
-            let mut answers = self.answers();
+            let packets = self.packets(first);
+            spent_ns += self.turns(Side::Access, packets);
+            let answers = self.answers();
             self.clear();
             count += answers.iter().map(|answers| answers.len() + BURST).sum::<usize>();
-            for (place, answers) in answers.iter_mut().enumerate() {
-                let Worker { engine, pool, out, .. } = &mut self.workers[place];
-                spent_ns += self.clock.time(|now_us| {
-                    let now = weir_engine::Now { ms: now_us / 1000 };
-                    engine.receive(Side::Internet, now, answers, pool, out);
-                });
-                assert_eq!(out.access.len(), BURST);
+            spent_ns += self.turns(Side::Internet, answers);
+            for worker in &self.workers {
+                assert_eq!(worker.sent(Side::Access).len(), BURST);
             }
             self.clear();
         }
@@ -149,7 +143,7 @@ impl Pair {
     fn settle(&mut self) {
         for _ in 0..100 {
             self.clock.pass(100_000);
-            self.turns(Side::Access, &mut [Vec::new(), Vec::new()]);
+            self.turns(Side::Access, [Vec::new(), Vec::new()]);
             self.clear();
         }
     }
@@ -167,8 +161,8 @@ impl Pair {
                 let host = 1 + place as u32;
                 build::ethernet(mac(Side::Internet, host), gateway_mac(Side::Internet), &packet)
             };
-            let answers: Vec<_> = worker.out.internet.iter().map(answer).collect();
-            answers.iter().map(|answer| worker.pool.filled(answer)).collect()
+            let answers: Vec<_> = worker.sent(Side::Internet).iter().map(answer).collect();
+            answers.iter().map(|answer| worker.filled(answer)).collect()
         })
     }
 }
@@ -236,8 +230,8 @@ fn main() {
     report("new flow", &mut new, cycles);
     report("first answered packet", &mut answered, cycles);
     report("established packet", &mut established, cycles);
-    for (host, worker) in (1..).zip(&mut with.workers) {
-        let flows = worker.engine.nat().gauges().flows;
+    for (host, worker) in (1..).zip(&with.workers) {
+        let flows = worker.flows();
         assert!(
             f64::from(flows) > 1.99 * f64::from(with.opened),
             "worker {host} has {flows} flows"

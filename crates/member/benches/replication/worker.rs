@@ -1,20 +1,23 @@
 //! A worker with an engine and, in a cluster, its part in it. What goes between two workers is carried by the bench.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
 
 use weir_engine::{
-    AccessMode, CommitLimits, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Now, Output,
-    Post, Side, SideConfig, Uncommitted,
+    AccessMode, CommitLimits, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Side,
+    SideConfig, Uncommitted,
 };
 use weir_member::order::{CopyOrder, Misses, ShardDuties, ShardSetup};
 use weir_member::replication::CommitOptions;
-use weir_member::{Order, PeerId, Replication};
+use weir_member::{News, Order, PeerId, Replication};
 use weir_nat::{NatConfig, ShardId, ShardRoom};
-use weir_replica::{BootId, ClusterKeys, Fingerprint, Identity, Options, Transmit};
+use weir_replica::{BootId, ClusterKeys, Fingerprint, Identity, Options};
 use weir_shard::{LANES, LaneSet};
-use weir_wire::arp::Arp;
+use weir_wire::arp::{self, Arp};
 use weir_wire::build;
-use weir_wire::ethernet::Mac;
+use weir_wire::ethernet::{Ethernet, Mac};
+use weir_wire::frame::Frame;
+use weir_worker::{LocalLink, Member, Rings};
 
 use crate::frame::{BufferFrame, Buffers};
 
@@ -65,25 +68,10 @@ const CHANGES_MAX: usize = 16_384;
 const PORT: u16 = 7473;
 const GATEWAY: u32 = 250;
 
-/// The way out for datagrams.
-struct Exit<'a> {
-    post: Post<'a>,
-    pool: &'a mut Buffers,
-    out: &'a mut Output<BufferFrame>,
-}
-
-impl Transmit for Exit<'_> {
-    fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
-        let SocketAddr::V4(to) = to else { return false };
-        self.post.send(to, datagram, self.pool, self.out)
-    }
-}
-
 pub(crate) struct Worker {
-    pub(crate) engine: Engine<BufferFrame>,
-    pub(crate) replication: Option<Replication>,
-    pub(crate) pool: Buffers,
-    pub(crate) out: Output<BufferFrame>,
+    core: weir_worker::Worker<BufferFrame, LocalLink>,
+    ports: Rings<Buffers>,
+    host: u32,
 }
 
 fn address(side: Side, host: u32) -> u32 {
@@ -179,126 +167,166 @@ fn config(host: u32, group: Group, room: Room) -> EngineConfig {
 impl Worker {
     /// One of a group. Alone it has its own shard; with others it has most lanes of that and one of each of theirs.
     pub(crate) fn new(host: u32, group: Group, room: Room, now_us: u64) -> Self {
-        let mut worker = Self {
-            engine: Engine::new(config(host, group, room)).expect("a good configuration"),
-            replication: None,
-            pool: Buffers::default(),
-            out: Output::new(),
-        };
-        let now = Now { ms: now_us / 1000 };
-        worker.engine.start(now, &mut worker.pool, &mut worker.out);
-        for side in Side::ALL {
-            let to = (mac(side, host), address(side, host));
-            let reply = Arp::reply(gateway_mac(side), address(side, GATEWAY), to.0, to.1);
-            worker.receive(side, &build::arp(reply), now_us);
-        }
-        if group.workers > 1 {
-            worker.join(host, group, room.homes, now_us);
-            worker.engine.tick(now, &mut worker.pool, &mut worker.out);
-        }
-        for other in group.others(host) {
-            // As the other would answer.
-            let side = Side::Access;
-            let to = (mac(side, host), address(side, host));
-            let reply = Arp::reply(mac(side, other), address(side, other), to.0, to.1);
-            worker.receive(side, &build::arp(reply), now_us);
-        }
-        worker.out.access.clear();
-        worker.out.internet.clear();
-        assert!(worker.engine.is_ready(), "the gateways have answered");
+        let mut engine = Engine::new(config(host, group, room)).expect("a good configuration");
+        let member = (group.workers > 1).then(|| {
+            let replication = join(&mut engine, host, group, room.homes, now_us);
+            Box::new(Member::new(replication, LocalLink::default()))
+        });
+        let core = weir_worker::Worker::new(engine, member);
+        let mut worker = Self { core, ports: Rings::new(Buffers::default()), host };
+        worker.core.start(Duration::from_micros(now_us), &mut worker.ports);
+        worker.answer();
+        worker.turn(now_us);
+        worker.answer();
+        worker.clear();
+        assert!(worker.core.engine.is_ready(), "the gateways have answered");
         worker
     }
 
-    fn receive(&mut self, side: Side, frame: &[u8], now_us: u64) {
-        let mut frames = vec![self.pool.filled(frame)];
-        let now = Now { ms: now_us / 1000 };
-        self.engine.receive(side, now, &mut frames, &mut self.pool, &mut self.out);
+    pub(crate) fn flows(&self) -> u32 {
+        self.core.engine.nat().gauges().flows
     }
 
-    fn join(&mut self, host: u32, group: Group, homes: u32, now_us: u64) {
-        let identity =
-            Identity { worker: peer_id(host), boot: boot(host), secret: [host as u8; 32] };
-        let keys = ClusterKeys::parse(&"1f".repeat(32)).expect("a key");
-        let peers_max = group.workers as u16 - 1;
-        let mut options = Options { peers_max, copies_max: 256, ..Options::default() };
-        if group.commit_pace_us.is_some() {
-            options.acknowledge_us = 0;
-        }
-        let shards = group.workers as usize;
-        let mut replication =
-            Replication::new(options, identity, Fingerprint::default(), keys, shards)
-                .expect("good options");
-        if let Some(pace_us) = group.commit_pace_us {
-            let policy = Uncommitted::Release;
-            self.engine.hold_uncommitted(CommitLimits {
-                held_max: 4096,
-                changes_max: CHANGES_MAX,
-                timeout_ms: 100,
-                policy,
-            });
-            replication.await_replicas(CommitOptions {
-                replicas: usize::from(peers_max),
-                is_strict: false,
-                changes_max: CHANGES_MAX,
-                pace_us,
-            });
-        }
-        for other in group.others(host) {
-            let (peer, address) = (peer_id(other), access(other));
-            replication.obey(Order::AddPeer { peer, address }, &mut self.engine, now_us);
-        }
-        for shard in 1..=group.workers {
-            let setup = Box::new(setup(shard, homes));
-            replication.obey(Order::AddShard(setup), &mut self.engine, now_us);
-            let lanes = group.lanes(shard, host);
-            let source = |lane| Some(group.owner(shard, lane)).filter(|&owner| owner != host);
-            let sources: [_; LANES] = std::array::from_fn(|lane| source(lane).map(peer_id));
-            let copy = |other| CopyOrder {
-                peer: peer_id(other),
-                boot: boot(other),
-                lanes,
-                is_leaving: false,
-            };
-            let duties = ShardDuties {
-                shard: ShardId(shard),
-                begins_empty: false,
-                serves_hits: true,
-                lanes,
-                misses: Misses::Create,
-                copies: group.others(host).map(copy).collect(),
-                sources,
-                grants: vec![],
-                announced: None,
-            };
-            replication.obey(Order::Duties(Box::new(duties)), &mut self.engine, now_us);
-        }
-        self.replication = Some(replication);
+    /// What the worker has told since it was asked last.
+    pub(crate) fn take_news(&mut self) -> Vec<News> {
+        let member = self.core.member.as_deref_mut().expect("it takes part in a cluster");
+        std::mem::take(&mut member.link.news)
     }
 
-    /// A turn of the worker's loop: packets of homes or of the internet, then what came from the other worker. Leaves what
-    /// is for it in `out.access`, if the packets were from homes.
-    pub(crate) fn turn(
-        &mut self,
-        side: Side,
-        packets: &mut Vec<BufferFrame>,
-        from_other: &mut Vec<BufferFrame>,
-        now_us: u64,
-    ) {
-        let Self { engine, replication, pool, out } = self;
-        let now = Now { ms: now_us / 1000 };
-        engine.receive(side, now, packets, pool, out);
-        let Some(replication) = replication else { return };
-        if !from_other.is_empty() {
-            engine.receive(Side::Access, now, from_other, pool, out);
-        }
-        while let Some((from, mut frame)) = engine.take_datagram() {
-            let datagram = weir_wire::frame::Frame::data_mut(&mut frame);
-            let _ = replication.receive(from, datagram, now_us, engine.nat_mut());
-            pool.give_back(frame);
-        }
-        let (nat, post) = engine.nat_and_post();
-        replication.poll(now_us, nat, &mut Exit { post, pool, out });
-        let committed = replication.committed(now_us, engine.nat());
-        engine.release_committed(committed, now, out);
+    pub(crate) fn arrive(&mut self, side: Side, frames: impl IntoIterator<Item = BufferFrame>) {
+        frames.into_iter().for_each(|frame| self.ports.arrive(side, frame));
     }
+
+    pub(crate) fn filled(&mut self, bytes: &[u8]) -> BufferFrame {
+        self.ports.pool.filled(bytes)
+    }
+
+    /// Turns of the worker's loop until its ports have nothing more: packets, and what came from other workers.
+    pub(crate) fn turn(&mut self, now_us: u64) {
+        let now = Duration::from_micros(now_us);
+        self.ports.now = now;
+        loop {
+            self.core.turn(now, &mut self.ports);
+            if self.ports.is_empty() {
+                break;
+            }
+        }
+    }
+
+    /// Answers for all stations that the worker has asked for.
+    pub(crate) fn answer(&mut self) {
+        for side in Side::ALL {
+            let sent = &mut self.ports.sent[side as usize];
+            let requests: Vec<_> = sent.extract_if(.., |frame| is_arp(frame)).collect();
+            for frame in requests {
+                let answer = answer(side, self.host, frame.data());
+                self.ports.pool.give_back(frame);
+                if let Some(answer) = answer {
+                    let answer = self.ports.pool.filled(&answer);
+                    self.ports.arrive(side, answer);
+                }
+            }
+        }
+    }
+
+    /// What was sent to a side, besides requests for stations.
+    pub(crate) fn sent(&self, side: Side) -> &[BufferFrame] {
+        &self.ports.sent[side as usize]
+    }
+
+    pub(crate) fn take_sent(&mut self, side: Side) -> Vec<BufferFrame> {
+        self.ports.sent[side as usize].drain(..).collect()
+    }
+
+    /// What was sent to other workers.
+    pub(crate) fn take_datagrams(&mut self) -> Vec<BufferFrame> {
+        let is_datagram =
+            |frame: &mut BufferFrame| frame.data()[..6] != gateway_mac(Side::Access).0;
+        self.ports.sent[Side::Access as usize].extract_if(.., is_datagram).collect()
+    }
+
+    pub(crate) fn give_back(&mut self, frame: BufferFrame) {
+        self.ports.pool.give_back(frame);
+    }
+
+    /// Takes what was sent out of the way.
+    pub(crate) fn clear(&mut self) {
+        for side in Side::ALL {
+            self.take_sent(side).into_iter().for_each(|frame| self.give_back(frame));
+        }
+    }
+}
+
+fn is_arp(frame: &BufferFrame) -> bool {
+    frame.data()[12..14] == [8, 6]
+}
+
+fn answer(side: Side, host: u32, request: &[u8]) -> Option<Vec<u8>> {
+    let request = arp::parse(&request[Ethernet::LEN..]).ok()?;
+    let target = request.target_ip.get();
+    let other = target - address(side, 0);
+    let of = if other == GATEWAY { gateway_mac(side) } else { mac(side, other) };
+    let own = (mac(side, host), address(side, host));
+    let is_asked = request.is_request() && !request.is_gratuitous();
+    is_asked.then(|| build::arp(Arp::reply(of, target, own.0, own.1)))
+}
+
+fn join(
+    engine: &mut Engine<BufferFrame>,
+    host: u32,
+    group: Group,
+    homes: u32,
+    now_us: u64,
+) -> Replication {
+    let identity = Identity { worker: peer_id(host), boot: boot(host), secret: [host as u8; 32] };
+    let keys = ClusterKeys::parse(&"1f".repeat(32)).expect("a key");
+    let peers_max = group.workers as u16 - 1;
+    let mut options = Options { peers_max, copies_max: 256, ..Options::default() };
+    if group.commit_pace_us.is_some() {
+        options.acknowledge_us = 0;
+    }
+    let shards = group.workers as usize;
+    let mut replication = Replication::new(options, identity, Fingerprint::default(), keys, shards)
+        .expect("good options");
+    if let Some(pace_us) = group.commit_pace_us {
+        let policy = Uncommitted::Release;
+        engine.hold_uncommitted(CommitLimits {
+            held_max: 4096,
+            changes_max: CHANGES_MAX,
+            timeout_ms: 100,
+            policy,
+        });
+        replication.await_replicas(CommitOptions {
+            replicas: usize::from(peers_max),
+            is_strict: false,
+            changes_max: CHANGES_MAX,
+            pace_us,
+        });
+    }
+    for other in group.others(host) {
+        let (peer, address) = (peer_id(other), access(other));
+        replication.obey(Order::AddPeer { peer, address }, engine, now_us);
+    }
+    for shard in 1..=group.workers {
+        let setup = Box::new(setup(shard, homes));
+        replication.obey(Order::AddShard(setup), engine, now_us);
+        let lanes = group.lanes(shard, host);
+        let source = |lane| Some(group.owner(shard, lane)).filter(|&owner| owner != host);
+        let sources: [_; LANES] = std::array::from_fn(|lane| source(lane).map(peer_id));
+        let copy =
+            |other| CopyOrder { peer: peer_id(other), boot: boot(other), lanes, is_leaving: false };
+        let duties = ShardDuties {
+            shard: ShardId(shard),
+            begins_empty: false,
+            serves_hits: true,
+            lanes,
+            misses: Misses::Create,
+            copies: group.others(host).map(copy).collect(),
+            sources,
+            grants: vec![],
+            announced: None,
+        };
+        replication.obey(Order::Duties(Box::new(duties)), engine, now_us);
+    }
+    replication
 }

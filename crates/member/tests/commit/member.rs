@@ -1,21 +1,25 @@
 //! A worker of a cluster with its engine: packets in, packets out, datagrams over a network in virtual time.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
 
 use weir_engine::{
-    AccessMode, CommitLimits, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Now, Output,
-    Side, SideConfig,
+    AccessMode, CommitLimits, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Side,
+    SideConfig,
 };
 use weir_member::order::{CopyOrder, Misses, ShardDuties, ShardSetup};
 use weir_member::replication::CommitOptions;
 use weir_member::{Order, PeerId, Replication};
 use weir_nat::{NatConfig, ShardId, ShardRoom};
-use weir_replica::{BootId, ClusterKeys, Fingerprint, Identity, Options};
+use weir_replica::{BootId, ClusterKeys, Fingerprint, Identity, Options, Transmit};
 use weir_shard::{LANES, LaneSet};
-use weir_wire::arp::Arp;
+use weir_wire::arp::{self, Arp};
 use weir_wire::build;
-use weir_wire::ethernet::Mac;
-use weir_wire::frame::{VecFrame, VecPool};
+use weir_wire::ethernet::{self, ETHERTYPE_ARP, Ethernet, Mac};
+use weir_wire::frame::{Frame, VecFrame, VecPool};
+use weir_wire::ipv4::{self, Ipv4, PROTOCOL_UDP};
+use weir_wire::udp::Udp;
+use weir_worker::{LocalLink, Rings, Worker};
 
 use crate::network::Network;
 
@@ -25,11 +29,9 @@ const PORT: u16 = 7473;
 const GATEWAY: u8 = 250;
 
 pub(crate) struct Member {
-    pub(crate) engine: Engine<VecFrame>,
-    pub(crate) replication: Replication,
+    worker: Worker<VecFrame, LocalLink>,
+    ports: Rings<VecPool>,
     number: usize,
-    pool: VecPool,
-    out: Output<VecFrame>,
 }
 
 /// How a cluster commits; none: it does not wait.
@@ -47,12 +49,20 @@ fn boot(member: usize) -> BootId {
     BootId(7 << 64 | member as u128)
 }
 
-fn own_mac(side: Side) -> Mac {
-    build::mac(1 + side as u8)
+fn mac(member: usize, side: Side) -> Mac {
+    build::mac(10 * (1 + side as u8) + member as u8)
 }
 
 fn gateway_mac(side: Side) -> Mac {
-    build::mac(11 + side as u8)
+    build::mac(100 + side as u8)
+}
+
+/// Whoever has an address of a link.
+fn neighbor(side: Side, address: u32) -> Mac {
+    match address as u8 {
+        GATEWAY => gateway_mac(side),
+        host => mac(usize::from(host) - 1, side),
+    }
 }
 
 fn on_link(side: Side, host: u8) -> Ipv4Addr {
@@ -61,7 +71,7 @@ fn on_link(side: Side, host: u8) -> Ipv4Addr {
 
 fn config(member: usize, seed: u64) -> EngineConfig {
     let side = |side: Side| SideConfig {
-        mac: own_mac(side),
+        mac: mac(member, side),
         address: format!("{}/24", on_link(side, 1 + member as u8)).parse().unwrap(),
         gateways: vec![on_link(side, GATEWAY)],
         gateway_macs: Vec::new(),
@@ -133,24 +143,45 @@ impl Member {
             engine.hold_uncommitted(limits);
             replication.await_replicas(options);
         }
-        let (pool, out) = (VecPool::new(), Output::new());
-        let mut member = Self { engine, replication, number, pool, out };
-        member.start(now_us);
+        let part = weir_worker::Member::new(replication, LocalLink::default());
+        let worker = Worker::new(engine, Some(Box::new(part)));
+        let mut member = Self { worker, ports: Rings::new(VecPool::new()), number };
+        member.start(network, now_us);
         for other in (0..members).filter(|&other| other != number) {
             let (peer, address) = (peer_id(other), address(other));
-            member.order(Order::AddPeer { peer, address }, now_us);
+            member.order(Order::AddPeer { peer, address });
         }
         member
     }
 
+    pub(crate) fn engine(&mut self) -> &mut Engine<VecFrame> {
+        &mut self.worker.engine
+    }
+
+    fn part(&self) -> &weir_worker::Member<LocalLink> {
+        self.worker.member.as_deref().expect("it is one of a cluster")
+    }
+
+    pub(crate) fn replication(&self) -> &Replication {
+        &self.part().replication
+    }
+
+    /// How much of its journal may leave, and how much there is.
+    pub(crate) fn committed(&mut self, now_us: u64) -> (u64, u64) {
+        let Worker { engine, member, .. } = &mut self.worker;
+        let part = member.as_deref_mut().expect("it is one of a cluster");
+        let committed = part.replication.committed(now_us, engine.nat());
+        (committed, engine.nat().journal_taken())
+    }
+
     /// It gets the shard, as one of so many that have it.
-    pub(crate) fn join(&mut self, members: usize, now_us: u64) {
-        self.order(Order::AddShard(Box::new(setup())), now_us);
-        self.serve(members, false, now_us);
+    pub(crate) fn join(&mut self, members: usize) {
+        self.order(Order::AddShard(Box::new(setup())));
+        self.serve(members, false);
     }
 
     /// It does what it does for the shard, while the others stay or leave it.
-    pub(crate) fn serve(&mut self, members: usize, is_leaving: bool, now_us: u64) {
+    pub(crate) fn serve(&mut self, members: usize, is_leaving: bool) {
         let number = self.number;
         let others = (0..members).filter(|&other| other != number);
         let lanes = lanes_of(number, members);
@@ -167,81 +198,122 @@ impl Member {
             sources: std::array::from_fn(|lane| source(lane).map(peer_id)),
             ..ShardDuties::none(ShardId(SHARD))
         };
-        self.order(Order::Duties(Box::new(duties)), now_us);
+        self.order(Order::Duties(Box::new(duties)));
     }
 
     /// It keeps its lanes, and nobody has copies any more.
-    pub(crate) fn be_alone(&mut self, members: usize, now_us: u64) {
+    pub(crate) fn be_alone(&mut self, members: usize) {
         let duties = ShardDuties {
             serves_hits: true,
             lanes: lanes_of(self.number, members),
             misses: Misses::Create,
             ..ShardDuties::none(ShardId(SHARD))
         };
-        self.order(Order::Duties(Box::new(duties)), now_us);
+        self.order(Order::Duties(Box::new(duties)));
     }
 
-    fn start(&mut self, now_us: u64) {
-        self.engine.start(Now { ms: now_us / 1000 }, &mut self.pool, &mut self.out);
-        for side in Side::ALL {
-            let own = on_link(side, 1 + self.number as u8).to_bits();
-            let gateway = on_link(side, GATEWAY).to_bits();
-            let reply = Arp::reply(gateway_mac(side), gateway, own_mac(side), own);
-            self.frames(side, [build::arp(reply)], now_us);
-        }
-        assert!(self.engine.is_ready());
+    fn start(&mut self, network: &mut Network, now_us: u64) {
+        self.worker.start(Duration::from_micros(now_us), &mut self.ports);
+        // Its requests go out, and the answers come in.
+        self.deliver(network, now_us);
+        self.turn(network, now_us);
+        assert!(self.worker.engine.is_ready());
         self.sent();
     }
 
-    fn order(&mut self, order: Order, now_us: u64) {
-        self.replication.obey(order, &mut self.engine, now_us);
+    /// Obeyed in the next turn, after packets that wait.
+    fn order(&mut self, order: Order) {
+        let part = self.worker.member.as_deref_mut().expect("it is one of a cluster");
+        part.link.orders.push_back(order);
     }
 
-    fn frames(&mut self, side: Side, frames: impl IntoIterator<Item = Vec<u8>>, now_us: u64) {
-        let mut frames = frames.into_iter().map(|frame| VecFrame::new(&frame)).collect();
-        let now = Now { ms: now_us / 1000 };
-        self.engine.receive(side, now, &mut frames, &mut self.pool, &mut self.out);
+    /// Packets of one side, from its gateway, for the next turn.
+    pub(crate) fn packets(&mut self, side: Side, packets: Vec<Vec<u8>>) {
+        for packet in packets {
+            let frame = build::ethernet(mac(self.number, side), gateway_mac(side), packet);
+            self.ports.arrive(side, VecFrame::new(&frame));
+        }
     }
 
-    /// Packets of one side, from its gateway.
-    pub(crate) fn packets(&mut self, side: Side, packets: Vec<Vec<u8>>, now_us: u64) {
-        let frame = |packet| build::ethernet(own_mac(side), gateway_mac(side), packet);
-        self.frames(side, packets.into_iter().map(frame), now_us);
+    /// A datagram of another worker, for the next turn.
+    pub(crate) fn datagram(&mut self, from: SocketAddrV4, bytes: &[u8]) {
+        let to = address(self.number).ip().to_bits();
+        let packet = build::ipv4(from.ip().to_bits(), to).udp(PORT, PORT, bytes);
+        let source = neighbor(Side::Access, from.ip().to_bits());
+        let frame = build::ethernet(mac(self.number, Side::Access), source, packet);
+        self.ports.arrive(Side::Access, VecFrame::new(&frame));
     }
 
-    pub(crate) fn datagram(&mut self, from: SocketAddrV4, bytes: &mut [u8], now_us: u64) {
-        let _ = self.replication.receive(from, bytes, now_us, self.engine.nat_mut());
+    pub(crate) fn turn(&mut self, network: &mut Network, now_us: u64) {
+        self.work(now_us);
+        self.deliver(network, now_us);
     }
 
-    /// The end of a turn.
-    pub(crate) fn poll(&mut self, network: &mut Network, now_us: u64) {
-        let mut port = network.port(address(self.number), now_us);
-        self.replication.poll(now_us, self.engine.nat_mut(), &mut port);
-        let committed = self.replication.committed(now_us, self.engine.nat());
-        let now = Now { ms: now_us / 1000 };
-        self.engine.release_committed(committed, now, &mut self.out);
-        self.engine.tick(now, &mut self.pool, &mut self.out);
-        while self.replication.next_news().is_some() {}
+    /// The turn of the worker alone.
+    pub(crate) fn work(&mut self, now_us: u64) {
+        let now = Duration::from_micros(now_us);
+        self.ports.now = now;
+        self.worker.turn(now, &mut self.ports);
+    }
+
+    /// Gives the network the datagrams that were sent, and answers for all neighbours.
+    pub(crate) fn deliver(&mut self, network: &mut Network, now_us: u64) {
+        for side in Side::ALL {
+            let sent = std::mem::take(&mut self.ports.sent[side as usize]);
+            let (links, rest): (Vec<_>, Vec<_>) = sent.into_iter().partition(is_arp_or_datagram);
+            self.ports.sent[side as usize].extend(rest);
+            for frame in links {
+                let payload = &frame.data()[Ethernet::LEN..];
+                if is_arp(&frame) {
+                    self.answer(side, arp::parse(payload).expect("an ARP message"));
+                } else {
+                    let (ip, ..) = ipv4::parse(payload).expect("an IPv4 packet");
+                    let to = SocketAddrV4::new(ip.destination.get().into(), PORT);
+                    let datagram = &payload[Ipv4::LEN + Udp::LEN..];
+                    network.port(address(self.number), now_us).send(to.into(), datagram);
+                }
+            }
+        }
+        let part = self.worker.member.as_deref_mut().expect("it is one of a cluster");
+        part.link.news.clear();
+    }
+
+    fn answer(&mut self, side: Side, request: &Arp) {
+        let target = request.target_ip.get();
+        if !request.is_request() || request.is_gratuitous() {
+            return;
+        }
+        let (asker, address) = (mac(self.number, side), request.sender_ip.get());
+        let reply = Arp::reply(neighbor(side, target), target, asker, address);
+        self.ports.arrive(side, VecFrame::new(&build::arp(reply)));
     }
 
     /// IP packets that have left, those to homes without their tunnel: of the access side, of the internet side.
     pub(crate) fn sent(&mut self) -> [Vec<Vec<u8>>; 2] {
-        let Output { access, internet } = &mut self.out;
-        let ip = |frame: VecFrame| {
-            let bytes = weir_wire::frame::Frame::data(&frame).to_vec();
-            (bytes[12..14] == [8, 0]).then(|| bytes[14..].to_vec())
-        };
-        let inner = |packet: Vec<u8>| (packet[9] == 47).then(|| packet[24..].to_vec());
-        let access = access.drain(..).filter_map(ip).filter_map(inner).collect();
-        [access, internet.drain(..).filter_map(ip).collect()]
+        let ip = |frame: VecFrame| frame.data()[Ethernet::LEN..].to_vec();
+        let [access, internet] = &mut self.ports.sent;
+        let homes = access.drain(..).map(ip).map(|packet| packet[24..].to_vec()).collect();
+        [homes, internet.drain(..).map(ip).collect()]
     }
 
     /// Every lane of ours is complete at all others, and theirs here.
     pub(crate) fn is_whole(&self, members: usize) -> bool {
-        let status = self.replication.status(0);
+        let status = self.replication().status(0);
         let wanted = lanes_of(self.number, members).iter().count() * (members - 1);
         status.outgoing.synced == wanted
             && status.lanes_awaited > 0
             && status.lanes_followed == status.lanes_awaited
     }
+}
+
+fn is_arp(frame: &VecFrame) -> bool {
+    let header = ethernet::parse(frame.data()).expect("an Ethernet header");
+    header.ethertype.get() == ETHERTYPE_ARP
+}
+
+/// Whether a frame concerns the link, or is for another worker.
+fn is_arp_or_datagram(frame: &VecFrame) -> bool {
+    let header = ethernet::parse(frame.data()).expect("an Ethernet header");
+    let is_udp = frame.data()[Ethernet::LEN + 9] == PROTOCOL_UDP;
+    is_arp(frame) || is_udp && header.destination != gateway_mac(Side::Internet)
 }

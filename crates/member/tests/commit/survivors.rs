@@ -61,8 +61,8 @@ impl History {
     }
 
     fn join(&mut self, member: usize) {
-        let (count, now_us) = (self.members.len(), self.now_us);
-        self.members[member].as_mut().expect("it lives").join(count, now_us);
+        let count = self.members.len();
+        self.members[member].as_mut().expect("it lives").join(count);
     }
 
     fn make_whole(&mut self) {
@@ -87,14 +87,14 @@ impl History {
     fn turn(&mut self) {
         self.now_us += TURN_US;
         let now_us = self.now_us;
-        while let Some(mut datagram) = self.network.arrived(now_us) {
+        while let Some(datagram) = self.network.arrived(now_us) {
             let to = (0..self.members.len()).find(|&member| address(member) == datagram.to);
             if let Some(member) = to.and_then(|to| self.members[to].as_mut()) {
-                member.datagram(datagram.from, &mut datagram.bytes, now_us);
+                member.datagram(datagram.from, &datagram.bytes);
             }
         }
         for member in self.members.iter_mut().flatten() {
-            member.poll(&mut self.network, now_us);
+            member.turn(&mut self.network, now_us);
         }
         self.note_sent();
     }
@@ -134,8 +134,7 @@ impl History {
             self.asked.push(ask);
             burst.push(self.packet(ask));
         }
-        let now_us = self.now_us;
-        self.primary().packets(Side::Access, burst, now_us);
+        self.primary().packets(Side::Access, burst);
     }
 
     /// Servers answer some of what has left.
@@ -152,8 +151,7 @@ impl History {
             false => packet.udp(443, public.port, [0; 4]),
             true => packet.tcp(build::tcp(443, public.port).syn().ack().payload([0; 4])),
         };
-        let now_us = self.now_us;
-        self.primary().packets(Side::Internet, vec![answer], now_us);
+        self.primary().packets(Side::Internet, vec![answer]);
     }
 
     /// Whatever went out, by whom it was asked.
@@ -203,7 +201,7 @@ impl History {
             let protocol = if ask.is_tcp { Protocol::Tcp } else { Protocol::Udp };
             let survivors = self.members.iter_mut().flatten();
             let known = survivors.filter_map(|member| {
-                member.engine.nat_mut().peek_inbound(public, server, protocol)
+                member.engine().nat_mut().peek_inbound(public, server, protocol)
             });
             let known: Vec<_> = known.collect();
             for delivery in &known {
@@ -255,7 +253,7 @@ fn run(members: usize, failures: usize, commit: Commit, seed: u64) -> (usize, Ve
         }
         history.turn();
     }
-    let counters = history.primary().engine.counters();
+    let counters = history.primary().engine().counters();
     let early: u64 = Early::ALL.iter().map(|&why| counters.early(why)).sum();
     assert_eq!(early, 0, "nothing was given up");
     history.kill(failures);
@@ -306,7 +304,7 @@ fn too_few_replicas_are_dealt_with_as_configured() {
         }
         (0..100).for_each(|_| history.turn());
         let now_us = history.now_us;
-        let status = history.primary().replication.status(now_us);
+        let status = history.primary().replication().status(now_us);
         assert_eq!(status.shards_short.len(), 1);
         match policy {
             Uncommitted::Release => {
@@ -336,9 +334,10 @@ fn what_no_packet_waits_for_any_more_holds_up_nothing() {
     }
     (0..4_000).for_each(|_| history.turn());
     let now_us = history.now_us;
-    let Member { engine, replication, .. } = history.primary();
-    assert!(engine.counters().dropped(DropReason::CommitTimeout) > 0, "some waited");
-    assert_eq!(replication.committed(now_us, engine.nat()), engine.nat().journal_taken());
+    let primary = history.primary();
+    assert!(primary.engine().counters().dropped(DropReason::CommitTimeout) > 0, "some waited");
+    let (committed, taken) = primary.committed(now_us);
+    assert_eq!(committed, taken);
 }
 
 /// Who does not know the shard yet acknowledges a copy of it that he does not take: he has nothing.
@@ -349,7 +348,7 @@ fn who_acknowledges_what_he_does_not_take_is_no_replica() {
     history.join(0);
     (0..1_000).for_each(|_| history.turn());
     let now_us = history.now_us;
-    let status = history.primary().replication.status(now_us);
+    let status = history.primary().replication().status(now_us);
     assert!(status.outgoing.synced > 0, "all of it is acknowledged");
     assert_eq!(status.shards_short.len(), 1);
     history.ask();
@@ -369,8 +368,7 @@ fn who_acknowledges_what_he_does_not_take_is_no_replica() {
 fn who_leaves_the_shard_is_no_replica() {
     let mut history = History::new(2, commit(1, Uncommitted::Drop, 100), 1);
     for is_leaving in [true, false] {
-        let now_us = history.now_us;
-        history.primary().serve(2, is_leaving, now_us);
+        history.primary().serve(2, is_leaving);
         (0..1_000).for_each(|_| history.turn());
         history.ask();
         (0..3_000).for_each(|_| history.turn());
@@ -383,8 +381,7 @@ fn who_leaves_the_shard_is_no_replica() {
 fn what_was_changed_before_the_last_copy_went_does_not_leave() {
     let mut history = History::new(2, commit(1, Uncommitted::Drop, 100), 1);
     history.ask();
-    let now_us = history.now_us;
-    history.primary().be_alone(2, now_us);
+    history.primary().be_alone(2);
     (0..3_000).for_each(|_| history.turn());
     assert!(history.left.is_empty(), "nobody else has it");
 }
@@ -400,7 +397,7 @@ fn a_silent_replica_is_not_waited_for_for_long() {
         history.turn();
         assert!(history.now_us < began_us + 45_000, "it waits for the silent one");
     }
-    let counters = history.primary().engine.counters();
+    let counters = history.primary().engine().counters();
     assert_eq!(counters.early(Early::Timeout), 0);
 }
 
@@ -410,7 +407,7 @@ fn ports_rest_while_a_replica_is_deaf() {
     let mut history = History::new(2, None, 1);
     let resting = |history: &mut History| {
         (0..4_000).for_each(|_| history.turn());
-        let gauges = history.primary().engine.nat().gauges();
+        let gauges = history.primary().engine().nat().gauges();
         (gauges.flows, gauges.quarantined)
     };
     (0..10).for_each(|_| history.ask());
@@ -437,6 +434,7 @@ fn waiting_allocates_nothing() {
     }
     let History { members, network, now_us, .. } = &mut history;
     let primary = members[0].as_mut().expect("the primary lives");
-    let made = allocation_counter::measure(|| primary.poll(network, *now_us + TURN_US));
+    let made = allocation_counter::measure(|| primary.work(*now_us + TURN_US));
     assert_eq!(made.count_total, 0);
+    primary.deliver(network, *now_us);
 }

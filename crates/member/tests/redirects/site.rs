@@ -1,22 +1,24 @@
 //! Two workers of a cluster on one access network, with the engine and the sessions of each.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
 
 use weir_engine::{
-    AccessMode, Direction, DropReason, Engine, EngineConfig, FragmentLimits, Limits, MssClamp, Now,
-    Output, Post, Side, SideConfig,
+    AccessMode, Direction, DropReason, Engine, EngineConfig, FragmentLimits, Limits, MssClamp,
+    Side, SideConfig,
 };
 use weir_member::order::{Misses, ShardDuties, ShardSetup};
 use weir_member::{Order, PeerId, Replication};
 use weir_nat::{NatConfig, ShardId, ShardRoom};
-use weir_replica::{BootId, ClusterKeys, Fingerprint, Identity, Options, Received, Transmit};
+use weir_replica::{BootId, ClusterKeys, Fingerprint, Identity, Options};
 use weir_shard::LaneSet;
 use weir_wire::arp::{self, Arp};
 use weir_wire::build;
 use weir_wire::ethernet::{self, Mac};
-use weir_wire::frame::{Frame, VecFrame, VecPool};
+use weir_wire::frame::{VecFrame, VecPool};
 use weir_wire::ipv4::{self, Ipv4};
 use weir_wire::udp;
+use weir_worker::{LocalLink, Member, Rings, Worker};
 
 pub(crate) const A: &str = "10.1.0.1";
 pub(crate) const B: &str = "10.1.0.2";
@@ -53,25 +55,10 @@ fn mac(number: u8, side: Side) -> Mac {
 
 pub(crate) struct Site {
     number: u8,
-    engine: Engine<VecFrame>,
-    replication: Replication,
-    pool: VecPool,
-    out: Output<VecFrame>,
+    worker: Worker<VecFrame, LocalLink>,
+    ports: Rings<VecPool>,
     now_us: u64,
     misses: Misses<PeerId>,
-}
-
-struct Posting<'a> {
-    post: Post<'a>,
-    pool: &'a mut VecPool,
-    out: &'a mut Output<VecFrame>,
-}
-
-impl Transmit for Posting<'_> {
-    fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
-        let SocketAddr::V4(to) = to else { return false };
-        self.post.send(to, datagram, self.pool, self.out)
-    }
 }
 
 impl Site {
@@ -117,15 +104,17 @@ impl Site {
         let options = Options { peers_max: 4, copies_max: 64, ..Options::default() };
         let fingerprint = Fingerprint::default();
         let replication = Replication::new(options, identity, fingerprint, keys, 2).unwrap();
-        let (pool, out) = (VecPool::new(), Output::new());
-        let mut site = Self { number, engine, replication, pool, out, now_us, misses };
+        let member = Member::new(replication, LocalLink::default());
+        let worker = Worker::new(engine, Some(Box::new(member)));
+        let ports = Rings::new(VecPool::new());
+        let mut site = Self { number, worker, ports, now_us, misses };
         site.begin();
         site
     }
 
     fn begin(&mut self) {
         let other = 3 - self.number;
-        self.engine.start(Now { ms: self.now_us / 1000 }, &mut self.pool, &mut self.out);
+        self.worker.start(Duration::from_micros(self.now_us), &mut self.ports);
         for side in Side::ALL {
             let own = on_link(side, self.number).to_bits();
             let gateway = on_link(side, 250).to_bits();
@@ -160,21 +149,13 @@ impl Site {
     }
 
     fn order(&mut self, order: Order) {
-        self.replication.obey(order, &mut self.engine, self.now_us);
+        let member = self.worker.member.as_deref_mut().expect("it is one of a cluster");
+        member.link.orders.push_back(order);
     }
 
+    /// For the next turn.
     pub(crate) fn frame(&mut self, side: Side, frame: Vec<u8>) {
-        let now = Now { ms: self.now_us / 1000 };
-        let frames = &mut vec![VecFrame::new(&frame)];
-        self.engine.receive(side, now, frames, &mut self.pool, &mut self.out);
-        while let Some((from, mut frame)) = self.engine.take_datagram() {
-            let nat = self.engine.nat_mut();
-            let received = self.replication.receive(from, frame.data_mut(), self.now_us, nat);
-            if let Ok(Received::Redirect(packet)) = received {
-                frame.keep(packet.start, packet.len());
-                self.engine.receive_redirected(frame, now, &mut self.pool, &mut self.out);
-            }
-        }
+        self.ports.arrive(side, VecFrame::new(&frame));
     }
 
     /// From the gateway of a side.
@@ -195,28 +176,33 @@ impl Site {
     }
 
     fn turn(&mut self) {
-        let (nat, post) = self.engine.nat_and_post();
-        let transmit = &mut Posting { post, pool: &mut self.pool, out: &mut self.out };
-        self.replication.poll(self.now_us, nat, transmit);
-        self.replication.redirect(&mut self.engine, &mut self.out);
-        let now = Now { ms: self.now_us / 1000 };
-        self.engine.tick(now, &mut self.pool, &mut self.out);
-        while self.replication.next_news().is_some() {}
+        self.work();
         self.now_us += 1_000;
     }
 
+    /// A turn that takes no time.
+    fn work(&mut self) {
+        let now = Duration::from_micros(self.now_us);
+        self.ports.now = now;
+        self.worker.turn(now, &mut self.ports);
+    }
+
+    fn take_sent(&mut self, side: Side) -> impl Iterator<Item = Vec<u8>> {
+        self.ports.sent[side as usize].drain(..).map(|frame| frame.to_vec())
+    }
+
     fn access(&mut self) -> Vec<Vec<u8>> {
-        self.out.access.drain(..).map(|frame| frame.data().to_vec()).collect()
+        self.take_sent(Side::Access).collect()
     }
 
     /// Packets that have left to the internet.
     pub(crate) fn internet(&mut self) -> Vec<Vec<u8>> {
-        let frames = self.out.internet.drain(..).map(|frame| frame.data().to_vec());
+        let frames = self.take_sent(Side::Internet);
         frames.filter(|frame| frame[12..14] == [8, 0]).map(|frame| frame[14..].to_vec()).collect()
     }
 
     pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
-        self.engine.counters().dropped(reason)
+        self.worker.engine.counters().dropped(reason)
     }
 
     pub(crate) fn drops(&self) -> u64 {
@@ -224,7 +210,7 @@ impl Site {
     }
 
     pub(crate) fn redirected_out(&self) -> u64 {
-        self.engine.counters().redirected(Direction::Transmit)
+        self.worker.engine.counters().redirected(Direction::Transmit)
     }
 }
 
@@ -286,6 +272,7 @@ impl Pair {
     /// What B then sends to the internet, and to homes without their tunnels.
     pub(crate) fn deliver_to_b(&mut self, frames: Vec<Vec<u8>>) -> [Vec<Vec<u8>>; 2] {
         frames.into_iter().for_each(|frame| self.b.frame(Side::Access, frame));
+        self.b.work();
         let is_tunnel = |frame: &Vec<u8>| frame[12..14] == [8, 0] && frame[14 + 9] == 47;
         let to_homes = self.b.access().into_iter().filter(is_tunnel);
         let to_homes = to_homes.map(|frame| frame[14 + 24..].to_vec()).collect();

@@ -17,6 +17,7 @@ use weir_node_core::setup::fingerprint;
 use weir_replica::{ClusterKeys, Identity, REPLICAS_MAX, VERSION_LATER, VERSION_MAX, VERSION_MIN};
 use weir_shard::{BootId, LANES, NodeId};
 use weir_steer::{Guard, Heartbeat, SharedWords, WorkerIndex};
+use weir_worker::PEERS_MAX;
 
 use super::connect::{node_name, read_keys, start_cluster};
 use super::first_look::wait_for_cluster;
@@ -24,7 +25,7 @@ use super::guard_thread::start_guard;
 use super::inbox::{Receiver, Sender, inbox};
 use super::life_file::LifeFile;
 use super::map_file::{MapFile, load};
-use super::worker_part::{PEERS_MAX, WorkerLink, WorkerPart, worker_part};
+use super::worker_part::{WorkerLink, WorkerPart, worker_part};
 use crate::cores::keep_to;
 use crate::engine_config::{Room, random};
 use crate::failure::Failure;

@@ -31,4 +31,4 @@ pub(crate) use join::Joining;
 pub(crate) use member_board::MemberBoard;
 pub(crate) use membership::Membership;
 pub(crate) use weir_node_core::HAND_OVER_MAX;
-pub(crate) use worker_part::WorkerPart;
+pub(crate) use worker_part::{ThreadLink, WorkerPart};

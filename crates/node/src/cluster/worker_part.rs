@@ -1,36 +1,21 @@
-//! The worker thread's side of a member: orders in, news out, datagrams with other workers, signs of life.
+//! The worker thread's end of its link with the roles thread and the guard: orders in, news and signs of life out.
 //!
-//! Hot: one look at a flag, two words and the streams' own timers in a turn without anything to do. What it tells at the
-//! end of each slot of 10 ms goes through rings and gauges that never make it wait.
+//! What it tells at the end of each slot goes through rings and gauges that never make it wait.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
-use weir_dpdk::{Mbuf, MbufPool};
-use weir_engine::{Engine, Output, Post};
-use weir_member::{News, Order, Replication, Standstill};
-use weir_replica::{PeerIndex, PeerSigns, Received, Transmit};
+use weir_member::{News, Order, Replication};
+use weir_nat::ShardIndex;
+use weir_replica::{PeerIndex, PeerSigns};
+use weir_shard::ShardId;
 use weir_steer::Heartbeat;
-use weir_wire::frame::Frame;
+use weir_worker::{Link, Member, PEERS_MAX};
 
 use super::inbox::WorkerSender;
 use crate::board::Gauge;
-use crate::worker::engine_now;
-
-/// Workers of other nodes that a worker speaks with at most.
-pub(crate) const PEERS_MAX: usize = 64;
-/// Length of a slot: packets are told by slots.
-const SLOT: Duration = Duration::from_millis(10);
-/// Between two reports of how the copies stand.
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// Orders obeyed in a turn; of those that take long one.
-const ORDERS_PER_TURN: usize = 16;
-/// News told in a turn.
-const NEWS_PER_TURN: usize = 64;
 
 /// What a worker shows of its peers, written by it alone.
 #[derive(Debug)]
@@ -41,8 +26,8 @@ pub(crate) struct Signs {
     pub slots: Gauge,
 }
 
-/// [`PeerSigns`] of one peer. u64::MAX: none. They are stored one by one: a reader may find one of them older than another
-/// by a slot.
+/// [`PeerSigns`] of one peer. u64::MAX: none. They are stored one by one: a reader may find one of them older than
+/// another by a slot.
 #[derive(Debug)]
 struct PeerGauges {
     silent_ms: Gauge,
@@ -91,23 +76,20 @@ impl Signs {
     }
 }
 
+/// A worker's part in a cluster, with its link.
+pub(crate) type WorkerPart = Member<ThreadLink>;
+
 /// In the worker's thread.
 #[derive(Debug)]
-pub(crate) struct WorkerPart {
-    pub(super) worker: usize,
-    pub(super) replication: Replication,
+pub(crate) struct ThreadLink {
+    worker: usize,
     heartbeat: Heartbeat,
-    standstill: Standstill,
     orders: Receiver<Order>,
     is_ordered: Arc<AtomicBool>,
     inbox: WorkerSender,
     signs: Arc<Signs>,
     /// Numbers of the shards that had packets in a slot.
     busy: Producer<u32>,
-    /// Numbers of the shards by their place in the engine.
-    shards: Vec<u32>,
-    slot_began: Duration,
-    reported: Duration,
 }
 
 /// Outside of it.
@@ -133,21 +115,17 @@ pub(super) fn worker_part(
     let signs = Arc::new(Signs::none());
     // A few slots' worth: the other side takes them out once a slot.
     let (busy, busy_out) = RingBuffer::new(4 * shards_max + 64);
-    let part = WorkerPart {
+    let link = ThreadLink {
         worker,
-        replication,
         heartbeat,
-        standstill: Standstill::default(),
         orders,
         is_ordered: Arc::clone(&is_ordered),
         inbox,
         signs: Arc::clone(&signs),
         busy,
-        shards: Vec::new(),
-        slot_began: Duration::ZERO,
-        reported: Duration::ZERO,
     };
-    (part, WorkerLink { orders: orders_in, is_ordered, signs, busy: busy_out })
+    let outside = WorkerLink { orders: orders_in, is_ordered, signs, busy: busy_out };
+    (Member::new(replication, link), outside)
 }
 
 impl WorkerLink {
@@ -167,24 +145,7 @@ impl WorkerLink {
     }
 }
 
-/// The way out during one poll.
-struct Posting<'a> {
-    post: Post<'a>,
-    pool: &'a mut MbufPool,
-    out: &'a mut Output<Mbuf>,
-}
-
-impl Transmit for Posting<'_> {
-    #[inline]
-    fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
-        match to {
-            SocketAddr::V4(to) => self.post.send(to, datagram, self.pool, self.out),
-            SocketAddr::V6(_) => false,
-        }
-    }
-}
-
-impl WorkerPart {
+impl ThreadLink {
     /// To be called by the worker's thread before its first turn.
     pub(crate) fn begin(&self) {
         if let Err(error) = self.heartbeat.begin() {
@@ -196,140 +157,62 @@ impl WorkerPart {
             );
         }
     }
+}
 
-    /// Whether the guard has taken this worker for dead. To be asked before a burst is received.
+impl Link for ThreadLink {
     #[inline]
-    pub(crate) fn is_fenced(&self) -> bool {
+    fn beat(&mut self) {
+        self.heartbeat.beat();
+    }
+
+    #[inline]
+    fn is_fenced(&self) -> bool {
         self.heartbeat.is_fenced()
     }
 
-    /// For how many microseconds it stood still, if it did, whatever the guard has seen of that. To be asked before a burst
-    /// is received.
-    #[inline]
-    pub(crate) fn standstill_us(&mut self, now: Duration) -> Option<u64> {
-        self.standstill.ended(now.as_micros() as u64)
-    }
-
-    /// Goes on although the guard took it for dead: its routes may be set again. Its roles and tables are as they were,
-    /// since nobody else got its lanes. `waited`: packets that had waited in its rings.
     #[cold]
-    pub(crate) fn rejoin(&mut self, waited: usize) {
+    fn rejoin(&mut self, waited: usize) {
         let fence = self.heartbeat.acknowledge();
         self.inbox.rejoined(fence, waited);
     }
 
-    /// Takes what other workers have sent: after each burst from the access side, of which the engine keeps the datagrams.
     #[inline]
-    pub(crate) fn take_datagrams(
-        &mut self,
-        now: Duration,
-        engine: &mut Engine<Mbuf>,
-        pool: &mut MbufPool,
-        out: &mut Output<Mbuf>,
-    ) {
-        let now_us = now.as_micros() as u64;
-        while let Some((from, mut frame)) = engine.take_datagram() {
-            // What is refused is counted by its reason.
-            let nat = engine.nat_mut();
-            let received = self.replication.receive(from, frame.data_mut(), now_us, nat);
-            if let Ok(Received::Redirect(packet)) = received {
-                frame.keep(packet.start, packet.len());
-                engine.receive_redirected(frame, engine_now(now), pool, out);
-            }
-        }
+    fn is_ordered(&self) -> bool {
+        self.is_ordered.load(Ordering::Relaxed)
     }
 
-    /// Its part of a turn: after the bursts were received, before frames are sent. Whether there was something to do besides
-    /// the datagrams among them.
-    #[inline]
-    pub(crate) fn turn(
-        &mut self,
-        now: Duration,
-        engine: &mut Engine<Mbuf>,
-        pool: &mut MbufPool,
-        out: &mut Output<Mbuf>,
-    ) -> bool {
-        self.heartbeat.beat();
-        let now_us = now.as_micros() as u64;
-        let mut is_busy = self.is_ordered.load(Ordering::Relaxed) && self.obey(now, engine);
-        self.take_datagrams(now, engine, pool, out);
-        let (nat, post) = engine.nat_and_post();
-        let transmit = &mut Posting { post, pool, out };
-        self.replication.poll(now_us, nat, transmit);
-        self.replication.redirect(engine, out);
-        let committed = self.replication.committed(now_us, engine.nat());
-        engine.release_committed(committed, engine_now(now), out);
-        is_busy |= engine.held() > 0;
-        is_busy |= self.tell();
-        if now.saturating_sub(self.slot_began) >= SLOT {
-            self.slot_began = now;
-            self.end_slot(now_us, engine);
-            if now.saturating_sub(self.reported) >= REPORT_INTERVAL {
-                self.reported = now;
-                // One that finds the place taken is left out: the next comes in a second.
-                let _ = self.inbox.report(Box::new(self.replication.status(now_us)));
-            }
-        }
-        is_busy
-    }
-
-    #[cold]
-    fn obey(&mut self, now: Duration, engine: &mut Engine<Mbuf>) -> bool {
-        if !self.replication.takes_orders() {
-            return true;
-        }
+    fn next_order(&mut self) -> Option<Order> {
         // Lowered before looking, so that an order sent meanwhile raises it again.
         self.is_ordered.swap(false, Ordering::AcqRel);
-        for _ in 0..ORDERS_PER_TURN {
-            let Ok(order) = self.orders.try_recv() else { return true };
-            let takes_long = order.takes_long();
-            self.replication.obey(order, engine, now.as_micros() as u64);
-            if takes_long {
-                break;
-            }
-        }
+        let order = self.orders.try_recv().ok()?;
         self.is_ordered.store(true, Ordering::Release);
-        true
+        Some(order)
     }
 
-    /// Whether there was news.
     #[inline]
-    fn tell(&mut self) -> bool {
-        let mut told = 0;
-        // What finds no room stays where news of the same shard or peer replace it.
-        while told < NEWS_PER_TURN && self.inbox.has_room() {
-            let Some(news) = self.replication.next_news() else { break };
-            self.tell_one(news);
-            told += 1;
-        }
-        told > 0
+    fn has_room(&mut self) -> bool {
+        self.inbox.has_room()
     }
 
-    #[cold]
-    fn tell_one(&mut self, news: News) {
-        let place = match &news {
-            News::ShardAdded(shard) => self.replication.place(*shard),
-            _ => None,
-        };
-        if let (News::ShardAdded(shard), Some(place)) = (&news, place) {
-            let place = usize::from(place.0);
-            self.shards.resize(self.shards.len().max(place + 1), 0);
-            self.shards[place] = shard.0;
-        }
+    fn news(&mut self, news: News, place: Option<ShardIndex>) {
         self.inbox.news(news, place);
     }
 
-    fn end_slot(&mut self, now_us: u64, engine: &mut Engine<Mbuf>) {
-        let (busy, shards) = (&mut self.busy, &self.shards);
-        engine.take_traffic(|place| {
-            if let Some(&shard) = shards.get(usize::from(place.0)) {
-                // A full ring: nobody has looked for several slots, and who looks next is told of the newest.
-                let _ = busy.push(shard);
-            }
-        });
-        for (place, gauges) in (0..).map(PeerIndex).zip(&self.signs.peers) {
-            gauges.set(self.replication.signs(place, now_us));
-        }
+    fn busy(&mut self, shard: ShardId) {
+        // A full ring: nobody has looked for several slots, and who looks next is told of the newest.
+        let _ = self.busy.push(shard.0);
+    }
+
+    fn signs(&mut self, place: PeerIndex, signs: Option<PeerSigns>) {
+        self.signs.peers[usize::from(place.0)].set(signs);
+    }
+
+    fn end_slot(&mut self) {
         self.signs.slots.set(self.signs.slots.get() + 1);
+    }
+
+    fn report(&mut self, replication: &Replication, now_us: u64) {
+        // One that finds the place taken is left out: the next comes in a second.
+        let _ = self.inbox.report(Box::new(replication.status(now_us)));
     }
 }

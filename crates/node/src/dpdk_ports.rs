@@ -1,0 +1,107 @@
+//! Hot: a worker's two DPDK ports as its turn sees them, with counters, captures and the time that expiry takes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_dpdk::{Mbuf, MbufPool, RxQueue, TxQueue, tsc};
+use weir_engine::{BURST_MAX, Direction, Side};
+use weir_wire::frame::Frame;
+use weir_worker::Ports;
+
+use crate::board::Board;
+use crate::capture::Tap;
+use crate::clock::Clock;
+use crate::desk::Desk;
+
+/// One side's port in the worker's hands.
+#[derive(Debug)]
+pub(crate) struct PortQueues {
+    pub rx: RxQueue,
+    pub tx: TxQueue,
+}
+
+/// Both ports of a worker.
+#[derive(Debug)]
+pub(crate) struct DpdkPorts {
+    pub pool: MbufPool,
+    pub access: PortQueues,
+    pub internet: PortQueues,
+    pub board: Arc<Board>,
+    /// It has the running capture, if there is one.
+    pub desk: Desk,
+    pub clock: Clock,
+    /// The timers of the last turn took long enough to count.
+    pub has_ticked: bool,
+}
+
+impl DpdkPorts {
+    #[inline]
+    fn port(&mut self, side: Side) -> &mut PortQueues {
+        match side {
+            Side::Access => &mut self.access,
+            Side::Internet => &mut self.internet,
+        }
+    }
+}
+
+impl Ports for DpdkPorts {
+    type Frame = Mbuf;
+    type Pool = MbufPool;
+
+    #[inline]
+    fn pool(&mut self) -> &mut MbufPool {
+        &mut self.pool
+    }
+
+    #[inline]
+    fn now(&mut self) -> Duration {
+        self.clock.now()
+    }
+
+    #[inline]
+    fn receive(&mut self, side: Side, frames: &mut Vec<Mbuf>) -> usize {
+        self.port(side).rx.burst(frames, BURST_MAX)
+    }
+
+    #[inline]
+    fn send(&mut self, side: Side, frames: &mut Vec<Mbuf>) {
+        let offered = frames.len() as u64;
+        let bytes: u64 = frames.iter().map(|frame| frame.data().len() as u64).sum();
+        let tx = &mut self.port(side).tx;
+        let sent = tx.burst(frames) as u64;
+        let dropped = tx.dropped();
+        // What the device did not take is freed already; its bytes are taken as average.
+        self.board.engine.count(side, Direction::Transmit, sent, bytes * sent / offered);
+        self.board.tx_dropped[side as usize].set(dropped);
+    }
+
+    #[inline]
+    fn observe(&mut self, side: Side, direction: Direction, now: Duration, frames: &[Mbuf]) {
+        if let Some(tap) = self.desk.tap() {
+            copy(tap, side, direction, now, frames, &self.board);
+        }
+    }
+
+    #[inline]
+    fn run_timers(&mut self, timers: impl FnOnce(&mut MbufPool)) {
+        let began = tsc();
+        timers(&mut self.pool);
+        self.has_ticked = self.board.ticks.enter(tsc().wrapping_sub(began));
+    }
+}
+
+/// Off the straight path: only while a capture runs.
+#[cold]
+fn copy(
+    tap: &mut Tap,
+    side: Side,
+    direction: Direction,
+    now: Duration,
+    frames: &[Mbuf],
+    board: &Board,
+) {
+    let lost = tap.copy(side, direction, now, frames.iter().map(Frame::data));
+    if lost > 0 {
+        board.capture_dropped.add(lost);
+    }
+}

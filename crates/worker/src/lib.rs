@@ -1,0 +1,33 @@
+//! One turn of a worker's loop, for the node, the simulator, benchmarks and tests: the same code, over their ports.
+//!
+//! ```text
+//!   driver:   now -----> turn ------------------------------------------------------------------> Turn
+//!                         |  after a standstill or a fence: late packets
+//!   Ports     receive --> |  internet -> engine, access -> engine
+//!   Link      orders ---> |  in a cluster (Member): orders, datagrams, streams, redirects, output commit
+//!   Link      <--- news   |                         news, end of a slot
+//!   Ports     <---- send  |  the engine's timers, then both sides
+//! ```
+//!
+//! - [`Worker`] owns the engine and runs the turn.
+//! - [`Member`] is a worker's part of a turn in a cluster; a node of its own has none.
+//! - [`Ports`] is where frames come from and go to, [`Link`] joins a worker with the threads that watch and order it.
+//! - [`Rings`] and [`LocalLink`] are both in ordinary memory, for drivers of one thread.
+//!
+//! It has no thread, clock or system call: time is an argument.
+
+#![forbid(unsafe_code)]
+
+mod link;
+mod local_link;
+mod member;
+mod ports;
+mod rings;
+mod worker;
+
+pub use link::{Link, PEERS_MAX};
+pub use local_link::LocalLink;
+pub use member::Member;
+pub use ports::Ports;
+pub use rings::Rings;
+pub use worker::{Turn, Worker};

@@ -1,0 +1,41 @@
+//! The ports of a worker, as its turn needs them. Two real users: DPDK queues and [`Rings`](crate::Rings).
+
+use std::time::Duration;
+
+use weir_engine::{Direction, Side};
+use weir_wire::frame::{Frame, Pool};
+
+/// The two ports of a worker, the pool of their frames, and what a driver observes of them.
+pub trait Ports {
+    type Frame: Frame;
+    type Pool: Pool<Frame = Self::Frame>;
+
+    /// Where new frames come from.
+    fn pool(&mut self) -> &mut Self::Pool;
+
+    /// The time now, read again: between bursts of late packets, whose turn takes long.
+    fn now(&mut self) -> Duration;
+
+    /// Appends a burst of received frames, at most [`BURST_MAX`](weir_engine::BURST_MAX), and returns how many.
+    fn receive(&mut self, side: Side, frames: &mut Vec<Self::Frame>) -> usize;
+
+    /// Sends all frames, of which there is at least one, and leaves the vector empty, with its capacity.
+    fn send(&mut self, side: Side, frames: &mut Vec<Self::Frame>);
+
+    /// Sees each burst before the engine gets it, and before it is sent: for captures.
+    #[inline]
+    fn observe(
+        &mut self,
+        _side: Side,
+        _direction: Direction,
+        _now: Duration,
+        _frames: &[Self::Frame],
+    ) {
+    }
+
+    /// Runs the engine's timers; a driver may measure how long they take.
+    #[inline]
+    fn run_timers(&mut self, timers: impl FnOnce(&mut Self::Pool)) {
+        timers(self.pool());
+    }
+}
