@@ -16,6 +16,9 @@ const MOVES_MAX: u32 = 12;
 /// What was late arrives within this after the last standstill.
 const ARRIVES_US: u64 = 2_000_000;
 
+/// Next hops by side and shard, and how often they have changed.
+type Hops = BTreeMap<(usize, u32), (Option<Place>, u32)>;
+
 /// What must stay as it is while something is done to a cluster that was whole. It is given up when something else fails.
 #[derive(Debug)]
 pub(super) struct LossWatch {
@@ -23,8 +26,8 @@ pub(super) struct LossWatch {
     what: &'static str,
     /// Since when it is over.
     over_us: Option<u64>,
-    /// Next hops by side and shard, and how often they have changed, where workers stand still in turn.
-    hops: Option<BTreeMap<(usize, u32), (Option<Place>, u32)>>,
+    /// Where workers stand still in turn.
+    hops: Option<Hops>,
     /// Flows of protected sockets, by number, with what they had lost before.
     flows: Vec<(usize, (u64, u64))>,
 }
@@ -52,12 +55,7 @@ impl World {
         self.watch_losses("a node has handed over", None, is_only);
     }
 
-    fn watch_losses(
-        &mut self,
-        what: &'static str,
-        hops: Option<BTreeMap<(usize, u32), (Option<Place>, u32)>>,
-        is_only: bool,
-    ) {
+    fn watch_losses(&mut self, what: &'static str, hops: Option<Hops>, is_only: bool) {
         // Packets that wait for copies are dropped when their worker has stood still.
         let is_lossless = self.options.loss_ppm == 0 && self.options.commit.is_none();
         let flows = self.traffic.flows.iter().enumerate();
