@@ -140,7 +140,7 @@ impl Default for Weights {
             restore: 1,
             power_loss: 0,
             stall_core: 2,
-            bird_down: 1,
+            bird_down: 2,
             site: 0,
         }
     }

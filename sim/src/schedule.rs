@@ -14,7 +14,7 @@ const ONE_BY_ONE_US: u64 = 900_000;
 const LEASE_MS: u64 = 13_000;
 
 /// Longer than a node takes to notice that its routing daemon is gone, and the cluster to empty the node.
-const BIRD_MS: u64 = 7_000;
+const BIRD_MS: u64 = 10_000;
 
 /// The faults of a seed, in the order of their times.
 pub fn draw(seed: u64, options: &Options) -> Vec<Timed> {

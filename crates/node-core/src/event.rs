@@ -45,6 +45,22 @@ pub enum Event {
     End,
 }
 
+impl Event {
+    /// Workers that a node must have to be told of it.
+    pub(crate) fn workers(&self) -> usize {
+        match self {
+            Self::News { worker, .. } | Self::Rejoined { worker, .. } => worker.saturating_add(1),
+            Self::Guard(
+                GuardNews::Set { worker, .. }
+                | GuardNews::NotSet { worker, .. }
+                | GuardNews::Fenced { worker },
+            ) => usize::from(*worker) + 1,
+            Self::Slot(workers) => workers.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// What a worker shows at the end of a slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerSlot {

@@ -44,6 +44,14 @@ pub struct Start {
     pub is_without_etcd: bool,
 }
 
+impl Start {
+    /// Whether every worker says where it is reached, and has its addresses.
+    pub(crate) fn is_whole(&self) -> bool {
+        let own = workers_of(&self.record).len();
+        own == self.record.workers.len() && own == self.addresses.len() && own > 0
+    }
+}
+
 /// The guard of the routes, as it was heard last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuardState {

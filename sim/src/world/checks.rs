@@ -60,7 +60,8 @@ impl Checks {
         self.losses = None;
         self.is_set_back |= matches!(fault, Fault::Restore { .. });
         let is_only = self.failures == 1 && self.is_whole;
-        if !is_only {
+        // With the power of a whole site all copies are gone.
+        if !is_only || matches!(fault, Fault::Site { .. }) {
             traffic.unprotect();
         }
         self.is_whole = false;
