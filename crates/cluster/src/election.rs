@@ -9,12 +9,12 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::Claim;
-use crate::claim::state::{ClaimEvent, Held};
+use crate::claim::state::ClaimEvent;
 use crate::error::Error;
 use crate::keys::Key;
+use crate::leadership::Leadership;
 use crate::options::Options;
 use crate::owner::ClaimOwner;
-use crate::revision::{LeaseId, Revision};
 use crate::session::json;
 use crate::tasks::Commands;
 
@@ -25,26 +25,6 @@ pub struct LeaderRecord {
     pub boot_id: String,
     /// Where the controller runs, for the operator.
     pub name: String,
-}
-
-/// That this process was elected, and until when it may rely on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leadership {
-    /// Create revision of the leader's key: different for each leader.
-    pub create_revision: Revision,
-    /// Its lease: different too, even when etcd was restored and counts the same revisions again.
-    pub lease: LeaseId,
-    /// Grows with each renewal.
-    pub valid_until: Instant,
-}
-
-impl Leadership {
-    /// That of the holder of the leader's key, while it lasts: to be asked for before each step, not kept.
-    pub fn of(held: Option<Held>, now: Instant) -> Option<Self> {
-        let Held { create_revision, lease, valid_until } =
-            held.filter(|it| now < it.valid_until)?;
-        Some(Self { create_revision, lease, valid_until })
-    }
 }
 
 /// The claim of the leader's key.

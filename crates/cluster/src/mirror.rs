@@ -10,8 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use tokio::sync::mpsc;
-
 use crate::back_off::BackOff;
 use crate::contact::Contact;
 use crate::counters::count;
@@ -24,7 +22,6 @@ use crate::mirror::event::{Action, Change, Entry, Input, MirrorEvent, Output};
 use crate::mirror::state::{MirrorState, Times};
 use crate::options::Options;
 use crate::revision::{Place, Revision};
-use crate::tasks::{Command, Commands};
 
 /// What a mirror asks for.
 #[derive(Clone, Debug)]
@@ -287,41 +284,5 @@ impl MirrorClient {
             count(&self.contact.counters.unknown_keys_total);
         }
         Some(Entry { key: key.ok()?, value, mod_revision })
-    }
-}
-
-/// A copy of a range of keys, told as events. Ends when dropped.
-///
-/// An owner that does not take its events holds the mirror up; etcd then keeps what is to come, and if it compacts
-/// that, everything is listed again. So memory is bounded by one list and the queue.
-#[derive(Debug)]
-pub struct Mirror {
-    number: u64,
-    events: mpsc::Receiver<MirrorEvent>,
-    commands: Commands,
-}
-
-impl Mirror {
-    pub(crate) fn open(
-        commands: Commands,
-        options: &Options,
-        range: Range,
-        seen: Option<Place>,
-    ) -> Self {
-        let (sender, events) = mpsc::channel(options.queue_len);
-        let number = commands.next_number();
-        commands.send(Command::Mirror { number, range, seen, events: sender });
-        Self { number, events, commands }
-    }
-
-    /// What happened next. Cancel safe.
-    pub async fn next_event(&mut self) -> Option<MirrorEvent> {
-        self.events.recv().await
-    }
-}
-
-impl Drop for Mirror {
-    fn drop(&mut self) {
-        self.commands.send(Command::End(self.number));
     }
 }

@@ -1,11 +1,14 @@
-//! The end of a claim that its owner on another thread has.
+//! The ends of a claim and of a mirror that their owners on other threads have.
 
 use tokio::sync::{mpsc, watch};
 
 use crate::claim::Claim;
 use crate::claim::state::{ClaimEvent, Held};
 use crate::error::Error;
+use crate::keys::Range;
+use crate::mirror::event::MirrorEvent;
 use crate::options::Options;
+use crate::revision::Place;
 use crate::tasks::{Command, Commands};
 
 /// The claim ends when this is dropped; its lease then ends by itself.
@@ -51,6 +54,42 @@ impl ClaimOwner {
 }
 
 impl Drop for ClaimOwner {
+    fn drop(&mut self) {
+        self.commands.send(Command::End(self.number));
+    }
+}
+
+/// A copy of a range of keys, told as events. Ends when dropped.
+///
+/// An owner that does not take its events holds the mirror up; etcd then keeps what is to come, and if it compacts
+/// that, everything is listed again. So memory is bounded by one list and the queue.
+#[derive(Debug)]
+pub struct Mirror {
+    number: u64,
+    events: mpsc::Receiver<MirrorEvent>,
+    commands: Commands,
+}
+
+impl Mirror {
+    pub(crate) fn open(
+        commands: Commands,
+        options: &Options,
+        range: Range,
+        seen: Option<Place>,
+    ) -> Self {
+        let (sender, events) = mpsc::channel(options.queue_len);
+        let number = commands.next_number();
+        commands.send(Command::Mirror { number, range, seen, events: sender });
+        Self { number, events, commands }
+    }
+
+    /// What happened next. Cancel safe.
+    pub async fn next_event(&mut self) -> Option<MirrorEvent> {
+        self.events.recv().await
+    }
+}
+
+impl Drop for Mirror {
     fn drop(&mut self) {
         self.commands.send(Command::End(self.number));
     }

@@ -10,9 +10,9 @@ use weir_ids::ClusterName;
 
 use crate::contact::Contact;
 use crate::counters::count;
-use crate::election::Leadership;
 use crate::error::{Cause, Error};
 use crate::keys::{Key, Keys, Range};
+use crate::leadership::Leadership;
 use crate::list::Listing;
 use crate::message::{Answer, Failure, Request};
 use crate::revision::{Place, Revision, Versioned};

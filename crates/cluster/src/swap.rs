@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::election::Leadership;
 use crate::error::{Cause, Error};
 use crate::keys::{Key, Keys};
+use crate::leadership::Leadership;
 use crate::revision::{Revision, Versioned};
 use crate::transaction::{Compare, Decided, Operation, Transaction};
 
