@@ -1,5 +1,5 @@
-//! The whole cluster in virtual time, from one seed: engines, replication, shards and controllers are the production code;
-//! links, switches, etcd, clocks and homes are simulated.
+//! The whole cluster in virtual time, from one seed: the worker's turn, the node's core, the clients of etcd and the
+//! controller's process are the production code; links, switches, etcd, disks, clocks and homes are simulated.
 //!
 //! ```text
 //!   seed --> Options (fault model), faults (a plain list) --> World: queue of events --> Outcome

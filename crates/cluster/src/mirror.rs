@@ -1,5 +1,5 @@
 //! A copy of a range of keys: [`MirrorState`] decides, [`MirrorClient`] makes the requests of it and reads their
-//! answers, and [`Mirror`] is the end of it that an owner on another thread has.
+//! answers.
 
 mod check;
 pub mod event;
