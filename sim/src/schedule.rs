@@ -13,8 +13,9 @@ const ONE_BY_ONE_US: u64 = 900_000;
 /// Longer than a lease, and than it takes to give a node up for dead.
 const LEASE_MS: u64 = 13_000;
 
-/// Longer than a node takes to notice that its routing daemon is gone, and the cluster to empty the node.
-const BIRD_MS: u64 = 10_000;
+/// Longer than a node takes to notice that its routing daemon is gone and the cluster to empty the node, and shorter than
+/// sessions without a packet live where their timers are short.
+const BIRD_MS: u64 = 9_500;
 
 /// The faults of a seed, in the order of their times.
 pub fn draw(seed: u64, options: &Options) -> Vec<Timed> {
@@ -123,7 +124,7 @@ fn one(dice: &mut Dice, options: &Options) -> Fault {
         (weights.restore, Fault::Restore { back_ms }),
         (weights.power_loss, Fault::PowerLoss { nodes, ms: ms + 500 }),
         (weights.stall_core, Fault::StallCore { node, ms }),
-        (weights.bird_down, Fault::BirdDown { node, ms: BIRD_MS + ms }),
+        (weights.bird_down, Fault::BirdDown { node, ms: BIRD_MS }),
         (weights.site, Fault::Site { ms: ms + 500 }),
     ];
     let mut share = dice.below(kinds.iter().map(|(weight, _)| weight).sum());

@@ -9,8 +9,8 @@ use weir_node_core::recording::{Told, replay};
 
 /// Replay a recording of `weir run --record`: what the node was told, and what it decided.
 ///
-/// Nothing is sent and nothing is written. Prints a line for each action of the node, and with `--events` for each event,
-/// with its time in seconds since the node began.
+/// Nothing is sent and nothing is written. Prints a line for each action of the node, and with
+/// `--events` for each event, with its time in seconds since the node began.
 ///
 ///   weir replay /var/tmp/n1.jsonl
 #[derive(Debug, clap::Args)]

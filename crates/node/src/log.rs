@@ -117,6 +117,10 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("node-unregistered", "The node's lease has ended: the cluster counts it as gone."),
     ("panic", "A control thread hit a broken invariant."),
     ("port-warning", "A device works less well than asked."),
+    (
+        "recording-ended",
+        "The recording of what the node is told has ended: it is as long as it may be, or cannot be written.",
+    ),
     ("role-changed", "A worker has another role for a shard."),
     (
         "routes-held-off",
@@ -393,7 +397,9 @@ mod tests {
     #[test]
     fn every_event_that_is_logged_has_its_row() {
         let mut text = String::new();
-        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut text);
+        for folder in ["src", "../node-core/src"] {
+            sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut text);
+        }
         let logged = text.split("event = \"").skip(1).filter_map(|rest| rest.split('"').next());
         let names: Vec<&str> = logged.collect();
         assert!(names.len() > 40, "{names:?}");
