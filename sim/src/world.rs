@@ -16,10 +16,10 @@ mod commit;
 mod control;
 mod faults;
 mod frames;
+mod losses;
 mod processes;
 mod promises;
 mod routes;
-mod stalls;
 mod written;
 
 use std::collections::BTreeMap;

@@ -12,7 +12,7 @@ use weir_node_core::recording::{Told, replay};
 /// Nothing is sent and nothing is written. Prints a line for each action of the node, and with
 /// `--events` for each event, with its time in seconds since the node began.
 ///
-///   weir replay /var/tmp/n1.jsonl
+///   weir replay n1.jsonl
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {

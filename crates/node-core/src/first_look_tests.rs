@@ -1,23 +1,7 @@
 //! Looks at an etcd that answers or not, by a node that knows its cluster or not.
 
 use super::*;
-
-const CLUSTER: &str = r#"[cluster]
-name = "edge"
-replicas = 1
-
-[access]
-subscribers = ["10.200.0.0/16"]
-
-[[shard]]
-id = 1
-endpoint = "10.101.0.1"
-public = ["198.51.100.0/28"]
-"#;
-
-fn desired() -> Desired {
-    weir_config::parse_cluster(CLUSTER, "t.toml").unwrap().0
-}
+use crate::setup::tests::desired;
 
 fn map(desired: Option<&str>) -> KnownMap {
     let mut map = KnownMap::default();

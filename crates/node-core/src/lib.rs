@@ -14,7 +14,7 @@
 //! - A driver hands in what has happened ([`Core::step`]), then turns it ([`Core::turn`]) and carries out what it wants
 //!   ([`Core::next_action`]); it turns at least every 10 ms, when it hands in what the workers show ([`Event::Slot`]).
 //! - An entry of the map is obeyed once it is on disk (`news_queue`), and etcd hears of a node once its lives are
-//!   (`joining`).
+//!   (`node_core/joining.rs`).
 //! - Events come late, in any order between their senders, and as often as they like; an answer may never come.
 //!
 //! Beside the core: what a node starts with ([`first_look`]), and its last word ([`farewell`]).
@@ -26,7 +26,6 @@ mod event;
 pub mod farewell;
 pub mod first_look;
 mod hand_over;
-mod joining;
 mod known_map;
 mod map_keeper;
 mod news_queue;
@@ -38,8 +37,8 @@ pub mod setup;
 pub use action::Action;
 pub use event::{Event, GuardNews, Registration, WorkerSlot, Written};
 pub use hand_over::HAND_OVER_MAX;
-pub use joining::Outside;
 pub use known_map::KnownMap;
 pub use map_keeper::MapKeeper;
+pub use node_core::joining::Outside;
 pub use node_core::{Core, GuardState, Start};
 pub use routes::RouteList;

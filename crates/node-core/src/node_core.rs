@@ -1,28 +1,30 @@
 //! The core of a node: what joins its roles with etcd, its workers, its guard and its disk.
 
+mod from_etcd;
+pub(crate) mod joining;
+mod shown;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_cluster::{Key, MirrorEvent, NodeRecord, Revision};
+use weir_cluster::{NodeRecord, Revision};
 use weir_config::Desired;
-use weir_member::roles::{
-    AtStake, Input, LocalWorker, NodeWorker, Roles, RolesConfig, RolesOptions, SidesUp,
-};
+use weir_member::roles::{AtStake, Input, LocalWorker, Roles, RolesConfig, RolesOptions, SidesUp};
 use weir_shard::{BootId, NodeId, ShardEntry, ShardId, WorkerId};
 use weir_steer::{Fence, Stake};
 
 use crate::action::Action;
-use crate::event::{Event, GuardNews, Registration, WorkerSlot, Written};
+use crate::event::{Event, GuardNews, WorkerSlot};
 use crate::hand_over::HandOver;
-use crate::joining::{Joining, Outside};
 use crate::known_map::KnownMap;
 use crate::map_keeper::MapKeeper;
 use crate::news_queue::NewsQueue;
 use crate::routes::{RouteList, lists};
-use crate::setup::{desired_input, workers_of};
+use crate::setup::workers_of;
+use joining::{Joining, Outside};
 
 /// Changes of entries that are written together.
 const CHANGES_MAX: usize = 256;
@@ -236,187 +238,6 @@ impl Core {
         }
     }
 
-    /// A node that begins without etcd knows from its disk where others are reached, and what its former lives were members
-    /// of: of that its workers take copies. Not after an end that others may know of.
-    fn begin_outside(&mut self) {
-        let map = self.keeper.map().clone();
-        for (name, text) in map.nodes() {
-            let record = serde_json::from_str::<NodeRecord>(text);
-            if let (Ok(node), Ok(record)) = (NodeId::new(name), record) {
-                self.know_node(node.clone(), &record);
-                // Whether it is registered now is not known.
-                self.queue(Input::Node { node, workers: None });
-            }
-        }
-        if !map.is_ended() {
-            for (shard, entry) in map.entries() {
-                self.queue(Input::Kept { shard, entry: Box::new(entry) });
-            }
-        }
-        self.outside().iter().for_each(|outside| outside.begun());
-    }
-
-    fn cluster_found(&mut self, found: Result<(), String>) {
-        let Some(joining) = &mut self.joining else { return };
-        match found {
-            Ok(()) => joining.is_found = true,
-            Err(found) => {
-                joining.outside.iter_mut().for_each(|it| it.other_cluster = Some(found.clone()));
-            }
-        }
-    }
-
-    /// Registers the node, once its lives are on disk.
-    fn join(&mut self) {
-        let Some(joining) = self.joining.as_mut().filter(|joining| joining.is_found) else {
-            return;
-        };
-        let (keeper, now) = (&mut self.keeper, self.now);
-        let noted = *joining.noted.get_or_insert_with(|| keeper.begin_lives(now, &self.boot_ids));
-        if !keeper.is_saved(noted) && !keeper.is_stalled(now) {
-            return;
-        }
-        let outside = self.joining.take().and_then(|joining| joining.outside);
-        if let Some(outside) = outside {
-            outside.ended(now);
-            // Told before anything of etcd, and before etcd hears of this node.
-            self.queue(Input::Joining);
-            self.hand_in();
-            // Of several that come back, one with copies is to be a member first.
-            self.record.has_copies = self.roles.has_guests_with_copies();
-            if self.roles.is_resuming() {
-                tracing::info!(
-                    event = "seats-resumed",
-                    "etcd is told which shards this node has resumed"
-                );
-                self.set_resumes(|former| former);
-            }
-        }
-        self.actions.push_back(Action::Join(Box::new(self.record.clone())));
-    }
-
-    /// Once all entries say what was resumed, the record need not.
-    fn end_resuming(&mut self) {
-        let resumes = self.record.workers.iter().any(|worker| worker.resumes.is_some());
-        if resumes && self.roles.is_fresh() && !self.roles.is_resuming() {
-            self.tell(Input::Resumed);
-            self.set_resumes(|_| None);
-            self.register();
-        }
-    }
-
-    fn set_resumes(&mut self, what: impl Fn(Option<BootId>) -> Option<BootId>) {
-        for (worker, &former) in self.record.workers.iter_mut().zip(&self.formers) {
-            worker.resumes = what(former).map(|it| it.to_string());
-        }
-    }
-
-    fn register(&mut self) {
-        self.actions.push_back(Action::Register(Box::new(self.record.clone())));
-    }
-
-    fn mirror(&mut self, event: MirrorEvent) {
-        match event {
-            MirrorEvent::Put { key, value, mod_revision } => {
-                self.take_key(&key, &value, mod_revision);
-            }
-            MirrorEvent::Delete { key: Key::Shard(shard) } => {
-                self.entries.remove(&shard);
-                self.queue(Input::EntryGone(shard));
-            }
-            MirrorEvent::Delete { key: Key::Node(node) } => {
-                self.keeper.set_node(self.now, node.as_str(), None);
-                self.queue(Input::Node { node, workers: None });
-            }
-            MirrorEvent::Delete { .. } => {}
-            MirrorEvent::SnapshotComplete { .. } => self.queue(Input::Fresh),
-            MirrorEvent::Restored { reason, .. } => {
-                tracing::error!(event = "map-set-back", ?reason, "etcd tells another history");
-                self.entries.clear();
-                self.queue(Input::Restored);
-            }
-            MirrorEvent::Stale => self.queue(Input::Stale),
-        }
-        self.hand_in();
-    }
-
-    fn take_key(&mut self, key: &Key, value: &[u8], revision: Revision) {
-        let unreadable = |what: &str, error: &dyn std::fmt::Display| {
-            tracing::error!(event = "map-unreadable", "{what} in etcd cannot be read: {error}");
-        };
-        match key {
-            Key::Shard(shard) => match ShardEntry::from_json(value) {
-                Ok(entry) => {
-                    let shard = *shard;
-                    self.entries.insert(shard, (revision, entry.clone()));
-                    self.queue(Input::Entry { shard, entry: Box::new(entry) });
-                }
-                Err(error) => unreadable(&format!("shard {shard}"), &error),
-            },
-            Key::Node(node) => match serde_json::from_slice::<NodeRecord>(value) {
-                Ok(record) => {
-                    let text = String::from_utf8_lossy(value);
-                    self.keeper.set_node(self.now, node.as_str(), Some(&text));
-                    self.know_node(node.clone(), &record);
-                }
-                Err(error) => unreadable(&format!("node {node}"), &error),
-            },
-            Key::Desired => match serde_json::from_slice::<Desired>(value) {
-                Ok(desired) => {
-                    let text = String::from_utf8_lossy(value);
-                    self.keeper.set_desired(self.now, &text);
-                    self.apply(desired);
-                }
-                Err(error) => unreadable("what the cluster is", &error),
-            },
-            _ => {}
-        }
-    }
-
-    /// Where the workers of a node are reached.
-    fn know_node(&mut self, node: NodeId, record: &NodeRecord) {
-        let workers = workers_of(record);
-        for NodeWorker { index, replication, .. } in &workers {
-            let id = WorkerId { node: node.clone(), index: *index };
-            self.names.insert(SocketAddr::V4(*replication), id);
-        }
-        self.queue(Input::Node { node, workers: Some(workers) });
-    }
-
-    /// What the operator wants is this now.
-    fn apply(&mut self, desired: Desired) {
-        self.queue(desired_input(&desired));
-        self.desired = desired;
-    }
-
-    fn registration(&mut self, registration: Registration) {
-        match registration {
-            Registration::Held => {
-                self.is_registered = true;
-                self.tell(Input::Registered);
-                tracing::info!(event = "node-registered", "this node is known to the cluster");
-            }
-            Registration::Silent => {
-                tracing::warn!(event = "etcd-lost", "etcd does not answer; traffic goes on");
-            }
-            Registration::Gone => {
-                self.is_registered = false;
-                tracing::warn!(event = "node-unregistered", "the cluster counts this node as gone");
-            }
-            Registration::HeldByOther { boot_id } => {
-                self.is_registered = false;
-                tracing::error!(event = "node-name-taken", boot_id, "another node has this name");
-            }
-        }
-    }
-
-    fn written(&mut self, shard: ShardId, how: Written) {
-        if let Written::Refused(why) = &how {
-            tracing::error!(event = "map-write-refused", shard = shard.0, "{why}");
-        }
-        self.tell(Input::Written { shard, is_done: how == Written::Done });
-    }
-
     fn guard(&mut self, news: GuardNews) {
         match news {
             GuardNews::Set { worker, number } => {
@@ -582,66 +403,5 @@ impl Core {
                 self.actions.push_back(Action::SetStake { worker, stake });
             }
         }
-    }
-}
-
-/// What it shows.
-impl Core {
-    pub fn node(&self) -> &NodeId {
-        &self.node
-    }
-
-    pub fn roles(&self) -> &Roles {
-        &self.roles
-    }
-
-    pub fn desired(&self) -> &Desired {
-        &self.desired
-    }
-
-    /// The map, and what of it is on disk.
-    pub fn keeper(&self) -> &MapKeeper {
-        &self.keeper
-    }
-
-    /// By worker.
-    pub fn routes(&self) -> &[RouteList] {
-        &self.routes
-    }
-
-    /// By worker.
-    pub fn sides(&self) -> &[SidesUp] {
-        &self.sides
-    }
-
-    /// The name of the worker that is reached there.
-    pub fn name_of(&self, address: &SocketAddr) -> Option<&WorkerId> {
-        self.names.get(address)
-    }
-
-    /// Until the node joins: it was started without etcd.
-    pub fn outside(&self) -> Option<&Outside> {
-        self.joining.as_ref()?.outside.as_ref()
-    }
-
-    pub fn is_registered(&self) -> bool {
-        self.is_registered
-    }
-
-    /// The cluster has been told that it ends.
-    pub fn is_stopping(&self) -> bool {
-        self.hand_over.is_told()
-    }
-
-    pub fn guard_state(&self) -> &GuardState {
-        &self.guard
-    }
-
-    pub fn guard_restarts_total(&self) -> u64 {
-        self.guard_restarts_total
-    }
-
-    pub fn watchdog_trips_total(&self) -> u64 {
-        self.watchdog_trips_total
     }
 }

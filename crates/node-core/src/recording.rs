@@ -35,15 +35,13 @@ pub enum Line {
 pub struct Recorder<W> {
     out: W,
     left: u64,
-    /// Turns that follow turns with nothing between them are one.
-    turned: bool,
 }
 
 impl<W: Write> Recorder<W> {
     /// # Errors
     /// When it cannot be written.
     pub fn new(out: W, bytes_max: u64, now: Duration, start: &Start) -> io::Result<Self> {
-        let mut recorder = Self { out, left: bytes_max, turned: false };
+        let mut recorder = Self { out, left: bytes_max };
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let start = Box::new(start.clone());
         recorder.write(&Line::Start { version, at_us: micros(now), start })?;
@@ -55,7 +53,6 @@ impl<W: Write> Recorder<W> {
     /// # Errors
     /// When it cannot be written, or is as long as it may be: nothing more is to be recorded.
     pub fn event(&mut self, now: Duration, event: &Event) -> io::Result<()> {
-        self.turned = false;
         self.write(&Line::Event { at_us: micros(now), event: event.clone() })
     }
 
@@ -64,9 +61,6 @@ impl<W: Write> Recorder<W> {
     /// # Errors
     /// As for [`event`](Self::event).
     pub fn turn(&mut self, now: Duration) -> io::Result<()> {
-        if std::mem::replace(&mut self.turned, true) {
-            return Ok(());
-        }
         self.write(&Line::Turn { at_us: micros(now) })
     }
 
@@ -151,19 +145,7 @@ mod tests {
     use super::*;
     use crate::event::{GuardNews, Registration, WorkerSlot, Written};
     use crate::known_map::KnownMap;
-
-    const FILE: &str = r#"[cluster]
-name = "edge"
-replicas = 1
-
-[access]
-subscribers = ["10.200.0.0/16"]
-
-[[shard]]
-id = 1
-endpoint = "10.101.0.1"
-public = ["198.51.100.0/28"]
-"#;
+    use crate::setup::tests::desired;
 
     fn start() -> Start {
         let worker = WorkerRecord {
@@ -190,7 +172,7 @@ public = ["198.51.100.0/28"]
             record,
             addresses: vec![["10.1.0.1".parse().unwrap(), "10.2.0.1".parse().unwrap()]],
             map: KnownMap::default(),
-            desired: weir_config::parse_cluster(FILE, "t.toml").unwrap().0,
+            desired: desired(),
             is_without_etcd: false,
         }
     }

@@ -66,3 +66,43 @@ pub fn fingerprint(desired: &Desired) -> Fingerprint {
         .with(FingerprintPart::Lanes, digests.lanes)
         .with(FingerprintPart::Shards, digests.shards)
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    const FILE: &str = r#"[cluster]
+name = "edge"
+replicas = 1
+
+[access]
+subscribers = ["10.200.0.0/16"]
+
+[[shard]]
+id = 1
+endpoint = "10.101.0.1"
+public = ["198.51.100.0/28"]
+"#;
+
+    /// A cluster `edge` of one shard.
+    pub(crate) fn desired() -> Desired {
+        weir_config::parse_cluster(FILE, "t.toml").unwrap().0
+    }
+
+    #[test]
+    fn without_translation_homes_addresses_stand_where_public_ones_would() {
+        let net = |text: &str| text.parse().unwrap();
+        let shard = |public: &[&str]| Shard {
+            id: 1,
+            endpoint: None,
+            subscribers: vec![net("10.200.0.0/16")],
+            public: public.iter().copied().map(net).collect(),
+            subscribers_max: 10,
+            worker: 0,
+        };
+        assert_eq!(nat_shard(&shard(&[]), false).public, [net("10.200.0.0/16")]);
+        assert!(nat_shard(&shard(&[]), true).public.is_empty());
+        let public = "198.51.100.0/28";
+        assert_eq!(nat_shard(&shard(&[public]), false).public, [net(public)]);
+    }
+}

@@ -8,7 +8,7 @@ use weir_engine::Side;
 use weir_nat::{Endpoint, PageCursor, Protocol, SessionFilter, SessionView};
 use weir_shard::{LANES, MemberState, ShardEntry, ShardId};
 
-use super::stalls::LossWatch;
+use super::losses::LossWatch;
 use super::{Event, World};
 use crate::fault::Fault;
 use crate::site::{self, Place};

@@ -1,5 +1,5 @@
-//! Workers that stand still again and again, one after the other: no shard is without a route, what waits is late and not
-//! lost, and routes move a few times at most.
+//! What must lose no packet: workers that stand still again and again, one after the other, and a node that hands over. While
+//! workers stand still in turn, no shard is without a route, and routes move a few times at most.
 
 use std::collections::BTreeMap;
 
