@@ -52,7 +52,8 @@ pub fn nat_shard(shard: &Shard, is_translating: bool) -> weir_nat::ShardConfig {
 pub(crate) fn workers_of(record: &NodeRecord) -> Vec<NodeWorker> {
     let workers = record.workers.iter().filter_map(|worker| {
         let boot_id = BootId::try_from(worker.boot_id.clone()).ok()?;
-        Some(NodeWorker { index: worker.index, boot_id, replication: worker.replication? })
+        let replication = worker.replication.filter(|it| !it.ip().is_unspecified())?;
+        Some(NodeWorker { index: worker.index, boot_id, replication })
     });
     workers.collect()
 }
@@ -87,6 +88,23 @@ public = ["198.51.100.0/28"]
     /// A cluster `edge` of one shard.
     pub(crate) fn desired() -> Desired {
         weir_config::parse_cluster(FILE, "t.toml").unwrap().0
+    }
+
+    #[test]
+    fn worker_with_a_wrong_life_or_address_in_its_record_is_left_out() {
+        let record = |boot_id: &str, replication: &str| -> NodeRecord {
+            let text = format!(
+                r#"{{"boot_id":"b","version":"0","capacity":1,"workers":[
+                {{"index":0,"boot_id":"{boot_id}","weight":1,"replication":{replication}}}]}}"#
+            );
+            serde_json::from_str(&text).unwrap()
+        };
+        let life = BootId(7).to_string();
+        let count = |boot_id, replication| workers_of(&record(boot_id, replication)).len();
+        assert_eq!(count(&life, r#""10.1.0.1:7473""#), 1);
+        assert_eq!(count(&life, r#""0.0.0.0:7473""#), 0);
+        assert_eq!(count(&life, "null"), 0);
+        assert_eq!(count("7", r#""10.1.0.1:7473""#), 0);
     }
 
     #[test]
