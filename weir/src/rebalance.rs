@@ -7,7 +7,8 @@ use crate::etcd::{EtcdArgs, unix_ms};
 /// Balance the shards now.
 ///
 /// Otherwise an imbalance must last a minute before anything moves. The pace is the same, and shards
-/// move only while all have their copies.
+/// move only while all have their copies. A node that was lost several times lately, and gets no
+/// shards for a while, gets its share now.
 ///
 ///   weir rebalance
 #[derive(Debug, clap::Args)]

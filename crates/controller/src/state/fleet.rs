@@ -40,6 +40,8 @@ impl Fleet {
             undead: BTreeSet::new(),
             wanted: 0,
         };
+        // The operator does not want to wait.
+        let ends_trials = view.control().is_some_and(|control| control.rebalance.is_some());
         let names: BTreeSet<&NodeId> = view.nodes.keys().chain(named.keys()).collect();
         for node in names {
             let lost = named.get(node).map_or(&[][..], |lost| lost);
@@ -65,7 +67,7 @@ impl Fleet {
                 rack: lives.rack(node),
                 liveness: standing.liveness,
                 is_drained: fleet.undead.contains(node),
-                is_on_trial: lives.is_on_trial(node, now),
+                is_on_trial: !ends_trials && lives.is_on_trial(node, now),
                 has_copies: registered.is_some_and(|record| record.has_copies),
                 workers,
             });

@@ -6,7 +6,8 @@
 //!   any gap the count begins anew, since the key may have been there meanwhile.
 //! - A worker of a registered node may be *cut off*: [`cut_off`] says when.
 //! - A node that comes back for the second time within `calm_ms` is on trial: it keeps what it has and gets
-//!   nothing for a time that doubles with each loss.
+//!   nothing for a time that doubles with each loss, unless the operator asks for a rebalance. A restart in order
+//!   begins no trial.
 
 mod cut_off;
 
@@ -69,7 +70,9 @@ impl Lives {
         }
         if life.absent_since_ms.take().is_some() || is_restart {
             life.cut_off = CutOff::begun(now);
-            life.trial_until_ms = now.monotonic_ms + life.trial_ms(options);
+            if !life.said_so() {
+                life.trial_until_ms = now.monotonic_ms + life.trial_ms(options);
+            }
         }
         if let Some(record) = record {
             life.record = Some(record.clone());

@@ -124,6 +124,20 @@ fn a_flapping_node_waits_longer_each_time_up_to_a_limit_and_is_forgiven_after_ca
 }
 
 #[test]
+fn a_restart_in_order_begins_no_trial_anew() {
+    let (mut lives, n1) = (Lives::default(), node("n1"));
+    for (ms, boot_id) in [(0, "a"), (10, "b"), (20, "c")] {
+        lives.registered(&n1, Some(&record(boot_id)), &options(), at(ms));
+    }
+    let until_ms = lives.all[&n1].trial_until_ms;
+    let stopping = NodeRecord { is_stopping: true, ..record("c") };
+    lives.registered(&n1, Some(&stopping), &options(), at(1_000));
+    lives.gone(&n1, true, &options(), at(2_000));
+    lives.registered(&n1, Some(&record("d")), &options(), at(3_000));
+    assert_eq!(lives.all[&n1].trial_until_ms, until_ms);
+}
+
+#[test]
 fn a_restart_that_nobody_saw_the_gap_of_counts_as_a_loss() {
     let mut lives = Lives::default();
     for (ms, boot_id) in [(0, "a"), (10, "b"), (20, "c")] {

@@ -9,7 +9,7 @@ mod still;
 mod stops;
 
 use weir_cluster::{Key, MirrorEvent};
-use weir_controller::records::{ControllerState, Meta};
+use weir_controller::records::{Control, ControllerState, Meta, Order};
 use weir_controller::state::{Event, Options};
 use weir_shard::ShardEntry;
 
@@ -162,6 +162,27 @@ fn a_node_that_comes_back_again_and_again_gets_nothing_for_longer_each_time() {
     assert!(life(&world, 0).1.contains("lost several times"));
     world.settle();
     assert!(world.held(0) > held);
+}
+
+#[test]
+fn a_rebalance_fills_a_node_that_was_lost_again_and_again_at_once() {
+    let mut world = world(4, 20);
+    for _ in 0..6 {
+        lose(&mut world, 0);
+        world.turns(5_000);
+        world.start(0);
+        world.turns(1_000);
+    }
+    world.drain(0, false);
+    world.turns(60_000);
+    world.undrain(0);
+    world.turns(120_000);
+    assert_eq!(world.held(0), 0, "on trial for eight minutes");
+    let order = Order { by: "ann".into(), at_ms: 0 };
+    world.set_control(&Control { rebalance: Some(order), ..world.control() });
+    world.turns(180_000);
+    assert!(world.held(0) >= 8, "{}", world.held(0));
+    assert_eq!(world.control().rebalance, None);
 }
 
 #[test]
