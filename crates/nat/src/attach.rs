@@ -216,6 +216,8 @@ impl Nat {
         }
         let is_of_shard = self.ports.shard_of(block) == mapping.shard;
         assert!(is_of_shard, "a copy's public address is one of its shard");
+        let is_ours = self.lanes.get(slab_of(mapping.shard, self.ports.lane(block))).is_owned;
+        assert!(!is_ours, "a copy takes no block of a lane of ours: one writer a lane");
         let capacity = self.ports.capacity(block);
         self.ports.claim(block, subscriber);
         self.subscribers.add_block(subscriber, block, capacity);

@@ -273,7 +273,11 @@ impl Nat {
     }
 
     /// The next batch in turn, if it is closed and replicas have all of the journal up to `committed`.
+    ///
+    /// # Panics
+    /// If replicas are said to have more than the journal holds.
     pub fn next_committed(&self, committed: u64) -> Option<Batch> {
+        assert!(committed <= self.journal_end(), "replicas have no change that was not made");
         self.oldest_batch().filter(|batch| self.commits.ends[batch.place()] <= committed)
     }
 

@@ -131,6 +131,7 @@ impl Nat {
     #[inline]
     pub(crate) fn mark_begun(&mut self, slab: SlabId, id: RecordId) {
         let lane = self.lanes.get(slab);
+        assert!(lane.is_owned, "a mapping begins in a lane of ours: one writer a lane");
         if !lane.is_replicated || lane.is_awaited {
             self.await_begun(slab, id);
             if !self.lanes.get(slab).is_replicated {
