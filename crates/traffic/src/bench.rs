@@ -76,6 +76,8 @@ pub struct BenchPlan {
     pub device_core: usize,
     /// The `weir` binary: the device, and the generator's process.
     pub weir: PathBuf,
+    /// Another build of it: each flood is measured with both, in turn.
+    pub against: Option<PathBuf>,
     /// Whether to reserve the huge pages that a point needs, as long as it takes.
     pub takes_huge_pages: bool,
     /// Folder for the report.
@@ -280,7 +282,7 @@ impl Run<'_> {
     fn round(&mut self, measured: &mut Measured) -> Result<Option<Round>, BenchError> {
         let label = measured.point.label.clone();
         let mut notes = Vec::new();
-        let done = self.place.round(&measured.point, &mut notes);
+        let done = self.place.round(&measured.point, measured.rounds.len(), &mut notes);
         notes.into_iter().for_each(|note| measured.note(note));
         match done {
             Ok(round) => {

@@ -20,6 +20,7 @@ use weir_traffic::bench::{self, BenchPlan, RunsIn};
 ///   weir traffic bench --short
 ///   weir traffic bench --only established,flat
 ///   weir traffic bench --only floods --rounds 3 --seconds 5
+///   weir traffic bench --only established --rounds 20 --against /usr/bin/weir
 ///   weir traffic bench --list
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -39,6 +40,11 @@ pub(crate) struct Bench {
     /// Seconds for which each flood is measured [default: as each experiment says].
     #[arg(long, value_name = "S", value_parser = super::seconds)]
     seconds: Option<Duration>,
+
+    /// Another build of weir: each flood is measured with both, in turn, and their busy cycles
+    /// are compared, with a 95 % interval from six rounds on.
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
 
     /// Names all experiments and ends.
     #[arg(long)]
@@ -74,6 +80,13 @@ pub(crate) fn run(args: &Bench) -> anyhow::Result<()> {
         return Ok(());
     }
     ensure!(args.seconds != Some(Duration::ZERO), "--seconds 0 measures nothing");
+    if let Some(file) = &args.against {
+        ensure!(
+            file.is_file(),
+            "--against {}: no such file; name another build of weir",
+            file.display()
+        );
+    }
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
@@ -86,6 +99,7 @@ pub(crate) fn run(args: &Bench) -> anyhow::Result<()> {
         generator_core: args.generator_core,
         device_core: args.device_core,
         weir: env::current_exe().context("the weir binary")?,
+        against: args.against.clone(),
         takes_huge_pages: !args.keep_huge_pages,
         output: args.output.clone(),
         command: command(),

@@ -14,6 +14,8 @@ pub enum Figure {
     RawCycles,
     WeirCycles,
     CyclesRatio,
+    OtherBuildCycles,
+    BuildsRatio,
     LinuxMpps,
     LinuxCycles,
     LinuxRatio,
@@ -58,6 +60,8 @@ impl Figure {
             Figure::RawCycles => ("raw cycles/packet", 0),
             Figure::WeirCycles => ("weir cycles/packet", 0),
             Figure::CyclesRatio => ("weir / raw cycles", 2),
+            Figure::OtherBuildCycles => ("other build's cycles/packet", 0),
+            Figure::BuildsRatio => ("weir / other build, cycles", 3),
             Figure::LinuxMpps => ("Linux nft Mpps", 3),
             Figure::LinuxCycles => ("Linux nft cycles/packet", 0),
             Figure::LinuxRatio => ("weir / Linux nft Mpps", 1),
@@ -118,6 +122,13 @@ impl Figures {
     pub(super) fn get(&self, figure: Figure) -> Option<f64> {
         self.0.get(&figure).copied()
     }
+
+    /// What another build of weir took in the same round, busy cycles per packet.
+    pub(super) fn enter_other_build(&mut self, other: Option<f64>) {
+        let own = self.get(Figure::WeirCycles);
+        self.set(Figure::OtherBuildCycles, other);
+        self.set(Figure::BuildsRatio, own.zip(other).map(|(own, other)| own / other));
+    }
 }
 
 /// Median and extremes.
@@ -128,6 +139,8 @@ pub struct Spread {
     pub max: f64,
     /// Number of rounds.
     pub of: usize,
+    /// Within which the median of all possible rounds lies, with a confidence of 95 %; none of fewer than six rounds.
+    pub interval: Option<[f64; 2]>,
 }
 
 impl Spread {
@@ -142,17 +155,32 @@ impl Spread {
         } else {
             f64::midpoint(sorted[middle - 1], sorted[middle])
         };
-        Some(Spread { median, min, max, of: sorted.len() })
+        let interval = interval_of_median(&sorted);
+        Some(Spread { median, min, max, of: sorted.len(), interval })
     }
 
     /// `4.62 [4.50..4.71]`; without the extremes when there was one round.
     pub fn text(&self, digits: usize) -> String {
-        let Spread { median, min, max, of } = self;
+        let Spread { median, min, max, of, .. } = self;
         if *of == 1 {
             return format!("{median:.digits$}");
         }
         format!("{median:.digits$} [{min:.digits$}..{max:.digits$}]")
     }
+}
+
+/// The order statistics between which the median lies with a confidence of 95 %, whatever the distribution: fewer than k values
+/// lie below it with the probability of fewer than k heads in as many throws of a coin.
+fn interval_of_median(sorted: &[f64]) -> Option<[f64; 2]> {
+    let throws = sorted.len();
+    let (mut of_heads, mut below, mut k) = (0.5_f64.powi(throws as i32), 0.0, 0);
+    while below + of_heads <= 0.025 {
+        below += of_heads;
+        of_heads *= (throws - k) as f64 / (k + 1) as f64;
+        k += 1;
+    }
+    let lowest = k.checked_sub(1)?;
+    Some([sorted[lowest], sorted[throws - 1 - lowest]])
 }
 
 /// Every figure over several rounds.
@@ -176,6 +204,17 @@ mod tests {
         assert_eq!((spread.median, spread.min, spread.max, spread.of), (2.0, 1.0, 3.0, 3));
         assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
         assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn the_interval_of_a_median_needs_six_rounds_and_narrows_with_more() {
+        let spread = |rounds: u32| Spread::of((1..=rounds).map(f64::from)).unwrap().interval;
+        // From tables of the sign test: no rank of 5, ranks 1 of 6, 2 of 10, 6 of 20, 40 of 100.
+        assert_eq!([spread(1), spread(5)], [None; 2]);
+        assert_eq!(spread(6), Some([1.0, 6.0]));
+        assert_eq!(spread(10), Some([2.0, 9.0]));
+        assert_eq!(spread(20), Some([6.0, 15.0]));
+        assert_eq!(spread(100), Some([40.0, 61.0]));
     }
 
     #[test]

@@ -29,6 +29,25 @@ pub(super) fn promises(lines: &[Line]) -> String {
     text
 }
 
+/// How this build compares with another one: a line a point.
+pub(super) fn builds<'a>(points: impl Iterator<Item = &'a Measured>) -> String {
+    let mut text = String::new();
+    let figure = Figure::BuildsRatio;
+    for point in points {
+        let Some(spread) = point.figures.get(&figure) else { continue };
+        let (label, title, digits) = (&point.point.label, figure.title(), figure.digits());
+        let _ = write!(text, "\n{label}: {title}: {}", spread.text(digits));
+        let _ = match spread.interval {
+            Some([low, high]) => {
+                write!(text, ", 95 % interval of the median {low:.digits$}..{high:.digits$}")
+            }
+            None => write!(text, ", too few rounds for an interval (six at least)"),
+        };
+        let _ = writeln!(text, ", rounds: {}.", spread.of);
+    }
+    text
+}
+
 fn conditions(report: &Report) -> String {
     let machine = &report.machine;
     format!(
@@ -116,6 +135,23 @@ mod tests {
             }
         }
         assert!(text.contains("| q | 20.00 | 2.00 | 0.100 |"), "{text}");
+    }
+
+    #[test]
+    fn another_build_is_compared_in_a_line_with_its_interval() {
+        let mut sample = sample(&[("p", 1.0), ("q", 1.0)]);
+        assert_eq!(builds(sample.results.0[0].points.iter()), "");
+        let point = &mut sample.results.0[0].points[0];
+        let round = point.rounds[0].clone();
+        for other in [200.0, 160.0, 250.0, 200.0, 200.0, 200.0] {
+            let mut round = round.clone();
+            round.figures.enter_other_build(Some(other));
+            point.enter(round);
+        }
+        assert_eq!(
+            builds(sample.results.0[0].points.iter()),
+            "\np: weir / other build, cycles: 1.000 [0.800..1.250], 95 % interval of the median 0.800..1.250, rounds: 6.\n"
+        );
     }
 
     #[test]

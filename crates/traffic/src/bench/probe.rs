@@ -15,7 +15,7 @@ use super::rate_search::RateSearch;
 use super::rounds::{Raw, Round};
 use super::testpmd::Testpmd;
 use super::turns::{enter_turns, longest_turn};
-use super::weir::{Settings, Weir};
+use super::weir::{Build, Settings, Weir};
 use super::{BenchError, address_plan};
 use crate::table::Device;
 
@@ -93,18 +93,26 @@ impl Place<'_> {
         Ok((Raw { mpps: flooded.mpps, cycles }, flooded))
     }
 
-    /// One round of a point, with notes on what could not be measured.
+    /// A point's round of this number, with notes on what could not be measured.
     pub(super) fn round(
         &self,
         point: &Point,
+        number: usize,
         notes: &mut Vec<String>,
     ) -> Result<Round, BenchError> {
         let load = &point.load;
         let mut round = Round::default();
         match point.probe {
             Probe::Flood | Probe::FloodBesideLinux => {
+                let is_other_first = number.is_multiple_of(2);
+                let before = self.other_build(load, is_other_first)?;
                 let run = self.weir_flood(load)?;
+                let other = before.or(self.other_build(load, !is_other_first)?);
                 round = Round { figures: run.figures, wrong: run.flooded.wrong, ..round };
+                if let Some(other) = other {
+                    round.figures.enter_other_build(other.figures.get(Figure::WeirCycles));
+                    round.wrong += other.flooded.wrong;
+                }
                 if point.probe == Probe::FloodBesideLinux {
                     notes.extend(linux::round(self, load, &mut round.figures)?);
                 }
@@ -154,9 +162,22 @@ impl Place<'_> {
         Ok(Filled { weir, generators, rate })
     }
 
-    /// The busy cycles are those of the flood alone: the counters are read once all flows are established and again at the end.
+    /// A flood of the other build, if there is one and it is its turn.
+    fn other_build(&self, load: &Load, is_its_turn: bool) -> Result<Option<WeirRun>, BenchError> {
+        if self.plan.against.is_none() || !is_its_turn {
+            return Ok(None);
+        }
+        let settings = Settings { build: Build::Other, ..Settings::default() };
+        self.flood_with(load, settings).map(Some)
+    }
+
     fn weir_flood(&self, load: &Load) -> Result<WeirRun, BenchError> {
-        let mut filled = self.fill(load, Settings::default())?;
+        self.flood_with(load, Settings::default())
+    }
+
+    /// The busy cycles are those of the flood alone: the counters are read once all flows are established and again at the end.
+    fn flood_with(&self, load: &Load, settings: Settings) -> Result<WeirRun, BenchError> {
+        let mut filled = self.fill(load, settings)?;
         let before = filled.weir.reading()?;
         let flooded = filled.finished()?;
         let after = filled.weir.reading()?;

@@ -155,9 +155,9 @@ impl Report {
         write("report.json", &json)
     }
 
-    /// The first table: each promise beside its measured figure.
+    /// Each promise beside its measured figure; and how this build compares with the other one, if there is one.
     pub fn summary(&self) -> String {
-        markdown::promises(&self.promises)
+        markdown::promises(&self.promises) + &markdown::builds(self.results.points())
     }
 }
 

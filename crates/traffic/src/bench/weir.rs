@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::BenchError;
 use super::address_plan;
 use super::load::{Access, Load};
 use super::metrics::{self, Reading};
 use super::place::{EAL_OF_DEVICE, Place};
 use super::process::Process;
+use super::{BenchError, BenchPlan};
 
 /// How long weir may take to be ready, and for each million flows of its tables: their memory is touched at start.
 const START_PATIENCE: Duration = Duration::from_secs(30);
@@ -26,6 +26,16 @@ pub(super) struct Settings {
     pub(super) flows_max: Option<u32>,
     /// Idle time of all UDP sessions; ports are then given back at once.
     pub(super) idle_timeout_sec: Option<u64>,
+    pub(super) build: Build,
+}
+
+/// Which binary runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Build {
+    #[default]
+    This,
+    /// The one that this one is measured against.
+    Other,
 }
 
 #[derive(Debug)]
@@ -47,7 +57,7 @@ impl Weir {
             free_address().map_err(|source| BenchError::io("a port for weir's metrics", source))?;
         fs::write(&config, place.weir_config(load, settings, metrics)?)
             .map_err(|source| BenchError::io(config.display().to_string(), source))?;
-        let mut command = Command::new(&place.plan.weir);
+        let mut command = Command::new(place.plan.binary(settings.build));
         command.arg("run").arg("--config").arg(&config);
         let mut process = Process::start("weir", command, place.folder.join("weir.log"))?;
         let patience = START_PATIENCE + START_PATIENCE_PER_MILLION * (load.flows_max() / 1_000_000);
@@ -83,6 +93,15 @@ impl Weir {
     /// What became of it, when something went wrong around it.
     pub(super) fn explain(&mut self, error: BenchError) -> BenchError {
         self.process.early_end().unwrap_or(error)
+    }
+}
+
+impl BenchPlan {
+    fn binary(&self, build: Build) -> &Path {
+        match (build, &self.against) {
+            (Build::Other, Some(other)) => other,
+            _ => &self.weir,
+        }
     }
 }
 
