@@ -88,6 +88,9 @@ pub enum Fault {
     NoController { ms: u64 },
     /// An operator drains the node, and lets it in again.
     Drain { node: usize, ms: u64 },
+    /// The lease of the node's key is revoked in etcd: others hear that the node is gone, until it finds that out
+    /// itself and registers again.
+    LoseLease { node: usize },
     /// etcd forgets its old revisions.
     Compact,
     /// etcd is restored from a backup of `back_ms` ago.
@@ -110,7 +113,7 @@ impl Fault {
             StorePaused { ms } | StoreSlow { ms } | StoreFull { ms } => ms,
             StopController { ms, .. } | CutController { ms, .. } => ms,
             Drain { ms, .. } | PowerLoss { ms, .. } => ms,
-            Compact | Restore { .. } => 0,
+            LoseLease { .. } | Compact | Restore { .. } => 0,
         }
     }
 
@@ -191,6 +194,7 @@ impl fmt::Display for Fault {
             }
             NoController { .. } => write!(f, "no controller runs for {ms} ms"),
             Drain { node, .. } => write!(f, "n{node} is drained for {ms} ms"),
+            LoseLease { node } => write!(f, "the lease of n{node} is revoked"),
             Compact => f.write_str("etcd is compacted"),
             Restore { back_ms } => write!(f, "etcd is set back by {back_ms} ms"),
         }

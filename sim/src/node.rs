@@ -1,6 +1,7 @@
 //! A machine of the cluster: its disk, its clock, and the process that runs on it, if one does.
 
 mod guard;
+mod inbox;
 mod process;
 mod worker;
 
@@ -11,6 +12,7 @@ use weir_steer::Route;
 use crate::clock::Clock;
 
 pub(crate) use guard::Guard;
+pub(crate) use inbox::{Inbox, Message};
 pub(crate) use process::{Process, ProcessConfig, RouteOrder};
 pub(crate) use worker::{Turn, Worker};
 

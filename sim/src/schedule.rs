@@ -17,6 +17,9 @@ const LEASE_MS: u64 = 13_000;
 /// sessions without a packet live where their timers are short.
 const BIRD_MS: u64 = 9_500;
 
+/// Longer than a node takes to find out that its lease was revoked, and to register again.
+const UNREGISTERED_MS: (u64, u64) = (3_500, 6_000);
+
 /// The faults of a seed, in the order of their times.
 pub fn draw(seed: u64, options: &Options) -> Vec<Timed> {
     let dice = &mut Dice::stream(seed, 2);
@@ -30,6 +33,7 @@ pub fn draw(seed: u64, options: &Options) -> Vec<Timed> {
         last.fault = one(dice, &Options { weights: only, ..options.clone() });
     }
     faults.extend(stalls_in_turn(seed, options));
+    faults.extend(stall_unregistered(seed, options).into_iter().flatten());
     if !options.is_one_by_one {
         faults.sort_by_key(|timed| timed.after_us);
     }
@@ -60,6 +64,21 @@ fn stalls_in_turn(seed: u64, options: &Options) -> Option<Timed> {
     let after_us = dice.below(ONE_BY_ONE_US);
     let fault = Fault::StallInTurn { nodes: [node, to], worker, seed: dice.seed(), ms: 6_000 };
     Some(Timed { after_us, fault })
+}
+
+/// In every fourth history whose faults come as they like the roles thread of a node stands still, and meanwhile the
+/// node loses its registration and gets it back. Drawn apart, too.
+fn stall_unregistered(seed: u64, options: &Options) -> Option<[Timed; 2]> {
+    let dice = &mut Dice::stream(seed, 12);
+    if options.is_one_by_one || options.faults == 0 || !dice.one_in(4) {
+        return None;
+    }
+    let node = dice.below(options.nodes as u64) as usize;
+    let after_us = dice.below(options.faults_us);
+    let stall = Fault::StallCore { node, ms: dice.between(UNREGISTERED_MS) };
+    let lost_us = after_us + dice.below(500_000);
+    let lost = Fault::LoseLease { node };
+    Some([Timed { after_us, fault: stall }, Timed { after_us: lost_us, fault: lost }])
 }
 
 /// Milliseconds: mostly a moment, sometimes long.
@@ -149,7 +168,10 @@ mod tests {
             assert_eq!(faults, draw(seed, &options));
             let in_turn = |timed: &&Timed| matches!(timed.fault, Fault::StallInTurn { .. });
             let in_turn = faults.iter().filter(in_turn).count();
-            assert_eq!(faults.len(), options.faults + in_turn);
+            let revoked = |timed: &&Timed| matches!(timed.fault, Fault::LoseLease { .. });
+            let revoked = faults.iter().filter(revoked).count();
+            assert_eq!(faults.len(), options.faults + in_turn + 2 * revoked);
+            assert!(revoked == 0 || revoked == 1 && !options.is_one_by_one);
             assert!(in_turn == 0 || in_turn == 1 && options.is_one_by_one);
             assert!(options.is_one_by_one || faults.is_sorted_by_key(|timed| timed.after_us));
             let is_dark = |timed: &Timed| matches!(timed.fault, Fault::PowerLoss { .. });

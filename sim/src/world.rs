@@ -17,6 +17,7 @@ mod control;
 mod faults;
 mod frames;
 mod losses;
+mod messages;
 mod processes;
 mod promises;
 mod routes;
@@ -44,6 +45,7 @@ use crate::traffic::Traffic;
 use checks::Checks;
 use commit::Commits;
 use control::Control;
+use messages::Expected;
 use promises::Promises;
 
 /// Something that is due.
@@ -179,6 +181,8 @@ pub(crate) struct World {
     checks: Checks,
     promises: Promises,
     commits: Commits,
+    /// What waits for the core of each node.
+    expected: Vec<Expected>,
     pub(crate) timeline: Timeline,
     /// Why the history has failed.
     pub(crate) violation: Option<String>,
@@ -227,6 +231,7 @@ impl World {
             checks: Checks::default(),
             promises: Promises::default(),
             commits: Commits::default(),
+            expected: (0..options.nodes).map(|_| Expected::default()).collect(),
             timeline: Timeline::new(is_told),
             violation: None,
             is_traffic_on: true,

@@ -15,6 +15,8 @@
 //!   ([`Core::next_action`]); it turns at least every 10 ms, when it hands in what the workers show ([`Event::Slot`]).
 //! - An entry of the map is obeyed once it is on disk (`news_queue`), and etcd hears of a node once its lives are
 //!   (`node_core/joining.rs`).
+//! - What comes while the driver stands still waits as [`Notices`] and [`Standstill`] decide, and is handed in
+//!   [`InTurn`].
 //! - Events come late, in any order between their senders, and as often as they like; an answer may never come.
 //!
 //! Beside the core: what a node starts with ([`first_look`]), and its last word ([`farewell`]).
@@ -33,6 +35,7 @@ mod node_core;
 pub mod recording;
 mod routes;
 pub mod setup;
+mod waiting;
 
 pub use action::Action;
 pub use event::{Event, GuardNews, Registration, WorkerSlot, Written};
@@ -42,3 +45,4 @@ pub use map_keeper::MapKeeper;
 pub use node_core::joining::Outside;
 pub use node_core::{Core, GuardState, Start};
 pub use routes::RouteList;
+pub use waiting::{GUARD_EVENTS_MAX, InTurn, Notice, Notices, Standstill};

@@ -14,6 +14,8 @@ use crate::link::{Link, PEERS_MAX};
 pub struct LocalLink {
     pub orders: VecDeque<Order>,
     pub news: Vec<News>,
+    /// As many news there are at most: what finds no room stays with the worker.
+    pub room: usize,
     /// Shards that had packets since the driver has looked last.
     pub busy: BTreeSet<ShardId>,
     /// Signs of life of each peer, by its place, at the end of the last slot.
@@ -34,6 +36,7 @@ impl Default for LocalLink {
         Self {
             orders: VecDeque::new(),
             news: Vec::new(),
+            room: usize::MAX,
             busy: BTreeSet::new(),
             signs: [None; PEERS_MAX],
             slots: 0,
@@ -72,7 +75,7 @@ impl Link for LocalLink {
 
     #[inline]
     fn has_room(&mut self) -> bool {
-        true
+        self.news.len() < self.room
     }
 
     fn news(&mut self, news: News, _place: Option<ShardIndex>) {

@@ -11,12 +11,12 @@ use weir_cluster::message::{Answer, Event, Request};
 use weir_cluster::mirror::{Job, MirrorClient};
 use weir_cluster::swap::{self, Change as Put, Swap};
 use weir_cluster::{
-    ClusterName, Contact, Key, LeaseId, NodeId, NodeRecord, Options, Range, Revision, Versioned,
-    json, registration,
+    ClusterName, Contact, Key, LeaseId, MirrorEvent, NodeId, NodeRecord, Options, Range, Revision,
+    Versioned, json, registration,
 };
 use weir_node_core::farewell::{Farewell, Step};
 use weir_node_core::first_look::{FirstLook, Found, LOOK_INTERVAL, NotFound, found, is_known};
-use weir_node_core::{Event as NodeEvent, KnownMap, Registration, Written};
+use weir_node_core::{KnownMap, Notice, Registration, Written};
 use weir_shard::{BootId, ShardEntry, ShardId};
 
 use super::clock::ProcessClock;
@@ -43,8 +43,9 @@ pub struct NodeSetup {
 pub enum Told {
     /// What it begins with.
     Found(Box<Found>),
-    /// Then this.
-    Event(NodeEvent),
+    /// Then this, in etcd's order.
+    Mirror(MirrorEvent),
+    Notice(Notice),
 }
 
 /// What is looked for at etcd.
@@ -139,7 +140,7 @@ impl NodeClient {
         }
     }
 
-    /// Writes a shard's entry if it still has this revision; [`NodeEvent::Written`] follows.
+    /// Writes a shard's entry if it still has this revision; [`Notice::Written`] follows.
     pub fn write(&mut self, shard: ShardId, expected: Revision, entry: &ShardEntry) {
         self.writes.push((shard, expected, entry.to_json().into_bytes()));
     }
@@ -218,12 +219,12 @@ impl NodeClient {
             mirror.tick(at.now);
             mirror.ask(&mut self.link, at.now, Tag::Mirror);
             while let Some(event) = mirror.next_event() {
-                self.told.push_back(Told::Event(NodeEvent::Mirror(event)));
+                self.told.push_back(Told::Mirror(event));
             }
         }
         while let Some(event) = self.claim.as_mut().and_then(Claim::next_event) {
-            let registration = Registration::of(&event).map(NodeEvent::Registration);
-            self.told.extend(registration.map(Told::Event));
+            let registration = Registration::of(&event).map(Notice::Registration);
+            self.told.extend(registration.map(Told::Notice));
         }
         for (shard, revision, value) in std::mem::take(&mut self.writes) {
             let (key, expected) = (Key::Shard(shard), Some(revision));
@@ -269,7 +270,7 @@ impl NodeClient {
             }
             Tag::Entry(shard) => {
                 let how = Written::of(&self.link.outcome(done.got, None));
-                self.told.push_back(Told::Event(NodeEvent::Written { shard, how }));
+                self.told.push_back(Told::Notice(Notice::Written { shard, how }));
             }
             Tag::Intent => {
                 if let Some(Leaving::Saying(farewell)) = &self.leaving {
@@ -328,7 +329,7 @@ impl NodeClient {
                 if found.is_ok() {
                     self.looking = Looking::No;
                 }
-                self.told.push_back(Told::Event(NodeEvent::ClusterFound(found)));
+                self.told.push_back(Told::Notice(Notice::ClusterFound(found)));
             }
             Looking::No => {}
         }

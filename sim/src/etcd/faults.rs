@@ -110,6 +110,14 @@ impl Etcd {
         (self.options.delay_us, self.options.watch_lag_us) = (delay_us, watch_lag_us);
     }
 
+    /// The lease of a key ends before its time, and takes its keys along: `etcdctl lease revoke`.
+    pub fn revoke_lease_of(&mut self, now_us: u64, path: &str) {
+        let lease = self.store.get(path).and_then(|held| held.lease);
+        if self.mode == Mode::Up && lease.is_some_and(|lease| self.store.revoke(lease).is_ok()) {
+            self.told_watches(now_us);
+        }
+    }
+
     /// Forgets what was superseded before the revision of now, less `kept`.
     pub fn compact(&mut self, kept: i64) {
         // What is compacted already needs nothing.

@@ -1,6 +1,5 @@
 //! A process of a node, from its start to its end: its core, workers, guard, and the messages between them.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use weir_cluster::{NodeRecord, WorkerRecord};
@@ -9,12 +8,12 @@ use weir_member::replication::CommitOptions;
 use weir_member::{PeerId, Replication};
 use weir_node_core::first_look::Found;
 use weir_node_core::setup::fingerprint;
-use weir_node_core::{Core, Event, KnownMap, Start, WorkerSlot};
+use weir_node_core::{Core, KnownMap, Start, WorkerSlot};
 use weir_replica::{ClusterKeys, Fingerprint, Identity, PeerIndex};
 use weir_shard::{BootId, LANES, NodeId};
 use weir_steer::{Fence, Route, Stake};
 
-use super::{Guard, Worker};
+use super::{Guard, Inbox, Worker};
 use crate::dice::Dice;
 use crate::options::{Commit, Options};
 use crate::site::{self, Place};
@@ -38,8 +37,8 @@ pub(crate) struct Process {
     pub(crate) guard: Guard,
     /// What the guard may know of what would end with each worker.
     pub(crate) stakes: Vec<Stake>,
-    /// What the core is told, in the order in which it comes, and when.
-    pub(crate) inbox: VecDeque<(u64, Event)>,
+    /// What the core is told.
+    pub(crate) inbox: Inbox,
     /// SIGSTOP: nothing of the process goes on until then.
     pub(crate) stopped_until_us: u64,
     /// It has handed over, and ends.
@@ -120,7 +119,7 @@ impl Process {
             workers: made,
             guard: Guard::new(workers),
             stakes: vec![Stake::Nothing; workers],
-            inbox: VecDeque::new(),
+            inbox: Inbox::new(workers),
             stopped_until_us: 0,
             is_ending: false,
             boots,
@@ -143,14 +142,6 @@ impl Process {
             }
         };
         self.workers.iter_mut().map(look).collect()
-    }
-
-    /// An event for the core, which comes after all that were sent before.
-    pub(crate) fn send(&mut self, due_us: u64, event: Event) -> u64 {
-        let last_us = self.inbox.back().map_or(0, |(due_us, _)| *due_us);
-        let due_us = due_us.max(last_us);
-        self.inbox.push_back((due_us, event));
-        due_us
     }
 }
 

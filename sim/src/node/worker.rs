@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use weir_engine::{Engine, Side};
 use weir_member::{News, Order, Replication};
+use weir_node_core::Standstill;
 use weir_steer::Fence;
 use weir_wire::frame::{VecFrame, VecPool};
 use weir_worker::{LocalLink, Member, Rings};
@@ -19,14 +20,16 @@ pub(crate) struct Worker {
     pub(crate) turn_due_us: u64,
     /// It stands still until then.
     pub(crate) stalled_until_us: u64,
+    /// It goes on after a fence, which the core is still to be told.
+    pub(crate) standstill: Standstill,
 }
 
 /// What a turn led to.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     pub(crate) news: Vec<News>,
-    /// The worker goes on although it was fenced.
-    pub(crate) rejoined: Option<Fence>,
+    /// The worker goes on although it was fenced, and how many packets had waited.
+    pub(crate) rejoined: Option<(Fence, usize)>,
     pub(crate) packets: usize,
     /// Something is left to be done at once.
     pub(crate) is_busy: bool,
@@ -43,6 +46,7 @@ impl Worker {
             orders: VecDeque::new(),
             turn_due_us: 0,
             stalled_until_us: 0,
+            standstill: Standstill::default(),
         }
     }
 
@@ -89,13 +93,13 @@ impl Worker {
         }
     }
 
-    /// One turn of the loop. `fence`: the guard's word.
-    pub(crate) fn turn(&mut self, now_us: u64, clock_us: u64, fence: Fence) -> Turn {
+    /// One turn of the loop. `fence`: the guard's word; `room`: for so many news.
+    pub(crate) fn turn(&mut self, now_us: u64, clock_us: u64, fence: Fence, room: usize) -> Turn {
         while self.orders.front().is_some_and(|(due_us, _)| *due_us <= now_us) {
             let (_, order) = self.orders.pop_front().expect("there is one");
             self.link_mut().orders.push_back(order);
         }
-        self.link_mut().fence = fence.0;
+        (self.link_mut().fence, self.link_mut().room) = (fence.0, room);
         let now = Duration::from_micros(clock_us);
         self.ports.now = now;
         let turn = self.core.turn(now, &mut self.ports);
@@ -104,7 +108,7 @@ impl Worker {
         let link = self.link_mut();
         Turn {
             news: std::mem::take(&mut link.news),
-            rejoined: link.rejoined.take().map(|(fence, _)| Fence(fence)),
+            rejoined: link.rejoined.take().map(|(fence, waited)| (Fence(fence), waited)),
             packets: turn.packets + turn.late,
             is_busy: turn.is_busy || is_left,
             is_holding: turn.is_holding,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
+use weir_cluster::Key;
 use weir_config::{Desired, parse_cluster};
 use weir_controller::state::{NodeReport, Options as ControllerOptions};
 use weir_engine::Side;
@@ -157,6 +158,10 @@ impl Control {
             }
             Fault::Drain { node, .. } => {
                 plane.operator.drain(now_us, &mut plane.etcd, &name_of(node), false);
+            }
+            Fault::LoseLease { node } => {
+                let path = plane.keys().path(&Key::Node(name_of(node)));
+                plane.etcd.revoke_lease_of(now_us, &path);
             }
             Fault::Compact => plane.etcd.compact(0),
             Fault::Restore { back_ms } => {

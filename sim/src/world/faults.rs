@@ -1,6 +1,6 @@
 //! Faults strike and are mended.
 
-use weir_node_core::{Event as NodeEvent, KnownMap};
+use weir_node_core::{KnownMap, Notice};
 
 use super::{Event, World};
 use crate::fault::{Fault, standstills};
@@ -155,7 +155,7 @@ impl World {
         let it = &mut self.nodes[node];
         if it.process.is_some() && it.stops_for_ms.is_none() {
             it.stops_for_ms = Some(down_ms);
-            self.post(node, NodeEvent::HandOver);
+            self.post(node, Notice::HandOver);
         }
     }
 

@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use weir_cluster::{Key, MirrorEvent};
 use weir_node_core::first_look::Found;
-use weir_node_core::{Action, Event as NodeEvent, GuardNews, KnownMap};
-use weir_shard::ShardEntry;
+use weir_node_core::{Action, Event as NodeEvent, GuardNews, KnownMap, Notice};
 use weir_steer::WorkerIndex;
 use weir_steer::difference::last_resort;
 use weir_steer::watchdog::Alarm;
 
 use super::{Event, World};
-use crate::control::Told;
 use crate::fault::Fault;
-use crate::node::{Process, ProcessConfig, RouteOrder, Turn};
+use crate::node::{Message, Process, ProcessConfig, RouteOrder, Turn};
 use crate::site::Place;
 
 const SLOT_US: u64 = 10_000;
@@ -47,7 +44,7 @@ impl World {
     }
 
     /// How many times as long everything takes.
-    fn slowness(&self, node: usize) -> u64 {
+    pub(super) fn slowness(&self, node: usize) -> u64 {
         let slow = self.active.values().filter_map(|fault| match *fault {
             Fault::Slow { node: of, factor, .. } if of == node => Some(factor),
             _ => None,
@@ -67,7 +64,7 @@ impl World {
     }
 
     /// It has found what the cluster is: its workers begin.
-    fn begin_process(&mut self, node: usize, found: Found) {
+    pub(super) fn begin_process(&mut self, node: usize, found: Found) {
         let Self { nodes, options, node_dice, .. } = self;
         let it = &nodes[node];
         let clock_us = it.clock.at(self.now_us);
@@ -81,6 +78,7 @@ impl World {
         it.life += 1;
         it.process = Some(process);
         let life = it.life;
+        self.expect_nothing(node);
         self.timeline.say(self.now_us, || format!("n{node} starts{without}, life {life}"));
         for worker in 0..self.options.workers_per_node {
             self.wake(Place { node, worker }, 0);
@@ -139,7 +137,7 @@ impl World {
         let it = &mut self.nodes[node];
         let clock_us = it.clock.at(now_us);
         let Some(process) = it.process.as_mut().filter(|_| it.life == life) else { return };
-        let fence = process.guard.fences[worker];
+        let (fence, free) = (process.guard.fences[worker], process.inbox.room(worker));
         let it = &mut process.workers[worker];
         // It was woken for a sooner one.
         if it.turn_due_us != now_us {
@@ -152,7 +150,14 @@ impl World {
             self.queue.push(until_us, Event::Turn { place, life });
             return;
         }
-        let turn = it.turn(now_us, clock_us, fence);
+        // A standstill that has found no room goes before all news.
+        let room = free.saturating_sub(usize::from(it.standstill.is_waiting()));
+        let turn = it.turn(now_us, clock_us, fence, room);
+        if let Some((fence, waited)) = turn.rejoined {
+            self.timeline.say(now_us, || format!("n{node}/{worker} goes on"));
+            it.standstill.add(fence, waited);
+        }
+        let standstill = if turn.news.len() < free { it.standstill.take() } else { None };
         let cost_us = (TURN_US + PACKET_US * turn.packets as u64) * slowness;
         let next_us = match &turn {
             Turn { is_busy: true, .. } => cost_us,
@@ -162,13 +167,14 @@ impl World {
         it.turn_due_us = now_us + next_us.max(cost_us);
         self.queue.push(it.turn_due_us, Event::Turn { place, life });
         self.send_all(place, cost_us);
+        if let Some((fence, waited)) = standstill {
+            let event = NodeEvent::Rejoined { worker, fence, waited };
+            self.post(node, Message::FromWorker { worker, event });
+        }
         for news in turn.news {
             self.timeline.say(now_us, || format!("n{node}/{worker}: {news:?}"));
-            self.post(node, NodeEvent::News { worker, news });
-        }
-        if let Some(fence) = turn.rejoined {
-            self.timeline.say(now_us, || format!("n{node}/{worker} goes on"));
-            self.post(node, NodeEvent::Rejoined { worker, fence, waited: 0 });
+            let event = NodeEvent::News { worker, news };
+            self.post(node, Message::FromWorker { worker, event });
         }
     }
 
@@ -194,40 +200,15 @@ impl World {
         }
     }
 
-    /// An event for the core of a node, which takes a moment.
-    pub(super) fn post(&mut self, node: usize, event: NodeEvent) {
-        let delay_us = self.node_dice.below(self.options.message_us) * self.slowness(node);
-        let due_us = self.now_us + delay_us;
-        let life = self.nodes[node].life;
-        if let Some(process) = &mut self.nodes[node].process {
-            let due_us = process.send(due_us, event);
-            self.queue.push(due_us, Event::Messages { node, life });
-        }
-    }
-
-    pub(super) fn messages(&mut self, node: usize, life: u64) {
-        if let Some(until_us) = self.core_stopped_until(node) {
-            self.queue.push(until_us, Event::Messages { node, life });
-            return;
-        }
-        let (now_us, now) = (self.now_us, self.core_now(node));
-        let Some(process) = self.process(node, life) else { return };
-        let mut is_any = false;
-        while process.inbox.front().is_some_and(|(due_us, _)| *due_us <= now_us) {
-            let (_, event) = process.inbox.pop_front().expect("there is one");
-            process.core.step(now, event);
-            is_any = true;
-        }
-        if is_any {
-            self.carry_out(node);
-        }
-    }
-
     pub(super) fn slot(&mut self, node: usize, life: u64) {
         if let Some(until_us) = self.core_stopped_until(node) {
             self.queue.push(until_us, Event::Slot { node, life });
             return;
         }
+        if self.process(node, life).is_none() {
+            return;
+        }
+        self.take_messages(node);
         let now = self.core_now(node);
         let Some(process) = self.process(node, life) else { return };
         let slots = process.slots();
@@ -237,39 +218,18 @@ impl World {
     }
 
     /// The time of a node's core.
-    fn core_now(&self, node: usize) -> Duration {
+    pub(super) fn core_now(&self, node: usize) -> Duration {
         Duration::from_micros(self.nodes[node].clock.at(self.now_us))
     }
 
-    /// What etcd tells a node.
-    pub(super) fn tell(&mut self, node: usize, told: Told) {
-        let event = match told {
-            Told::Found(found) => return self.begin_process(node, *found),
-            Told::Event(event) => event,
-        };
-        if let NodeEvent::Mirror(MirrorEvent::Put { key: Key::Shard(shard), value, .. }) = &event
-            && let Ok(entry) = ShardEntry::from_json(value)
-        {
-            self.timeline.say(self.now_us, || {
-                format!("n{node} hears of shard {shard}: {}", super::checks::show_entry(&entry))
-            });
-        }
-        if self.core_stopped_until(node).is_some() {
-            return self.post(node, event);
-        }
-        let now = self.core_now(node);
-        if let Some(process) = &mut self.nodes[node].process {
-            process.core.step(now, event);
-        }
-    }
-
-    /// Everything that the core wants now.
+    /// The core is told what waits for it, and all that it wants is done; unless it stands still.
     pub(super) fn carry_out(&mut self, node: usize) {
         if self.core_stopped_until(node).is_some() {
             return;
         }
         let delay_us = self.node_dice.below(self.options.message_us) * self.slowness(node);
         let (due_us, now) = (self.now_us + delay_us, self.core_now(node));
+        self.take_messages(node);
         let Some(process) = &mut self.nodes[node].process else { return };
         process.core.turn(now);
         while let Some(process) = &mut self.nodes[node].process
@@ -310,7 +270,7 @@ impl World {
             Action::HandedOver => {
                 self.timeline.say(now_us, || format!("n{node} has handed over"));
                 process.is_ending = true;
-                self.post(node, NodeEvent::End);
+                self.post(node, Notice::End);
             }
             Action::Ended => self.ended(node),
         }
@@ -322,7 +282,7 @@ impl World {
             self.queue.push(until_us, Event::Saved { node, life, map });
         } else if self.process(node, life).is_some() {
             self.nodes[node].disk = *map;
-            self.post(node, NodeEvent::Saved(Ok(())));
+            self.post(node, Notice::Saved(Ok(())));
         }
     }
 
@@ -348,7 +308,7 @@ impl World {
                     let routes = if is_silent { last_resort(routes) } else { Vec::new() };
                     self.tell_switches(Place { node, worker }, routes);
                     let worker = worker as WorkerIndex;
-                    self.post(node, NodeEvent::Guard(GuardNews::Fenced { worker }));
+                    self.post(node, Notice::Guard(GuardNews::Fenced { worker }));
                 }
                 Alarm::Hung(worker) => {
                     self.timeline.say(self.now_us, || format!("n{node}/{worker} hangs: killed"));

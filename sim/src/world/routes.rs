@@ -1,7 +1,7 @@
 //! From a list of routes to what the switches know of it: each learns late and on its own, and trusts a link or not.
 
 use weir_engine::Side;
-use weir_node_core::{Event as NodeEvent, GuardNews};
+use weir_node_core::{GuardNews, Notice};
 use weir_steer::{Route, WorkerIndex};
 
 use super::{Event, World};
@@ -21,7 +21,7 @@ impl World {
         if process.guard.takes(worker, fence, !routes.is_empty(), beat) {
             self.tell_switches(Place { node, worker }, routes);
             let worker = worker as WorkerIndex;
-            self.post(node, NodeEvent::Guard(GuardNews::Set { worker, number }));
+            self.post(node, Notice::Guard(GuardNews::Set { worker, number }));
         }
     }
 

@@ -19,7 +19,7 @@ use weir_config::Bird;
 use weir_steer::Side;
 use weir_steer::bird_watch::{BirdWatch, Change, LOOK_INTERVAL, SideView, State, Watched};
 
-use super::inbox::{Notice, Sender};
+use super::inbox::Sender;
 use super::member_board::MemberBoard;
 
 /// A side as it counts.
@@ -58,7 +58,7 @@ fn run(mut watch: BirdWatch, board: &MemberBoard, inbox: &Sender) {
             view: view.clone(),
             lasts_ms: now_ms.saturating_sub(since_ms),
         });
-        if inbox.send(Notice::Bird(sides.into())).is_err() {
+        if inbox.send_bird(sides.into()).is_err() {
             return;
         }
         thread::sleep(LOOK_INTERVAL);

@@ -6,7 +6,7 @@ use weir_cluster::{Cluster, ClusterName, NodeId, Options, Password, TlsFiles, Us
 use weir_config::Membership;
 use weir_replica::ClusterKeys;
 
-use super::inbox::{Notice, Sender};
+use super::inbox::Sender;
 use crate::failure::Failure;
 
 /// Starts the thread that talks to etcd; does not wait for it.
@@ -74,7 +74,7 @@ pub(super) fn reload_keys(path: &Path, inbox: &Sender) {
         }
     }
     // A node that ends listens no more.
-    let _ = inbox.send(Notice::Keys(keys));
+    let _ = inbox.send_keys(keys);
 }
 
 #[cfg(test)]

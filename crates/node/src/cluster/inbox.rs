@@ -7,14 +7,13 @@
 //!   all others -- one place for each state (a newer one replaces it); events of the guard in a short list ---+
 //! ```
 //!
-//! A roles thread that stands still therefore finds the newest state of everything when it goes on, and memory does not
-//! grow meanwhile. Lost, and counted, are only events that no later message repeats: those of the guard above
-//! [`GUARD_EVENTS_MAX`], and a standstill of a worker that follows another unread one.
+//! `node-core/src/waiting.rs` decides which notice replaces which, what is lost, and the order between the ways; here
+//! are the threads, locks and rings around it. So a roles thread that stands still finds the newest state of
+//! everything when it goes on, and memory does not grow meanwhile.
 
-use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -24,19 +23,18 @@ use weir_cluster::MirrorEvent;
 use weir_member::News;
 use weir_member::replication::ReplicationStatus;
 use weir_nat::ShardIndex;
-use weir_node_core::{Event, GuardNews, Registration, Written};
+use weir_node_core::{Event, InTurn, Notices, Standstill};
 use weir_replica::ClusterKeys;
-use weir_shard::ShardId;
-use weir_steer::{Fence, WorkerIndex};
+use weir_steer::Fence;
 
 use super::bird_thread::BirdSide;
+
+pub(crate) use weir_node_core::Notice;
 
 /// News of a worker that wait in its ring.
 const NEWS_MAX: usize = 1024;
 /// Events of etcd that wait, besides those of the mirror's own queue.
 const ETCD_EVENTS_MAX: usize = 1024;
-/// Events of the guard that wait: many more than it has in the time that the roles thread may take.
-const GUARD_EVENTS_MAX: usize = 256;
 
 /// A message to the roles thread.
 #[derive(Debug)]
@@ -57,121 +55,35 @@ pub(crate) enum Inbox {
     Keys(Result<ClusterKeys, String>),
 }
 
-/// A message of any thread but a worker and the mirror of etcd.
-#[derive(Debug)]
-pub(crate) enum Notice {
-    Registration(Registration),
-    ClusterFound(Result<(), String>),
-    Saved(Result<(), String>),
-    Written { shard: ShardId, how: Written },
-    Guard(GuardNews),
-    Bird(Vec<BirdSide>),
-    Keys(Result<ClusterKeys, String>),
-    HandOver,
-    End,
-}
-
-/// The state that a notice tells of: a later notice of the same one replaces it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum State {
-    Connection,
-    Registration,
-    Cluster,
-    Disk,
-    Write(ShardId),
-    RoutesSet(WorkerIndex),
-    RoutesNotSet(WorkerIndex),
-    Bird,
-    Keys,
-    HandOver,
-    End,
-}
-
-impl Notice {
-    /// None: an event of the guard. What is said of its life is one order of events, and workers' fences are counted.
-    fn state(&self) -> Option<State> {
-        Some(match self {
-            Self::Registration(Registration::Silent) => State::Connection,
-            Self::Registration(_) => State::Registration,
-            Self::ClusterFound(_) => State::Cluster,
-            Self::Saved(_) => State::Disk,
-            Self::Written { shard, .. } => State::Write(*shard),
-            Self::Guard(GuardNews::Set { worker, .. }) => State::RoutesSet(*worker),
-            Self::Guard(GuardNews::NotSet { worker, .. }) => State::RoutesNotSet(*worker),
-            Self::Guard(_) => return None,
-            Self::Bird(_) => State::Bird,
-            Self::Keys(_) => State::Keys,
-            Self::HandOver => State::HandOver,
-            Self::End => State::End,
-        })
-    }
-}
-
-impl From<Notice> for Inbox {
-    fn from(notice: Notice) -> Self {
-        Self::Event(match notice {
-            Notice::Registration(registration) => Event::Registration(registration),
-            Notice::ClusterFound(found) => Event::ClusterFound(found),
-            Notice::Saved(ended) => Event::Saved(ended),
-            Notice::Written { shard, how } => Event::Written { shard, how },
-            Notice::Guard(news) => Event::Guard(news),
-            Notice::Bird(sides) => return Self::Bird(sides),
-            Notice::Keys(keys) => return Self::Keys(keys),
-            Notice::HandOver => Event::HandOver,
-            Notice::End => Event::End,
-        })
-    }
-}
-
 /// Nobody reads any more: the node ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gone;
 
-/// Notices that wait, in the order in which the newest of each state came.
+/// What waits of all threads but the workers and the mirror of etcd.
 #[derive(Debug, Default)]
-struct Waiting {
-    next: u64,
-    notices: BTreeMap<u64, Notice>,
-    states: HashMap<State, u64>,
-    guard_events: usize,
+struct Places {
+    notices: Notices,
+    /// How BIRD announces each side, if that was told since it was looked at.
+    bird: Option<Vec<BirdSide>>,
+    keys: Option<Result<ClusterKeys, String>>,
 }
 
-impl Waiting {
-    /// What is replaced; an event of the guard, if one was lost.
-    fn push(&mut self, notice: Notice) -> Option<Notice> {
-        let number = self.next;
-        self.next += 1;
-        let former = match notice.state() {
-            Some(state) => self.states.insert(state, number),
-            None if self.guard_events < GUARD_EVENTS_MAX => {
-                self.guard_events += 1;
-                None
-            }
-            // The oldest one goes: how the guard is comes from the newest.
-            None => {
-                let mut events =
-                    self.notices.iter().filter(|(_, waiting)| waiting.state().is_none());
-                events.next().map(|(&oldest, _)| oldest)
-            }
-        };
-        self.notices.insert(number, notice);
-        former.and_then(|former| self.notices.remove(&former))
-    }
-
-    fn pop(&mut self) -> Option<Notice> {
-        let (_, notice) = self.notices.pop_first()?;
-        match notice.state() {
-            Some(state) => drop(self.states.remove(&state)),
-            None => self.guard_events -= 1,
+impl Places {
+    fn pop(&mut self) -> Option<Inbox> {
+        if let Some(sides) = self.bird.take() {
+            return Some(Inbox::Bird(sides));
         }
-        Some(notice)
+        if let Some(keys) = self.keys.take() {
+            return Some(Inbox::Keys(keys));
+        }
+        self.notices.pop().map(Event::from).map(Inbox::Event)
     }
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     /// Locked for one insertion or removal at a time; never by a worker.
-    waiting: Mutex<Waiting>,
+    places: Mutex<Places>,
     /// Who reads, once it does.
     reader: OnceLock<Thread>,
     is_gone: AtomicBool,
@@ -179,6 +91,10 @@ struct Shared {
 }
 
 impl Shared {
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A reader that does not sleep goes on looking; one that does is woken. Takes no lock.
     fn wake(&self) {
         if let Some(reader) = self.reader.get() {
@@ -198,13 +114,37 @@ impl Sender {
     /// # Errors
     /// When nobody reads any more.
     pub(crate) fn send(&self, notice: Notice) -> Result<(), Gone> {
+        self.put(|places| places.notices.push(notice))
+    }
+
+    /// How BIRD announces each side now.
+    ///
+    /// # Errors
+    /// When nobody reads any more.
+    pub(crate) fn send_bird(&self, sides: Vec<BirdSide>) -> Result<(), Gone> {
+        self.put(|places| {
+            places.bird = Some(sides);
+            false
+        })
+    }
+
+    /// The keys of replication from now on, or why the former ones go on.
+    ///
+    /// # Errors
+    /// When nobody reads any more.
+    pub(crate) fn send_keys(&self, keys: Result<ClusterKeys, String>) -> Result<(), Gone> {
+        self.put(|places| {
+            places.keys = Some(keys);
+            false
+        })
+    }
+
+    /// `put` returns whether an event was lost by what it does.
+    fn put(&self, put: impl FnOnce(&mut Places) -> bool) -> Result<(), Gone> {
         if self.shared.is_gone.load(Ordering::Relaxed) {
             return Err(Gone);
         }
-        let mut waiting = self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let replaced = waiting.push(notice);
-        drop(waiting);
-        if replaced.is_some_and(|replaced| replaced.state().is_none()) {
+        if put(&mut self.shared.places()) {
             self.shared.lost_total.fetch_add(1, Ordering::Relaxed);
         }
         self.shared.wake();
@@ -239,14 +179,14 @@ pub(crate) struct WorkerSender {
     ring: Producer<FromWorker>,
     report: Report,
     /// It found no room, and goes before all news.
-    rejoined: Option<(Fence, usize)>,
+    standstill: Standstill,
 }
 
 impl WorkerSender {
     /// Whether there is room for news. Without it the worker keeps them.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
-        if self.rejoined.is_some() {
+        if self.standstill.is_waiting() {
             self.send_rejoined();
         }
         !self.ring.is_full()
@@ -262,9 +202,7 @@ impl WorkerSender {
 
     /// It goes on under this fence. Without room it is tried again with the next look for room, and the newest fence counts.
     pub(crate) fn rejoined(&mut self, fence: Fence, waited: usize) {
-        let former = self.rejoined.replace((fence, waited));
-        if let (Some((_, former)), Some((_, waited))) = (former, &mut self.rejoined) {
-            *waited += former;
+        if self.standstill.add(fence, waited) {
             self.shared.lost_total.fetch_add(1, Ordering::Relaxed);
         }
         self.send_rejoined();
@@ -272,13 +210,12 @@ impl WorkerSender {
 
     #[cold]
     fn send_rejoined(&mut self) {
-        let Some((fence, waited)) = self.rejoined else { return };
+        let Some((fence, waited)) = self.standstill.take() else { return };
         match self.ring.push(FromWorker::Rejoined { fence, waited }) {
-            Ok(()) => {
-                self.rejoined = None;
-                self.shared.wake();
+            Ok(()) => self.shared.wake(),
+            Err(PushError::Full(_)) => {
+                self.standstill.add(fence, waited);
             }
-            Err(PushError::Full(_)) => {}
         }
     }
 
@@ -298,8 +235,7 @@ pub(crate) struct Receiver {
     shared: Arc<Shared>,
     etcd: mpsc::Receiver<MirrorEvent>,
     workers: Vec<(Consumer<FromWorker>, Report)>,
-    /// The way that is looked at first: each has its turn.
-    turn: usize,
+    in_turn: InTurn,
 }
 
 /// Both ends, without workers.
@@ -307,7 +243,7 @@ pub(crate) fn inbox() -> (Sender, Receiver) {
     let shared = Arc::<Shared>::default();
     let (etcd, etcd_out) = mpsc::channel(ETCD_EVENTS_MAX);
     let sender = Sender { shared: Arc::clone(&shared), etcd };
-    (sender, Receiver { shared, etcd: etcd_out, workers: Vec::new(), turn: 0 })
+    (sender, Receiver { shared, etcd: etcd_out, workers: Vec::new(), in_turn: InTurn::default() })
 }
 
 impl Receiver {
@@ -316,7 +252,12 @@ impl Receiver {
         let (ring, news) = RingBuffer::new(NEWS_MAX);
         let report = Report::default();
         self.workers.push((news, Arc::clone(&report)));
-        WorkerSender { shared: Arc::clone(&self.shared), ring, report, rejoined: None }
+        WorkerSender {
+            shared: Arc::clone(&self.shared),
+            ring,
+            report,
+            standstill: Standstill::default(),
+        }
     }
 
     /// Events that no message tells of any more.
@@ -326,39 +267,12 @@ impl Receiver {
 
     /// The next message, if there is one. No way waits for more than one message of each other.
     pub(crate) fn try_recv(&mut self) -> Option<Inbox> {
-        let ways = self.workers.len() + 2;
-        for _ in 0..ways {
-            self.turn = (self.turn + 1) % ways;
-            let message = match self.turn {
-                0 => self.take_notice(),
-                1 => self.etcd.try_recv().ok().map(Event::Mirror).map(Inbox::Event),
-                worker => self.take_from_worker(worker - 2),
-            };
-            if message.is_some() {
-                return message;
-            }
-        }
-        None
-    }
-
-    fn take_notice(&self) -> Option<Inbox> {
-        let mut waiting = self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.pop().map(Inbox::from)
-    }
-
-    fn take_from_worker(&mut self, worker: usize) -> Option<Inbox> {
-        let (news, report) = &mut self.workers[worker];
-        match news.pop() {
-            Ok(FromWorker::News { news, place }) => Some(Inbox::Worker { worker, news, place }),
-            Ok(FromWorker::Rejoined { fence, waited }) => {
-                Some(Inbox::Event(Event::Rejoined { worker, fence, waited }))
-            }
-            // The worker that puts one there at this moment wakes the reader afterwards.
-            Err(_) => {
-                let status = mem::take(&mut *report.try_lock().ok()?)?;
-                Some(Inbox::Replication { worker, status })
-            }
-        }
+        let Self { shared, etcd, workers, in_turn } = self;
+        in_turn.next(workers.len() + 2, |way| match way {
+            0 => shared.places().pop(),
+            1 => etcd.try_recv().ok().map(Event::Mirror).map(Inbox::Event),
+            way => take_from_worker(way - 2, &mut workers[way - 2]),
+        })
     }
 
     /// The next message, waited for so long. All calls are to come from one thread.
@@ -375,6 +289,23 @@ impl Receiver {
                 return None;
             }
             thread::park_timeout(left);
+        }
+    }
+}
+
+fn take_from_worker(
+    worker: usize,
+    (news, report): &mut (Consumer<FromWorker>, Report),
+) -> Option<Inbox> {
+    match news.pop() {
+        Ok(FromWorker::News { news, place }) => Some(Inbox::Worker { worker, news, place }),
+        Ok(FromWorker::Rejoined { fence, waited }) => {
+            Some(Inbox::Event(Event::Rejoined { worker, fence, waited }))
+        }
+        // The worker that puts one there at this moment wakes the reader afterwards.
+        Err(_) => {
+            let status = mem::take(&mut *report.try_lock().ok()?)?;
+            Some(Inbox::Replication { worker, status })
         }
     }
 }

@@ -4,8 +4,9 @@ use std::sync::mpsc::channel;
 
 use weir_cluster::Key;
 use weir_member::replication::{CopyCounts, ReplicationCounters};
+use weir_node_core::{GUARD_EVENTS_MAX, GuardNews};
 use weir_replica::Refusals;
-use weir_shard::Epoch;
+use weir_shard::{Epoch, ShardId};
 
 use super::*;
 
@@ -35,76 +36,28 @@ fn status() -> Box<ReplicationStatus> {
 }
 
 #[test]
-fn flood_of_states_leaves_the_newest_of_each() {
+fn of_a_flood_the_newest_looks_at_bird_and_keys_wait_and_lost_events_are_counted() {
     let (sender, mut receiver) = inbox();
-    for number in 0..20_000_u64 {
-        let shard = ShardId((number % 5) as u32);
+    let lost = 7;
+    for number in 0..GUARD_EVENTS_MAX + lost {
         let why = number.to_string();
-        for notice in [
-            Notice::Written { shard, how: Written::Refused(why.clone()) },
-            Notice::Saved(Ok(())),
-            Notice::Bird(Vec::new()),
-            Notice::Keys(Err(why.clone())),
-            Notice::ClusterFound(Err(why.clone())),
-            Notice::Guard(GuardNews::Set { worker: 0, number }),
-            Notice::Guard(GuardNews::Set { worker: 1, number }),
-            Notice::Guard(GuardNews::NotSet { worker: 1, number, why }),
-            Notice::Registration(Registration::Held),
-            Notice::Registration(Registration::Gone),
-            Notice::Registration(Registration::Silent),
-            Notice::HandOver,
-        ] {
-            sender.send(notice).unwrap();
-        }
+        sender.send_bird(Vec::new()).unwrap();
+        sender.send_keys(Err(why.clone())).unwrap();
+        sender.send(Notice::Saved(Err(why.clone()))).unwrap();
+        sender.send(Notice::Guard(GuardNews::Said { text: why })).unwrap();
     }
+    assert_eq!(receiver.lost_total(), lost as u64);
+    let newest = (GUARD_EVENTS_MAX + lost - 1).to_string();
     let messages = drain(&mut receiver);
-    assert_eq!(messages.len(), 5 + 10, "{messages:?}");
-    let is_last = |why: &str| why.parse::<u64>().is_ok_and(|number| number >= 20_000 - 5);
+    assert_eq!(messages.len(), 3 + GUARD_EVENTS_MAX, "{messages:?}");
     for message in &messages {
         let is_newest = match message {
-            Inbox::Event(Event::Written { how: Written::Refused(why), .. }) => is_last(why),
-            Inbox::Keys(Err(why)) | Inbox::Event(Event::ClusterFound(Err(why))) => why == "19999",
-            Inbox::Event(Event::Guard(
-                GuardNews::Set { number, .. } | GuardNews::NotSet { number, .. },
-            )) => *number == 19_999,
-            Inbox::Event(Event::Registration(registration)) => {
-                matches!(registration, Registration::Gone | Registration::Silent)
-            }
-            Inbox::Event(Event::Saved(_) | Event::HandOver) | Inbox::Bird(_) => true,
+            Inbox::Keys(Err(why)) | Inbox::Event(Event::Saved(Err(why))) => *why == newest,
+            Inbox::Bird(_) | Inbox::Event(Event::Guard(GuardNews::Said { .. })) => true,
             other => panic!("{other:?}"),
         };
         assert!(is_newest, "{message:?}");
     }
-    assert_eq!(receiver.lost_total(), 0, "a state that a newer one replaces is not lost");
-}
-
-#[test]
-fn events_of_the_guard_above_the_bound_are_counted_and_the_newest_stay_in_order() {
-    let (sender, mut receiver) = inbox();
-    let beyond = 1000;
-    for number in 0..GUARD_EVENTS_MAX + beyond {
-        // States between them count for nothing.
-        sender.send(Notice::Saved(Ok(()))).unwrap();
-        sender.send(Notice::Guard(GuardNews::Said { text: number.to_string() })).unwrap();
-    }
-    sender.send(Notice::Guard(GuardNews::Silent)).unwrap();
-    assert_eq!(receiver.lost_total(), beyond as u64 + 1);
-    let messages = drain(&mut receiver);
-    let said: Vec<usize> = messages
-        .iter()
-        .filter_map(|message| match message {
-            Inbox::Event(Event::Guard(GuardNews::Said { text })) => text.parse().ok(),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(said, (beyond + 1..GUARD_EVENTS_MAX + beyond).collect::<Vec<_>>());
-    assert!(
-        matches!(messages.last(), Some(Inbox::Event(Event::Guard(GuardNews::Silent)))),
-        "{messages:?}"
-    );
-    // Room again.
-    sender.send(Notice::Guard(GuardNews::Awake)).unwrap();
-    assert_eq!((drain(&mut receiver).len(), receiver.lost_total()), (1, beyond as u64 + 1));
 }
 
 #[test]
@@ -139,7 +92,7 @@ fn worker_waits_for_no_lock_that_the_reader_holds() {
     let (_sender, mut receiver) = inbox();
     let mut worker = receiver.add_worker();
     let (shared, report) = (Arc::clone(&receiver.shared), Arc::clone(&worker.report));
-    let held = (shared.waiting.lock().unwrap(), report.lock().unwrap());
+    let held = (shared.places.lock().unwrap(), report.lock().unwrap());
     assert!(worker.has_room());
     worker.news(news(1), None);
     worker.rejoined(Fence::default(), 0);

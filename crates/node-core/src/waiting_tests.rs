@@ -1,0 +1,92 @@
+//! Floods of notices while nobody reads, standstills without room, and ways that take turns.
+
+use super::*;
+
+fn drain(notices: &mut Notices) -> Vec<Notice> {
+    std::iter::from_fn(|| notices.pop()).collect()
+}
+
+#[test]
+fn flood_of_states_leaves_the_newest_of_each() {
+    let mut notices = Notices::default();
+    for number in 0..20_000_u64 {
+        let shard = ShardId((number % 5) as u32);
+        let why = number.to_string();
+        for notice in [
+            Notice::Written { shard, how: Written::Refused(why.clone()) },
+            Notice::Saved(Ok(())),
+            Notice::ClusterFound(Err(why.clone())),
+            Notice::Guard(GuardNews::Set { worker: 0, number }),
+            Notice::Guard(GuardNews::Set { worker: 1, number }),
+            Notice::Guard(GuardNews::NotSet { worker: 1, number, why }),
+            Notice::Registration(Registration::Held),
+            Notice::Registration(Registration::Gone),
+            Notice::Registration(Registration::Silent),
+            Notice::HandOver,
+        ] {
+            assert!(!notices.push(notice), "a state that a newer one replaces is not lost");
+        }
+    }
+    assert_eq!(notices.len(), 5 + 8);
+    let is_last = |why: &str| why.parse::<u64>().is_ok_and(|number| number >= 20_000 - 5);
+    for notice in drain(&mut notices) {
+        let is_newest = match &notice {
+            Notice::Written { how: Written::Refused(why), .. } => is_last(why),
+            Notice::ClusterFound(Err(why)) => why == "19999",
+            Notice::Guard(GuardNews::Set { number, .. } | GuardNews::NotSet { number, .. }) => {
+                *number == 19_999
+            }
+            Notice::Registration(registration) => {
+                matches!(registration, Registration::Gone | Registration::Silent)
+            }
+            Notice::Saved(_) | Notice::HandOver => true,
+            other => panic!("{other:?}"),
+        };
+        assert!(is_newest, "{notice:?}");
+    }
+    assert!(notices.is_empty());
+}
+
+#[test]
+fn events_of_the_guard_above_the_bound_are_counted_and_the_newest_stay_in_order() {
+    let mut notices = Notices::default();
+    let said = |number: usize| Notice::Guard(GuardNews::Said { text: number.to_string() });
+    let (beyond, mut lost) = (1000, 0);
+    for number in 0..GUARD_EVENTS_MAX + beyond {
+        // States between them count for nothing.
+        assert!(!notices.push(Notice::Saved(Ok(()))));
+        lost += usize::from(notices.push(said(number)));
+    }
+    lost += usize::from(notices.push(Notice::Guard(GuardNews::Silent)));
+    assert_eq!(lost, beyond + 1);
+    let mut left = drain(&mut notices);
+    left.retain(|notice| notice.state().is_none());
+    let newest = (beyond + 1..GUARD_EVENTS_MAX + beyond).map(said);
+    let newest: Vec<Notice> = newest.chain([Notice::Guard(GuardNews::Silent)]).collect();
+    assert_eq!(left, newest);
+    assert!(!notices.push(Notice::Guard(GuardNews::Awake)), "room again");
+    assert_eq!(drain(&mut notices).len(), 1);
+}
+
+#[test]
+fn of_two_standstills_without_room_one_is_told_with_the_packets_of_both() {
+    let mut standstill = Standstill::default();
+    assert!(!standstill.add(Fence(1), 10));
+    assert!(standstill.add(Fence(2), 20), "the first one is not told by itself");
+    assert!(standstill.is_waiting());
+    assert_eq!(standstill.take(), Some((Fence(2), 30)));
+    assert!(!standstill.is_waiting() && standstill.take().is_none());
+}
+
+#[test]
+fn a_full_way_holds_up_no_other_and_an_empty_one_is_passed_over() {
+    let (mut in_turn, mut left) = (InTurn::default(), [5, 0, 2]);
+    let mut next = || {
+        in_turn.next(left.len(), |way| {
+            left[way] = i32::checked_sub(left[way], 1).filter(|it| *it >= 0)?;
+            Some(way)
+        })
+    };
+    let order: Vec<usize> = std::iter::from_fn(&mut next).collect();
+    assert_eq!(order, [2, 0, 2, 0, 0, 0, 0]);
+}
