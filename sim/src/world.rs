@@ -16,10 +16,14 @@ mod commit;
 mod control;
 mod faults;
 mod frames;
+mod lanes;
 mod losses;
 mod processes;
 mod promises;
 mod routes;
+#[cfg(test)]
+mod scenarios;
+mod tally;
 mod written;
 
 use std::collections::BTreeMap;
@@ -44,7 +48,10 @@ use crate::traffic::Traffic;
 use checks::Checks;
 use commit::Commits;
 use control::Control;
+use lanes::LastWriters;
 use promises::Promises;
+pub use tally::RoleCounts;
+use tally::Tally;
 
 /// Something that is due.
 #[derive(Debug)]
@@ -178,6 +185,8 @@ pub(crate) struct World {
     active: BTreeMap<usize, Fault>,
     checks: Checks,
     promises: Promises,
+    last_writers: LastWriters,
+    tally: Tally,
     commits: Commits,
     pub(crate) timeline: Timeline,
     /// Why the history has failed.
@@ -226,6 +235,8 @@ impl World {
             active: BTreeMap::new(),
             checks: Checks::default(),
             promises: Promises::default(),
+            last_writers: LastWriters::default(),
+            tally: Tally::default(),
             commits: Commits::default(),
             timeline: Timeline::new(is_told),
             violation: None,
@@ -324,6 +335,10 @@ impl World {
 
     pub(crate) fn counts(&self) -> Counts {
         self.traffic.counts
+    }
+
+    pub(crate) fn role_counts(&self) -> RoleCounts {
+        self.tally.counts
     }
 
     fn shards(&self) -> impl Iterator<Item = ShardId> + use<> {
