@@ -8,8 +8,8 @@
 //! ```
 //!
 //! - A history is its seed and its list of faults: two runs are equal event by event.
-//! - What must always hold is checked while it runs (`world/checks.rs`, `traffic.rs`; of what waits for a core
-//!   `world/messages.rs`, where packets wait for copies `world/commit.rs`); after the last fault the cluster must
+//! - What must always hold is checked while it runs (`world/checks.rs`, `world/lanes.rs`, `traffic.rs`; of what waits
+//!   for a core `world/messages.rs`, where packets wait for copies `world/commit.rs`); after the last fault the cluster must
 //!   become whole, and lose nothing any more.
 //! - No thread and no clock: time is virtual, microseconds.
 //!
@@ -37,4 +37,4 @@ mod world;
 
 pub use play::{Outcome, play, play_with};
 pub use shrink::shrink;
-pub use world::Counts;
+pub use world::{Counts, RoleCounts};

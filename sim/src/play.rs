@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::fault::Timed;
 use crate::options::Options;
 use crate::schedule;
-use crate::world::{Counts, World};
+use crate::world::{Counts, RoleCounts, World};
 
 /// Between two looks whether the cluster is whole again.
 const LOOK_US: u64 = 100_000;
@@ -25,6 +25,7 @@ pub struct Outcome {
     pub events: u64,
     pub simulated_us: u64,
     pub counts: Counts,
+    pub role_counts: RoleCounts,
     /// Equal for equal runs.
     pub digest: u64,
     pub timeline: Vec<String>,
@@ -55,6 +56,7 @@ pub fn play_with(seed: u64, options: &Options, faults: &[Timed], is_told: bool) 
         events: world.events,
         simulated_us: world.now_us,
         counts: world.counts(),
+        role_counts: world.role_counts(),
         digest: world.digest,
         timeline: world.timeline.lines().collect(),
     }

@@ -16,11 +16,15 @@ mod commit;
 mod control;
 mod faults;
 mod frames;
+mod lanes;
 mod losses;
 mod messages;
 mod processes;
 mod promises;
 mod routes;
+#[cfg(test)]
+mod scenarios;
+mod tally;
 mod written;
 
 use std::collections::BTreeMap;
@@ -45,8 +49,11 @@ use crate::traffic::Traffic;
 use checks::Checks;
 use commit::Commits;
 use control::Control;
+use lanes::LastWriters;
 use messages::Expected;
 use promises::Promises;
+pub use tally::RoleCounts;
+use tally::Tally;
 
 /// Something that is due.
 #[derive(Debug)]
@@ -180,6 +187,8 @@ pub(crate) struct World {
     active: BTreeMap<usize, Fault>,
     checks: Checks,
     promises: Promises,
+    last_writers: LastWriters,
+    tally: Tally,
     commits: Commits,
     /// What waits for the core of each node.
     expected: Vec<Expected>,
@@ -230,6 +239,8 @@ impl World {
             active: BTreeMap::new(),
             checks: Checks::default(),
             promises: Promises::default(),
+            last_writers: LastWriters::default(),
+            tally: Tally::default(),
             commits: Commits::default(),
             expected: (0..options.nodes).map(|_| Expected::default()).collect(),
             timeline: Timeline::new(is_told),
@@ -329,6 +340,10 @@ impl World {
 
     pub(crate) fn counts(&self) -> Counts {
         self.traffic.counts
+    }
+
+    pub(crate) fn role_counts(&self) -> RoleCounts {
+        self.tally.counts
     }
 
     fn shards(&self) -> impl Iterator<Item = ShardId> + use<> {

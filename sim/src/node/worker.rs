@@ -16,6 +16,7 @@ pub(crate) struct Worker {
     ports: Rings<VecPool>,
     /// And when they come.
     orders: VecDeque<(u64, Order)>,
+    pub(crate) orders_total: u64,
     /// Its next turn, in virtual time.
     pub(crate) turn_due_us: u64,
     /// It stands still until then.
@@ -44,6 +45,7 @@ impl Worker {
             core: weir_worker::Worker::new(engine, Some(member)),
             ports: Rings::new(VecPool::new()),
             orders: VecDeque::new(),
+            orders_total: 0,
             turn_due_us: 0,
             stalled_until_us: 0,
             standstill: Standstill::default(),
@@ -83,6 +85,7 @@ impl Worker {
     }
 
     pub(crate) fn order(&mut self, due_us: u64, order: Order) {
+        self.orders_total += 1;
         self.orders.push_back((due_us, order));
     }
 

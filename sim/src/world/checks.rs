@@ -9,6 +9,7 @@ use weir_nat::{Endpoint, PageCursor, Protocol, SessionFilter, SessionView};
 use weir_shard::{LANES, MemberState, ShardEntry, ShardId};
 
 use super::losses::LossWatch;
+use super::tally::removals;
 use super::{Event, World};
 use crate::fault::Fault;
 use crate::site::{self, Place};
@@ -43,6 +44,8 @@ pub(super) struct Checks {
     pub(super) losses: Option<LossWatch>,
     /// The map when the calm began.
     calm_entries: BTreeMap<ShardId, ShardEntry>,
+    /// Orders that all workers had got then.
+    calm_orders: u64,
 }
 
 /// The public endpoints of each inside endpoint.
@@ -114,6 +117,7 @@ impl World {
         self.checks.looks += 1;
         self.look_at_map();
         self.check_writers();
+        self.tally_roles();
         self.check_deaf();
         self.look_at_late_packets(!self.is_under_fault());
         if self.checks.is_suspicious || self.checks.looks.is_multiple_of(TABLES_EVERY) {
@@ -127,6 +131,8 @@ impl World {
             self.fail(wrong);
         }
         if self.checks.entries != *self.control.entries() {
+            let removals = removals(&self.checks.entries, self.control.entries());
+            self.tally.counts.removals += removals;
             self.checks.entries.clone_from(self.control.entries());
             self.checks.changed_us = self.now_us;
         }
@@ -173,6 +179,7 @@ impl World {
         if let Some(wrong) = wrong {
             self.fail(wrong);
         }
+        self.check_grants(&writers);
     }
 
     /// Whether the map names this life of a worker as the owner of a lane, or as who gives it, or the life whose seat it has
@@ -396,6 +403,12 @@ impl World {
         self.control.read();
         self.traffic.begin_calm();
         self.checks.calm_entries = self.control.entries().clone();
+        self.checks.calm_orders = self.orders();
+    }
+
+    /// Orders that all workers have got.
+    fn orders(&self) -> u64 {
+        self.places().into_iter().map(|place| self.worker(place).orders_total).sum()
     }
 
     /// Whether it was so.
@@ -406,6 +419,13 @@ impl World {
         }
         if *self.control.entries() != self.checks.calm_entries {
             self.fail("without a fault the map has changed".into());
+        }
+        // A replica that misses heartbeats in a row makes flows itself for a moment.
+        if is_lossless && self.orders() != self.checks.calm_orders {
+            self.fail("without a fault workers have got orders".into());
+        }
+        if let Some(unwritten) = self.unwritten_lane() {
+            self.fail(unwritten);
         }
         self.audit();
     }

@@ -75,7 +75,7 @@ impl World {
     }
 
     /// Where this life of a worker runs. None: it has ended.
-    fn place_of(&self, who: &Incarnation) -> Option<Place> {
+    pub(super) fn place_of(&self, who: &Incarnation) -> Option<Place> {
         let worker = usize::from(who.worker.index);
         let node = self.nodes.iter().position(|node| node.name == who.worker.node)?;
         let process = self.nodes[node].process.as_ref()?;

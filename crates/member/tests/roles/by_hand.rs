@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::hand::*;
-use crate::world::desired;
 
 #[test]
 fn a_copy_is_awaited_from_whom_nobody_knows_yet() {
@@ -466,4 +465,42 @@ fn what_would_end_with_a_worker_is_the_worst_of_its_shards() {
     hand.entry(&after(&entry, Transition::Synced(them())));
     assert_eq!(stake(&hand), at_stake(true, false));
     assert_eq!(stake(&Hand::synced()), at_stake(false, false), "they serve");
+}
+
+/// As a full list of etcd says it, now and then. In a cluster at rest the simulator looks for orders in every history.
+#[test]
+fn the_same_again_orders_nothing() {
+    let ours = after(&ShardEntry::create(us()), Transition::AddReplica(them()));
+    let ours = settled(&after(&ours, Transition::Synced(them())), &them());
+    let mut primary = Hand::new();
+    primary.registered(1, 2);
+    primary.entry(&ours);
+    primary.met(1, 2);
+    for (mut hand, entry) in [(Hand::synced(), pair()), (primary, ours)] {
+        hand.routes_are_out();
+        hand.on(Input::Fresh);
+        let hear = |hand: &mut Hand| {
+            for _ in 0..10 {
+                hand.on(Input::Heard { worker: 0, place: PeerIndex(1), signs: signs(1) });
+                hand.ticks(10);
+            }
+        };
+        hear(&mut hand);
+        hand.roles.take_changes(9);
+        hand.roles.take_epochs();
+        let (duties, orders) = (hand.duties.take(), hand.orders.len());
+        let routes_number = hand.roles.routes_number(0);
+        for _ in 0..3 {
+            hand.registered(1, 2);
+            hand.entry(&entry);
+            hand.desired(1);
+            hand.on(Input::Fresh);
+            hear(&mut hand);
+            assert_eq!(hand.duties, None, "{duties:?} before");
+            assert_eq!(hand.orders.len(), orders);
+            assert_eq!(hand.roles.take_changes(9), []);
+            assert!(hand.roles.take_epochs().is_empty());
+            assert_eq!(hand.roles.routes_number(0), routes_number);
+        }
+    }
 }

@@ -1,9 +1,8 @@
-//! Nodes that begin while the store cannot be asked: told by hand, and in clusters.
+//! One node, told by hand: it begins while the store cannot be asked.
 
 use weir_replica::ComebackState;
 
 use crate::hand::*;
-use crate::world::World;
 
 /// Another life of us, before.
 fn former() -> Incarnation {
@@ -157,86 +156,6 @@ fn a_life_that_was_met_in_place_of_a_member_without_a_lane_is_no_guest() {
     assert_eq!(hand.duties().copies.len(), 1);
     hand.met(1, 3);
     assert_eq!(hand.duties().copies, [], "it may be removed without its word");
-}
-
-fn set_store(world: &mut World, is_there: bool) {
-    world.is_controller_up = is_there;
-    world.nodes.iter_mut().for_each(|node| node.is_without_store = !is_there);
-}
-
-fn are_all_guests(world: &World, node: usize, shards: usize) -> bool {
-    let statuses: Vec<_> = world.roles(node).expect("it runs").statuses().collect();
-    let is_so = |status: &ShardStatus<'_>| {
-        let is_announced = status.is_route_out && status.metric == Some(Metric::GUEST);
-        status.role == Role::Synced && status.trouble == Some(Trouble::Guest) && is_announced
-    };
-    statuses.len() == shards && statuses.iter().all(is_so)
-}
-
-/// Two nodes with all of four shards; the store is away, and n0 was killed and has begun again.
-fn with_guest() -> World {
-    let mut world = World::new(7, 4, 1);
-    for _ in 0..2 {
-        world.add_node(1);
-    }
-    world.run_until(8_000, "whole", World::is_whole);
-    set_store(&mut world, false);
-    world.run(500);
-    world.kill(0);
-    world.run(1_000);
-    world.start(0);
-    world.run_until(5_000, "guests", |world| are_all_guests(world, 0, 4));
-    world.run(500);
-    world.lost_slots.clear();
-    world
-}
-
-fn data_of(world: &World, node: usize, shard: u32) -> [u64; LANES] {
-    world.only_worker(node).shards[&ShardId(shard)].data
-}
-
-#[test]
-fn a_second_failure_without_the_store_meets_copies_again() {
-    let mut world = with_guest();
-    for shard in 1..=4 {
-        let (guest, other) = (data_of(&world, 0, shard), data_of(&world, 1, shard));
-        assert!(guest.iter().zip(other).all(|(guest, other)| guest + 2 >= other && *guest > 0));
-    }
-    world.kill(1);
-    world.run(60_000);
-    assert!(are_all_guests(&world, 0, 4));
-    let lost = world.lost_slots.values().copied().max().unwrap_or(0);
-    assert!(lost <= 30, "slots in which nobody translated: {lost}");
-    // Both are back at once: what is left of the flows is at the guest.
-    let before: Vec<_> = (1..=4).map(|shard| data_of(&world, 0, shard)).collect();
-    set_store(&mut world, true);
-    world.start(1);
-    world.run_until(20_000, "whole", World::is_whole);
-    for (shard, before) in (1..=4).zip(before) {
-        for node in 0..2 {
-            let now = data_of(&world, node, shard);
-            assert!(
-                now.iter().zip(before).all(|(now, before)| *now >= before),
-                "{shard} at n{node}"
-            );
-        }
-    }
-}
-
-#[test]
-fn a_guest_is_a_member_again_when_the_store_is_back() {
-    let mut world = with_guest();
-    let before = data_of(&world, 0, 1);
-    set_store(&mut world, true);
-    let began_ms = world.now_ms;
-    while !world.is_whole() {
-        assert!(world.now_ms < began_ms + 20_000, "{}", world.show());
-        world.step();
-        let now = data_of(&world, 0, 1);
-        assert!(now.iter().zip(before).all(|(now, before)| *now >= before), "it has forgotten");
-    }
-    assert!(!are_all_guests(&world, 0, 4));
-    assert_eq!(world.lost_slots.values().copied().max().unwrap_or(0), 0);
 }
 
 /// What another member's life says that came back, too.

@@ -1,6 +1,7 @@
 //! One node, told by hand: what it is told, and how a worker would answer.
 
 pub(crate) use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
 
 pub(crate) use weir_member::order::{CopyOrder, Misses, Order, ShardDuties};
 pub(crate) use weir_member::roles::*;
@@ -8,8 +9,6 @@ pub(crate) use weir_member::{News, PeerId, Roles};
 pub(crate) use weir_replica::{Fingerprint, PeerIndex, PeerSigns};
 pub(crate) use weir_shard::role::{Metric, Role};
 pub(crate) use weir_shard::*;
-
-use crate::world::{address, desired};
 
 pub(crate) const SHARD: ShardId = ShardId(1);
 
@@ -29,8 +28,30 @@ pub(crate) fn them() -> Incarnation {
     life(1, 2)
 }
 
+/// Where the only worker of a node is reached.
+fn address(node: usize) -> SocketAddrV4 {
+    SocketAddrV4::new([10, 0, node as u8, 1].into(), 7473)
+}
+
 pub(crate) fn peer(node: usize) -> PeerId {
-    PeerId::at(address(node, 0))
+    PeerId::at(address(node))
+}
+
+/// So many shards, each with an endpoint and a public address of its own.
+pub(crate) fn desired(shards: u32) -> Vec<DesiredShard> {
+    let shard = |id: u32| {
+        let access = [10, 9, (id >> 8) as u8, id as u8].into();
+        let public = vec![format!("198.18.{}.{}/32", id >> 8, id & 255).parse().expect("a prefix")];
+        let engine = weir_engine::ShardConfig {
+            id: ShardId(id),
+            endpoint: Some(u32::from(access)),
+            subscribers: Vec::new(),
+        };
+        let nat = weir_nat::ShardConfig { id: ShardId(id), public, subscribers_max: 100 };
+        let setup = weir_member::order::ShardSetup { engine, nat, awaits_replicas: false };
+        DesiredShard { id: ShardId(id), access, setup }
+    };
+    (1..=shards).map(shard).collect()
 }
 
 pub(crate) fn after(entry: &ShardEntry, transition: Transition) -> ShardEntry {
@@ -80,7 +101,7 @@ impl Hand {
     pub(crate) fn with(options: RolesOptions, known_epochs: &[(ShardId, Epoch)]) -> Self {
         let worker = LocalWorker {
             boot_id: us().boot_id,
-            replication: address(0, 0),
+            replication: address(0),
             former: Some(life(0, 9).boot_id),
         };
         let roles = Roles::new(RolesConfig {
@@ -131,8 +152,7 @@ impl Hand {
     }
 
     pub(crate) fn registered(&mut self, node: usize, boot_id: u128) {
-        let worker =
-            NodeWorker { index: 0, boot_id: BootId(boot_id), replication: address(node, 0) };
+        let worker = NodeWorker { index: 0, boot_id: BootId(boot_id), replication: address(node) };
         let node = life(node, boot_id).worker.node;
         self.on(Input::Node { node, workers: Some(vec![worker]) });
     }

@@ -1,13 +1,8 @@
-//! A small cluster of [`Roles`](weir_member::Roles): roles, orders, routes and changes through failures.
+//! [`Roles`](weir_member::Roles) of one node, told by hand. A whole cluster of nodes plays in `sim/`: its scenarios stand in
+//! `sim/src/world/scenarios`, its random histories in `sim/tests`.
 
 mod by_hand;
-mod dice;
 mod guests;
 mod hand;
-mod histories;
 mod lost;
-mod scenarios;
 mod set_back;
-mod store;
-mod worker;
-mod world;

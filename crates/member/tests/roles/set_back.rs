@@ -1,7 +1,6 @@
 //! One node, told by hand: a store that is set back, loses entries or does not answer.
 
 use crate::hand::*;
-use crate::world::desired;
 
 #[test]
 fn a_store_that_was_set_back_is_not_obeyed() {
