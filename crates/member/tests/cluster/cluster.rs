@@ -89,7 +89,10 @@ impl Cluster {
         let (network, now_us) = (&mut self.network, self.now_us);
         let member = Member::new(number, id, boot, &self.make, network, now_us);
         self.members[number] = Some(member);
-        for other in (0..self.members.len()).filter(|&other| other != number) {
+        for other in 0..self.members.len() {
+            if other == number || peer_id(other) == id {
+                continue;
+            }
             let (peer, address) = (peer_id(other), address(other));
             self.order(number, Order::AddPeer { peer, address });
         }
@@ -128,8 +131,8 @@ impl Cluster {
         self.order(number, Order::AddShard(Box::new(setup(SHARD, awaits_replicas))));
     }
 
-    /// A packet of a home at a worker, which sends it on before time passes. A new flow must have a public endpoint that
-    /// nobody else has.
+    /// A packet of a home at a worker, which sends it on before time passes. A new flow must have a public endpoint
+    /// that no other has.
     pub(crate) fn up(&mut self, number: usize, home: u32, port: u16) -> Option<Flow> {
         let inner = build::ipv4(INSIDE, SERVERS).udp(port, SERVICE, b"hello");
         let packet = build::ipv4(HOMES + home, ENDPOINT).gre(build::gre(), inner);

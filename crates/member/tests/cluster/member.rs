@@ -63,7 +63,7 @@ pub(crate) struct Member {
     pub(crate) boot: BootId,
     /// What it has told, all of it.
     pub(crate) news: Vec<News>,
-    pub(crate) worker: Worker<VecFrame, LocalLink>,
+    worker: Worker<VecFrame, LocalLink>,
     pub(crate) number: usize,
     ports: Rings<VecPool>,
 }

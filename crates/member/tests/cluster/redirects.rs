@@ -1,5 +1,5 @@
-//! Redirected packets between two workers, with real sessions over their access network: honest ones are served, and nothing
-//! that anybody else makes, changes or repeats reaches a home or the internet.
+//! Redirected packets between two workers, with real sessions over their access network: honest ones are served, and
+//! nothing that anybody else makes, changes or repeats reaches a home or the internet.
 
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
