@@ -17,7 +17,6 @@
 //! It decides nothing: which lanes are whose, and who copies to whom, is ordered.
 
 mod commit;
-mod data_path;
 mod duties;
 mod numbers;
 mod outgoing;
@@ -41,14 +40,13 @@ use weir_shard::{Epoch, ShardId};
 
 pub use commit::CommitOptions;
 use commit::Commits;
-pub use data_path::DataPath;
 use peers::{Peer, Peers};
 pub use state::ReplicationCounters;
 use state::State;
 use status::Counted;
 pub use status::{CopyCounts, ReplicationStatus};
 use tell::SHARDS_PER_SWEEP;
-use weir_engine::{Engine, Misses, Output, Redirects};
+use weir_engine::{Engine, Misses, Now, Output, Redirects};
 use weir_wire::frame::Frame;
 use world::World;
 
@@ -128,44 +126,44 @@ impl Replication {
     }
 
     /// Does what is ordered. May allocate: orders are rare.
-    pub fn obey(&mut self, order: Order, path: &mut impl DataPath, now_us: u64) {
+    pub fn obey<F: Frame>(&mut self, order: Order, engine: &mut Engine<F>, now_us: u64) {
         if self.state.is_losing() {
-            self.state.lose_some(usize::MAX, path.nat());
+            self.state.lose_some(usize::MAX, engine.nat());
         }
         if self.commits.is_on() {
-            self.tell_all_changes(now_us, path.nat());
+            self.tell_all_changes(now_us, engine.nat_mut());
         }
         match order {
-            Order::AddPeer { peer, address } => self.add_peer(peer, address, path, now_us),
+            Order::AddPeer { peer, address } => self.add_peer(peer, address, engine, now_us),
             Order::SetPeerNode { peer, node } => {
                 if let Some(peer) = self.peers.find_mut(peer) {
                     self.endpoint.set_node(peer.place, node);
                 }
             }
-            Order::RemovePeer(peer) => self.remove_peer(peer, path, now_us),
-            Order::AddShard(setup) => self.add_shard(&setup, path, now_us),
-            Order::RemoveShard(shard) => self.remove_shard(shard, path, now_us),
-            Order::Duties(duties) => self.take_duties(*duties, path, now_us),
+            Order::RemovePeer(peer) => self.remove_peer(peer, engine, now_us),
+            Order::AddShard(setup) => self.add_shard(&setup, engine, now_us),
+            Order::RemoveShard(shard) => self.remove_shard(shard, engine, now_us),
+            Order::Duties(duties) => self.take_duties(*duties, engine, now_us),
             Order::SetFingerprint(fingerprint) => self.endpoint.set_fingerprint(fingerprint),
             Order::SetKeys(keys) => self.endpoint.set_keys(keys, now_us),
-            Order::SetAllPublic(public) => path.set_all_public(public),
+            Order::SetAllPublic(public) => engine.set_all_public(public),
             Order::SetComebacks(comebacks) => self.endpoint.set_comebacks(comebacks),
             Order::SetMapStale(is_stale) => self.is_map_stale = is_stale,
         }
     }
 
-    fn add_peer(
+    fn add_peer<F: Frame>(
         &mut self,
         id: PeerId,
         address: SocketAddrV4,
-        path: &mut impl DataPath,
+        engine: &mut Engine<F>,
         now_us: u64,
     ) {
         if let Some(peer) = self.peers.find_mut(id) {
             let former = std::mem::replace(&mut peer.address, address);
             peer.redirects = None;
             self.endpoint.set_address(peer.place, address.into());
-            self.forget_address(former, path);
+            self.forget_address(former, engine);
         } else {
             match self.endpoint.add_peer(id, address.into(), now_us) {
                 Ok(place) => {
@@ -177,28 +175,28 @@ impl Replication {
                 }
             }
         }
-        if !path.add_peer(*address.ip()) {
+        if !engine.add_peer(*address.ip()) {
             self.state.counters.refused_total += 1;
         }
         let waits =
             |part: &part::Part| !part.is_settled || part.duties.misses == Misses::Redirect(id);
         let waiting = self.state.parts().filter(|(_, part)| waits(part)).map(|(shard, _)| shard);
         for shard in waiting.collect::<Vec<_>>() {
-            self.settle(shard, path, now_us);
-            self.state.review(shard, path.nat());
+            self.settle(shard, engine, now_us);
+            self.state.review(shard, engine.nat());
         }
     }
 
-    fn forget_address(&mut self, address: SocketAddrV4, path: &mut impl DataPath) {
+    fn forget_address<F: Frame>(&mut self, address: SocketAddrV4, engine: &mut Engine<F>) {
         if !self.peers.has_address(address) {
-            path.remove_peer(*address.ip());
+            engine.remove_peer(*address.ip());
         }
     }
 
-    fn remove_peer(&mut self, id: PeerId, path: &mut impl DataPath, now_us: u64) {
+    fn remove_peer<F: Frame>(&mut self, id: PeerId, engine: &mut Engine<F>, now_us: u64) {
         let Some(gone) = self.peers.take(id) else { return };
         self.endpoint.remove_peer(gone.place);
-        self.forget_address(gone.address, path);
+        self.forget_address(gone.address, engine);
         self.state.wanted.retain(|&(peer, ..)| peer != gone.place);
         let shards: Vec<_> = self.state.parts().map(|(shard, _)| shard).collect();
         for shard in shards {
@@ -214,32 +212,34 @@ impl Replication {
                 to.ticket = None;
             }
             if names_it {
-                self.settle(shard, path, now_us);
+                self.settle(shard, engine, now_us);
             }
-            self.state.review(shard, path.nat());
+            self.state.review(shard, engine.nat());
         }
     }
 
-    fn add_shard(&mut self, setup: &ShardSetup, path: &mut impl DataPath, now_us: u64) {
+    fn add_shard<F: Frame>(&mut self, setup: &ShardSetup, engine: &mut Engine<F>, now_us: u64) {
         let number = setup.nat.id;
         if self.state.index(number).is_some() {
             self.state.answers.push_back(News::ShardAdded(number));
             return;
         }
         // Its index may be the next to be used.
-        self.tell_removed(path.nat());
+        self.tell_removed(engine.nat());
         let added = match self.state.has_room() {
-            true => path.add_shard(setup, now_us / 1000),
+            true => engine
+                .add_shard(&setup.engine, &setup.nat, 0, Now { ms: now_us / 1000 })
+                .map_err(|error| error.to_string()),
             false => Err("there are as many shards as this worker keeps room for".to_owned()),
         };
         let news = match added {
             Ok(shard) => {
-                path.set_serving(shard, false);
-                path.set_misses(shard, Misses::Refuse);
+                engine.set_serving(shard, false);
+                engine.set_misses(shard, Misses::Refuse);
                 self.state.add(shard, number, setup.awaits_replicas);
                 if setup.awaits_replicas && self.commits.is_on() {
-                    path.nat().set_commit(shard, true);
-                    path.nat().set_short(shard, true);
+                    engine.nat_mut().set_commit(shard, true);
+                    engine.nat_mut().set_short(shard, true);
                 }
                 News::ShardAdded(number)
             }
@@ -248,7 +248,7 @@ impl Replication {
         self.state.answers.push_back(news);
     }
 
-    fn remove_shard(&mut self, number: ShardId, path: &mut impl DataPath, now_us: u64) {
+    fn remove_shard<F: Frame>(&mut self, number: ShardId, engine: &mut Engine<F>, now_us: u64) {
         let Some(shard) = self.state.index(number) else {
             if !self.removing.iter().any(|&(_, other)| other == number) {
                 self.state.answers.push_back(News::ShardRemoved(number));
@@ -258,10 +258,10 @@ impl Replication {
         if let Some(part) = self.state.part_mut(shard) {
             part.duties = part::Part::new(number).duties;
         }
-        self.settle(shard, path, now_us);
+        self.settle(shard, engine, now_us);
         self.comebacks.retain(|&(_, said), _| said != number);
         self.state.remove(shard);
-        path.remove_shard(shard);
+        engine.remove_shard(shard);
         self.removing.push((shard, number));
     }
 

@@ -2,12 +2,13 @@
 //!
 //! Duties are levels: what is done already stays as it is. What names a peer that is not known yet waits for it.
 
+use weir_engine::Engine;
 use weir_nat::ShardIndex;
 use weir_replica::{BootId, Kind, Lane, PeerIndex, REPLICAS_MAX, Reign, Word};
 use weir_shard::LANES;
+use weir_wire::frame::Frame;
 
 use super::Replication;
-use super::data_path::DataPath;
 use super::outgoing::Outgoing;
 use super::part::{Announcement, Grant, Part};
 use super::tell::{message, pair};
@@ -19,10 +20,10 @@ const REIGN_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Replication {
     /// All that is to be done for a shard. What is known of it is told again.
-    pub(super) fn take_duties(
+    pub(super) fn take_duties<F: Frame>(
         &mut self,
         duties: ShardDuties,
-        path: &mut impl DataPath,
+        engine: &mut Engine<F>,
         now_us: u64,
     ) {
         let Some(shard) = self.state.index(duties.shard) else { return };
@@ -38,8 +39,8 @@ impl Replication {
         if begins_empty {
             self.begin_empty(shard);
         }
-        self.settle(shard, path, now_us);
-        self.state.review(shard, path.nat());
+        self.settle(shard, engine, now_us);
+        self.state.review(shard, engine.nat());
         let Some(part) = self.state.part_mut(shard) else { return };
         let (is_done, announced) = (part.is_done, part.announced);
         if is_done {
@@ -51,14 +52,19 @@ impl Replication {
     }
 
     /// Does what is ordered, as far as the peers are known.
-    pub(super) fn settle(&mut self, shard: ShardIndex, path: &mut impl DataPath, now_us: u64) {
+    pub(super) fn settle<F: Frame>(
+        &mut self,
+        shard: ShardIndex,
+        engine: &mut Engine<F>,
+        now_us: u64,
+    ) {
         let Some(part) = self.state.part_mut(shard) else { return };
         part.is_settled = true;
-        self.settle_lanes(shard, path, now_us);
+        self.settle_lanes(shard, engine, now_us);
         self.settle_copies(shard, now_us);
-        self.settle_sources(shard, path, now_us);
-        self.settle_messages(shard, path);
-        self.settle_service(shard, path);
+        self.settle_sources(shard, engine, now_us);
+        self.settle_messages(shard, engine);
+        self.settle_service(shard, engine);
     }
 
     /// What is here of others' lanes, nothing, is all that there is of them. Whoever writes one goes on from that, or has a
@@ -81,10 +87,10 @@ impl Replication {
 
     /// A lane that is taken goes on from the reign that is here, if all of it is. Who has a copy from here already hears of
     /// it; what it goes on from is in that copy, or the copy begins anew.
-    fn settle_lanes(&mut self, shard: ShardIndex, path: &mut impl DataPath, now_us: u64) {
+    fn settle_lanes<F: Frame>(&mut self, shard: ShardIndex, engine: &mut Engine<F>, now_us: u64) {
         let Some(part) = self.state.part_mut(shard) else { return };
         let lanes = part.duties.lanes;
-        let owned = path.nat().owned_lanes(shard);
+        let owned = engine.nat().owned_lanes(shard);
         for number in lanes.iter().filter(|&lane| owned >> lane & 1 == 0) {
             let now = self.next_reign();
             let Some(part) = self.state.part_mut(shard) else { return };
@@ -100,7 +106,7 @@ impl Replication {
                 self.endpoint.tell(&lane.readers, Lane::ALL[number], &reign, now_us);
             }
         }
-        path.nat().set_owned_lanes(shard, lanes.0, tick(now_us));
+        engine.nat_mut().set_owned_lanes(shard, lanes.0, tick(now_us));
     }
 
     /// Starts the copies that are ordered and stops those that are not.
@@ -150,7 +156,7 @@ impl Replication {
     }
 
     /// Whose copy of which lane is awaited; and which lanes the NAT journals.
-    fn settle_sources(&mut self, shard: ShardIndex, path: &mut impl DataPath, now_us: u64) {
+    fn settle_sources<F: Frame>(&mut self, shard: ShardIndex, engine: &mut Engine<F>, now_us: u64) {
         let Some(part) = self.state.part_mut(shard) else { return };
         let mut replicated = 0;
         let ours = part.duties.lanes;
@@ -173,15 +179,15 @@ impl Replication {
                 replicated |= 1 << number;
             }
         }
-        path.nat().set_replicated_lanes(shard, replicated);
+        engine.nat_mut().set_replicated_lanes(shard, replicated);
         for lane in (0..LANES).filter(|&lane| !ours.contains(lane)) {
             self.state.forget_if_foreign(shard, lane);
         }
     }
 
-    fn settle_messages(&mut self, shard: ShardIndex, path: &mut impl DataPath) {
+    fn settle_messages<F: Frame>(&mut self, shard: ShardIndex, engine: &mut Engine<F>) {
         let Some(part) = self.state.part_mut(shard) else { return };
-        let journal_end = path.nat().journal_end();
+        let journal_end = engine.nat().journal_end();
         let Part { duties, grants, announcements, .. } = &mut *part;
         grants.retain(|grant| duties.grants.contains(&grant.order));
         for &order in &duties.grants {
@@ -205,14 +211,14 @@ impl Replication {
         }
     }
 
-    fn settle_service(&mut self, shard: ShardIndex, path: &mut impl DataPath) {
+    fn settle_service<F: Frame>(&mut self, shard: ShardIndex, engine: &mut Engine<F>) {
         let Some(part) = self.state.part_mut(shard) else { return };
         let ordered = part.duties.misses;
         let misses = ordered.map(|&peer| Some(*self.peers.address(peer)?.ip()));
         part.is_settled &= !matches!((ordered, misses), (Misses::Redirect(_), Misses::Refuse));
         let is_serving = part.duties.serves_hits;
-        path.set_misses(shard, misses);
-        path.set_serving(shard, is_serving);
+        engine.set_misses(shard, misses);
+        engine.set_serving(shard, is_serving);
     }
 }
 

@@ -47,6 +47,13 @@ pub(crate) struct Datagram {
     pub(crate) bytes: Vec<u8>,
 }
 
+impl Datagram {
+    /// Whether it is a packet that a worker redirects: kind 4 of replication.
+    pub(crate) fn is_redirect(&self) -> bool {
+        self.bytes[3] & 0x7f == 4
+    }
+}
+
 /// Datagrams on their way, by when they arrive.
 #[derive(Debug)]
 pub(crate) struct Network {

@@ -7,17 +7,19 @@
 use std::collections::BTreeMap;
 
 use weir_engine::{CommitLimits, DropReason, Early, Side, Uncommitted};
+use weir_member::order::ShardDuties;
 use weir_member::replication::CommitOptions;
 use weir_nat::{Endpoint, Protocol};
-use weir_wire::{build, ipv4};
+use weir_replica::Options;
+use weir_shard::LANES;
+use weir_wire::build;
 
-use crate::member::{Commit, ENDPOINT, Member, address};
-use crate::network::{Faults, Network};
+use crate::cluster::{Cluster, SERVICE, read};
+use crate::member::{Commit, ENDPOINT, HOMES, INSIDE, Make, Member, SERVERS, address};
+use crate::network::Faults;
+use crate::plan::Plan;
 
 const TURN_US: u64 = 50;
-const HOMES: u32 = u32::from_be_bytes([10, 200, 0, 1]);
-const INSIDE: u32 = u32::from_be_bytes([192, 168, 1, 10]);
-const SERVERS: u32 = u32::from_be_bytes([198, 51, 100, 1]);
 
 /// What a home has asked: which home, from which port, to which server, and whether by TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,9 +34,8 @@ struct Ask {
 type Left = BTreeMap<Ask, Endpoint>;
 
 struct History {
-    members: Vec<Option<Member>>,
-    network: Network,
-    now_us: u64,
+    cluster: Cluster,
+    plan: Plan,
     asked: Vec<Ask>,
     left: Left,
     /// Packets of each ask that went to the internet, by the number that they carry.
@@ -52,23 +53,50 @@ impl History {
 
     /// Workers that know each other.
     fn without_shards(members: usize, commit: Commit, seed: u64) -> Self {
-        let mut network = Network::new(seed, Faults::NONE);
-        let now_us = 1_000_000_000;
-        let member = |number| Some(Member::new(number, members, commit, &mut network, now_us));
-        let members: Vec<_> = (0..members).map(member).collect();
+        let mut cluster = Cluster::empty(members, seed, Faults::NONE);
+        let options =
+            Options { peers_max: 4, copies_max: 64, acknowledge_us: 0, ..Options::default() };
+        cluster.make = Make { flows_max: 16_384, shards_max: 2, options, commit };
+        cluster.turn_us = TURN_US;
+        (0..members).for_each(|member| cluster.start(member));
+        let plan = Plan::new(&Vec::from_iter(0..members));
         let (asked, left, order) = (Vec::new(), Left::new(), BTreeMap::new());
-        Self { members, network, now_us, asked, left, order, packets: 0 }
+        Self { cluster, plan, asked, left, order, packets: 0 }
     }
 
+    /// It gets the shard, and its lanes of it.
     fn join(&mut self, member: usize) {
-        let count = self.members.len();
-        self.members[member].as_mut().expect("it lives").join(count);
+        self.cluster.add_shard(member);
+        self.plan.order_one(&mut self.cluster, member);
+    }
+
+    /// The primary does what it does for the shard, while the others stay or leave it.
+    fn serve(&mut self, is_leaving: bool) {
+        let mut duties = self.plan.duties(&mut self.cluster, 0);
+        duties.copies.iter_mut().for_each(|copy| copy.is_leaving = is_leaving);
+        self.cluster.duties(0, duties);
+    }
+
+    /// The primary keeps its lanes, and nobody has copies any more.
+    fn be_alone(&mut self) {
+        let duties = self.plan.duties(&mut self.cluster, 0);
+        let (copies, sources) = (Vec::new(), [None; LANES]);
+        self.cluster.duties(0, ShardDuties { copies, sources, ..duties });
+    }
+
+    /// Every lane of a worker is complete at all others, and theirs here.
+    fn is_whole(&self, member: &Member) -> bool {
+        let own = self.plan.lanes.iter().filter(|lane| lane.owner == member.number).count();
+        let status = member.status();
+        status.outgoing.synced == own * (self.plan.members.len() - 1)
+            && status.lanes_awaited > 0
+            && status.lanes_followed == status.lanes_awaited
     }
 
     fn make_whole(&mut self) {
-        let (count, began_us) = (self.members.len(), self.now_us);
-        while !self.members.iter().flatten().all(|member| member.is_whole(count)) {
-            assert!(self.now_us < began_us + 10_000_000, "the copies are made");
+        let began_us = self.cluster.now_us;
+        while !self.cluster.members.iter().flatten().all(|member| self.is_whole(member)) {
+            assert!(self.cluster.now_us < began_us + 10_000_000, "the copies are made");
             self.turn();
         }
         // What is seldom looked at has been.
@@ -76,26 +104,16 @@ impl History {
     }
 
     fn below(&mut self, bound: u64) -> u64 {
-        self.network.random.below(bound)
+        self.cluster.network.random.below(bound)
     }
 
     fn primary(&mut self) -> &mut Member {
-        self.members[0].as_mut().expect("the primary lives")
+        self.cluster.worker(0)
     }
 
     /// Time passes, datagrams arrive, everybody has a turn.
     fn turn(&mut self) {
-        self.now_us += TURN_US;
-        let now_us = self.now_us;
-        while let Some(datagram) = self.network.arrived(now_us) {
-            let to = (0..self.members.len()).find(|&member| address(member) == datagram.to);
-            if let Some(member) = to.and_then(|to| self.members[to].as_mut()) {
-                member.datagram(datagram.from, &datagram.bytes);
-            }
-        }
-        for member in self.members.iter_mut().flatten() {
-            member.turn(&mut self.network, now_us);
-        }
+        self.cluster.step();
         self.note_sent();
     }
 
@@ -104,8 +122,8 @@ impl History {
         let (number, server) = (self.packets.to_be_bytes(), SERVERS + ask.server);
         let packet = build::ipv4(INSIDE, server);
         let inner = match ask.is_tcp {
-            false => packet.udp(ask.port, 443, number),
-            true => packet.tcp(build::tcp(ask.port, 443).syn().payload(number)),
+            false => packet.udp(ask.port, SERVICE, number),
+            true => packet.tcp(build::tcp(ask.port, SERVICE).syn().payload(number)),
         };
         build::ipv4(HOMES + ask.home, ENDPOINT).gre(build::gre(), inner)
     }
@@ -148,15 +166,15 @@ impl History {
             self.left.iter().nth(place).map(|(a, p)| (*a, *p)).expect("one of them");
         let packet = build::ipv4(SERVERS + ask.server, public.address);
         let answer = match ask.is_tcp {
-            false => packet.udp(443, public.port, [0; 4]),
-            true => packet.tcp(build::tcp(443, public.port).syn().ack().payload([0; 4])),
+            false => packet.udp(SERVICE, public.port, [0; 4]),
+            true => packet.tcp(build::tcp(SERVICE, public.port).syn().ack().payload([0; 4])),
         };
         self.primary().packets(Side::Internet, vec![answer]);
     }
 
     /// Whatever went out, by whom it was asked.
     fn note_sent(&mut self) {
-        let Some(primary) = &mut self.members[0] else { return };
+        let Some(primary) = &mut self.cluster.members[0] else { return };
         let [to_homes, to_servers] = primary.sent();
         for packet in to_servers {
             let (source, server, is_tcp, number) = read(&packet);
@@ -185,8 +203,8 @@ impl History {
     fn kill(&mut self, count: usize) -> Vec<usize> {
         let mut dead = Vec::new();
         while dead.len() < count {
-            let place = self.below(self.members.len() as u64) as usize;
-            if self.members[place].take().is_some() {
+            let place = self.below(self.cluster.members.len() as u64) as usize;
+            if self.cluster.members[place].take().is_some() {
                 dead.push(place);
             }
         }
@@ -197,9 +215,9 @@ impl History {
     fn lost(&mut self) -> Vec<Ask> {
         let (mut lost, left) = (Vec::new(), self.left.clone());
         for (ask, public) in left {
-            let server = Endpoint::new(SERVERS + ask.server, 443);
+            let server = Endpoint::new(SERVERS + ask.server, SERVICE);
             let protocol = if ask.is_tcp { Protocol::Tcp } else { Protocol::Udp };
-            let survivors = self.members.iter_mut().flatten();
+            let survivors = self.cluster.members.iter_mut().flatten();
             let known = survivors.filter_map(|member| {
                 member.engine().nat_mut().peek_inbound(public, server, protocol)
             });
@@ -217,19 +235,6 @@ impl History {
     }
 }
 
-/// Source, destination, whether it is TCP, and the number that it carries.
-fn read(packet: &[u8]) -> (Endpoint, Endpoint, bool, u32) {
-    let (ip, at, end) = ipv4::parse(packet).expect("an IPv4 packet");
-    let port = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
-    let number = packet[end - 4..end].try_into().expect("four bytes");
-    (
-        Endpoint::new(ip.source.get(), port(at)),
-        Endpoint::new(ip.destination.get(), port(at + 2)),
-        ip.protocol == ipv4::PROTOCOL_TCP,
-        u32::from_be_bytes(number),
-    )
-}
-
 fn commit(failures: usize, policy: Uncommitted, timeout_ms: u64) -> Commit {
     let limits = CommitLimits { held_max: 4096, changes_max: 8192, timeout_ms, policy };
     let options = CommitOptions {
@@ -244,7 +249,7 @@ fn commit(failures: usize, policy: Uncommitted, timeout_ms: u64) -> Commit {
 /// Traffic for a while, then death. Returns how many flows had left, and those that nobody knows any more.
 fn run(members: usize, failures: usize, commit: Commit, seed: u64) -> (usize, Vec<Ask>) {
     let mut history = History::new(members, commit, seed);
-    history.network.faults = [Faults::NONE, Faults::MANY][history.below(2) as usize];
+    history.cluster.network.faults = [Faults::NONE, Faults::MANY][history.below(2) as usize];
     let turns = 100 + history.below(600);
     for _ in 0..turns {
         history.ask();
@@ -294,7 +299,7 @@ fn without_commit_the_same_histories_lose_flows() {
 fn too_few_replicas_are_dealt_with_as_configured() {
     for policy in [Uncommitted::Release, Uncommitted::Drop] {
         let mut history = History::new(3, commit(2, policy, 100), 1);
-        history.members[2] = None;
+        history.cluster.kill(2);
         // It is missed after a while.
         (0..2_000).for_each(|_| history.turn());
         let before = history.left.len();
@@ -303,7 +308,7 @@ fn too_few_replicas_are_dealt_with_as_configured() {
             history.turn();
         }
         (0..100).for_each(|_| history.turn());
-        let now_us = history.now_us;
+        let now_us = history.cluster.now_us;
         let status = history.primary().replication().status(now_us);
         assert_eq!(status.shards_short.len(), 1);
         match policy {
@@ -312,7 +317,7 @@ fn too_few_replicas_are_dealt_with_as_configured() {
                 assert!(status.counters.changes_degraded_total > 0);
                 // The one that is there has all of it.
                 assert!({
-                    history.members[0] = None;
+                    history.cluster.kill(0);
                     history.lost().is_empty()
                 });
             }
@@ -326,14 +331,14 @@ fn too_few_replicas_are_dealt_with_as_configured() {
 #[test]
 fn what_no_packet_waits_for_any_more_holds_up_nothing() {
     let mut history = History::new(2, commit(1, Uncommitted::Drop, 100), 1);
-    history.members[1] = None;
+    history.cluster.kill(1);
     // Until the replica is missed flows begin, and wait for it.
     for _ in 0..20 {
         history.ask();
         history.turn();
     }
     (0..4_000).for_each(|_| history.turn());
-    let now_us = history.now_us;
+    let now_us = history.cluster.now_us;
     let primary = history.primary();
     assert!(primary.engine().counters().dropped(DropReason::CommitTimeout) > 0, "some waited");
     let (committed, taken) = primary.committed(now_us);
@@ -347,7 +352,7 @@ fn who_acknowledges_what_he_does_not_take_is_no_replica() {
     (0..1_000).for_each(|_| history.turn());
     history.join(0);
     (0..1_000).for_each(|_| history.turn());
-    let now_us = history.now_us;
+    let now_us = history.cluster.now_us;
     let status = history.primary().replication().status(now_us);
     assert!(status.outgoing.synced > 0, "all of it is acknowledged");
     assert_eq!(status.shards_short.len(), 1);
@@ -359,7 +364,7 @@ fn who_acknowledges_what_he_does_not_take_is_no_replica() {
     history.ask();
     (0..1_000).for_each(|_| history.turn());
     assert!(!history.left.is_empty());
-    history.members[0] = None;
+    history.cluster.kill(0);
     assert!(history.lost().is_empty());
 }
 
@@ -368,7 +373,7 @@ fn who_acknowledges_what_he_does_not_take_is_no_replica() {
 fn who_leaves_the_shard_is_no_replica() {
     let mut history = History::new(2, commit(1, Uncommitted::Drop, 100), 1);
     for is_leaving in [true, false] {
-        history.primary().serve(2, is_leaving);
+        history.serve(is_leaving);
         (0..1_000).for_each(|_| history.turn());
         history.ask();
         (0..3_000).for_each(|_| history.turn());
@@ -381,7 +386,7 @@ fn who_leaves_the_shard_is_no_replica() {
 fn what_was_changed_before_the_last_copy_went_does_not_leave() {
     let mut history = History::new(2, commit(1, Uncommitted::Drop, 100), 1);
     history.ask();
-    history.primary().be_alone(2);
+    history.be_alone();
     (0..3_000).for_each(|_| history.turn());
     assert!(history.left.is_empty(), "nobody else has it");
 }
@@ -390,12 +395,12 @@ fn what_was_changed_before_the_last_copy_went_does_not_leave() {
 #[test]
 fn a_silent_replica_is_not_waited_for_for_long() {
     let mut history = History::new(3, commit(2, Uncommitted::Release, 1_000), 1);
-    history.network.muted.push(address(2));
+    history.cluster.network.muted.push(address(2));
     history.ask();
-    let began_us = history.now_us;
+    let began_us = history.cluster.now_us;
     while history.left.is_empty() {
         history.turn();
-        assert!(history.now_us < began_us + 45_000, "it waits for the silent one");
+        assert!(history.cluster.now_us < began_us + 45_000, "it waits for the silent one");
     }
     let counters = history.primary().engine().counters();
     assert_eq!(counters.early(Early::Timeout), 0);
@@ -413,18 +418,18 @@ fn ports_rest_while_a_replica_is_deaf() {
     (0..10).for_each(|_| history.ask());
     let (flows, _) = resting(&mut history);
     assert!(flows > 10);
-    history.network.muted.push(address(1));
-    history.now_us += 301_000_000;
+    history.cluster.network.muted.push(address(1));
+    history.cluster.now_us += 301_000_000;
     let (_, ended) = resting(&mut history);
-    history.now_us += 121_000_000;
+    history.cluster.now_us += 121_000_000;
     assert_eq!(resting(&mut history), (0, ended));
     assert!(ended > 10);
-    history.network.muted.clear();
+    history.cluster.network.muted.clear();
     history.make_whole();
     assert_eq!(resting(&mut history), (0, 0));
 }
 
-/// A worker that waits allocates nothing.
+/// Workers that wait, and those that they wait for, allocate nothing.
 #[test]
 fn waiting_allocates_nothing() {
     let mut history = History::new(3, commit(2, Uncommitted::Release, 1_000), 1);
@@ -432,9 +437,11 @@ fn waiting_allocates_nothing() {
         history.ask();
         history.turn();
     }
-    let History { members, network, now_us, .. } = &mut history;
-    let primary = members[0].as_mut().expect("the primary lives");
-    let made = allocation_counter::measure(|| primary.work(*now_us + TURN_US));
-    assert_eq!(made.count_total, 0);
-    primary.deliver(network, *now_us);
+    history.cluster.members.iter_mut().flatten().for_each(Member::warm_up);
+    history.cluster.allocations = 0;
+    for _ in 0..200 {
+        history.ask();
+        history.turn();
+    }
+    assert_eq!(history.cluster.allocations, 0);
 }

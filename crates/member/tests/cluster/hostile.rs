@@ -9,9 +9,10 @@ use weir_replica::{
     Source, Transmit, Word,
 };
 
+use crate::cluster::{Cluster, options};
+use crate::member::{SHARD, address, keys, peer_id};
 use crate::network::{Faults, Random};
 use crate::plan::Plan;
-use crate::worker::{Cluster, SHARD, address, keys, options, peer_id};
 
 /// Anything that comes from a peer's address or a stranger's, with a header or without, changes nothing.
 #[test]
@@ -21,8 +22,9 @@ fn forgeries_change_nothing() {
     plan.order(&mut cluster);
     cluster.up(0, 1, 5_000);
     cluster.run_until("both have copies", |cluster| (0..2).all(|one| cluster.is_done(one)));
-    let flows = cluster.worker(1).site.flows(SHARD);
+    let flows = cluster.worker(1).flows();
     let now_us = cluster.now_us;
+    // Past the engine, so that each refusal is seen.
     let worker = std::panic::AssertUnwindSafe(std::cell::RefCell::new(cluster.worker(1)));
     check!().for_each(|bytes: &[u8]| {
         let mut worker = worker.borrow_mut();
@@ -30,15 +32,13 @@ fn forgeries_change_nothing() {
         for kind in [1, 2, 3, 0x82] {
             let mut datagram = [&[0x77, 0x52, 1, kind, 0, 0, 0, 0], &sender[..], bytes].concat();
             for (from, head) in [(address(0), 0), (address(0), 16), (address(7), 0)] {
-                let crate::worker::Worker { replication, site, .. } = &mut **worker;
-                let datagram = &mut datagram[head..];
-                assert!(replication.receive(from, datagram, now_us, &mut site.nat).is_err());
+                assert!(worker.receive(from, &mut datagram[head..], now_us).is_err());
             }
         }
     });
     cluster.run(100_000);
     assert!(cluster.is_done(1));
-    assert_eq!(cluster.worker(1).site.flows(SHARD), flows);
+    assert_eq!(cluster.worker(1).flows(), flows);
 }
 
 /// Has nothing, and copies nonsense.
@@ -144,7 +144,7 @@ fn a_mad_peer_does_no_harm() {
         for home in 0..100 {
             cluster.up(0, home, 5_000);
         }
-        let own = cluster.worker(0).site.flows(SHARD);
+        let own = cluster.worker(0).flows();
         cluster.kill(1);
         let mut mad = Mad { random: Random(seed) };
         let boot = cluster.boot(0);
@@ -166,27 +166,21 @@ fn a_mad_peer_does_no_harm() {
             endpoint.append(&[place], lane, &mad.record(shard, lane, &mut body), now_us);
             let mut wire = Wire(Vec::new());
             endpoint.poll(now_us, &mut mad, &mut wire);
-            let worker = cluster.worker(0);
-            for mut datagram in wire.0 {
-                let nat = &mut worker.site.nat;
-                let _ = worker.replication.receive(address(1), &mut datagram, now_us, nat);
-            }
-            let mut back = Wire(Vec::new());
-            worker.replication.poll(now_us, &mut worker.site.nat, &mut back);
-            while worker.replication.next_news().is_some() {}
-            for mut datagram in back.0 {
-                let _ = endpoint.receive(address(0).into(), &mut datagram, now_us, &mut mad);
+            wire.0.iter().for_each(|datagram| cluster.worker(0).datagram(address(1), datagram));
+            cluster.turn(0);
+            while let Some(mut back) = cluster.network.arrived(u64::MAX) {
+                let _ = endpoint.receive(back.from.into(), &mut back.bytes, now_us, &mut mad);
             }
         }
-        let applied = cluster.worker(0).site.nat.mirror_gauges().changes_applied_total;
+        let applied = cluster.worker(0).engine().nat().mirror_gauges().changes_applied_total;
         assert!(applied > 100, "{applied} of its records made sense");
-        let flows = cluster.worker(0).site.flows(SHARD);
+        let flows = cluster.worker(0).flows();
         assert!(flows.is_superset(&own), "what is ours stays");
         // Whatever it has said of its lane, whoever takes the lane over can use it.
         let alone = Plan::new(&[0]);
         alone.order(&mut cluster);
         for home in 0..100 {
-            cluster.worker(0).site.up(SHARD, home, 6_000, weir_nat::Tick(1_001)).expect("room");
+            cluster.up(0, home, 6_000).expect("room");
         }
     }
 }

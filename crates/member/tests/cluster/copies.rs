@@ -3,10 +3,10 @@
 use weir_member::{News, Order};
 use weir_shard::ShardId;
 
+use crate::cluster::{Cluster, no_duties};
+use crate::member::{SHARD, address, peer_id};
 use crate::network::Faults;
 use crate::plan::Plan;
-use crate::site::setup;
-use crate::worker::{Cluster, SHARD, no_duties, peer_id};
 
 /// Two workers, each with its lanes, open flows while they copy to each other.
 #[test]
@@ -45,7 +45,7 @@ fn a_copy_that_came_too_early_is_asked_for() {
     cluster.run(500_000);
     let unknown = cluster.worker(1).status().counters.records_unknown_total;
     assert!(unknown >= 50, "{unknown} records came for nothing");
-    cluster.order(1, Order::AddShard(Box::new(setup(SHARD))));
+    cluster.add_shard(1);
     plan.order_one(&mut cluster, 1);
     let asked_us = cluster.now_us;
     cluster.run_until("the copy is there", |cluster| cluster.is_done(1));
@@ -59,16 +59,16 @@ fn a_copy_that_came_too_early_is_asked_for() {
 #[test]
 fn lost_changes_are_copied() {
     let mut cluster = Cluster::new(2, 5, Faults::NONE);
-    cluster.flows_max = 100_000;
+    cluster.make.flows_max = 100_000;
     for worker in 0..2 {
         cluster.start(worker);
-        cluster.order(worker, Order::AddShard(Box::new(setup(SHARD))));
+        cluster.add_shard(worker);
     }
     Plan::new(&[0, 1]).order(&mut cluster);
     cluster.run_until("both have copies", |cluster| (0..2).all(|one| cluster.is_done(one)));
     for home in 0..200 {
         for port in 0..350 {
-            cluster.up(0, home, 5_000 + port);
+            cluster.begin(0, home, 5_000 + port);
         }
     }
     assert!(cluster.given.len() > 66_000, "{}", cluster.given.len());
@@ -84,9 +84,9 @@ fn lost_changes_are_copied() {
 #[test]
 fn a_copy_that_does_not_fit_is_not_done() {
     let mut cluster = Cluster::new(2, 6, Faults::NONE);
-    cluster.flows_max = 1_000;
+    cluster.make.flows_max = 1_000;
     cluster.start(1);
-    cluster.order(1, Order::AddShard(Box::new(setup(SHARD))));
+    cluster.add_shard(1);
     let plan = Plan::new(&[0, 1]);
     plan.order(&mut cluster);
     for home in 0..200 {
@@ -117,9 +117,9 @@ fn a_shard_goes_and_comes_again() {
     alone.order(&mut cluster);
     let removed = News::ShardRemoved(ShardId(SHARD));
     cluster.run_until("it is gone", |cluster| cluster.worker(1).news.contains(&removed));
-    assert_eq!(cluster.worker(1).site.nat.gauges().flows, 0);
+    assert_eq!(cluster.worker(1).engine().nat().gauges().flows, 0);
     cluster.worker(1).news.clear();
-    cluster.order(1, Order::AddShard(Box::new(setup(SHARD))));
+    cluster.add_shard(1);
     let mut again = Plan::new(&[0, 1]);
     again.lanes = alone.lanes;
     again.order(&mut cluster);
@@ -135,12 +135,13 @@ fn a_turn_allocates_nothing() {
     let plan = Plan::new(&[0, 1]);
     plan.order(&mut cluster);
     cluster.run(100_000);
+    (0..2).for_each(|worker| cluster.worker(worker).warm_up());
     cluster.allocations = 0;
     for turn in 0..4_000_u32 {
         cluster.up((turn % 2) as usize, turn % 200, (6_000 + turn / 200) as u16);
         if turn % 1_000 == 999 {
             // Fallen out of sync: copied again.
-            cluster.network.parted.push(crate::worker::address(1));
+            cluster.network.parted.push(address(1));
             cluster.run(6_000_000);
             cluster.network.parted.clear();
         }
@@ -163,7 +164,7 @@ fn orders_wait_for_their_peer() {
     cluster.run(500_000);
     assert!(!cluster.is_done(1));
     for (worker, other) in [(0, 1), (1, 0)] {
-        let (peer, address) = (peer_id(other), crate::worker::address(other));
+        let (peer, address) = (peer_id(other), address(other));
         cluster.order(worker, Order::AddPeer { peer, address });
     }
     cluster.run_until("both have copies", |cluster| (0..2).all(|one| cluster.is_done(one)));

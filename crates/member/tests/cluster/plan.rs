@@ -4,7 +4,8 @@ use weir_member::order::{CopyOrder, GrantOrder, Misses, ShardDuties};
 use weir_member::{News, Order};
 use weir_shard::{Epoch, LANES, LaneSet, ShardId};
 
-use crate::worker::{Cluster, SHARD, no_duties, peer_id};
+use crate::cluster::{Cluster, no_duties};
+use crate::member::{SHARD, peer_id};
 
 /// A lane's owner and, while it moves, from whom and since when.
 #[derive(Clone, Copy, Debug)]

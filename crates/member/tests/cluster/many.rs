@@ -2,17 +2,18 @@
 
 use weir_member::Order;
 use weir_member::order::ShardDuties;
+use weir_replica::Options;
 use weir_shard::{ShardId, Term};
 
+use crate::cluster::{Cluster, options};
+use crate::member::{Make, peer_id, small_setup};
 use crate::network::Faults;
 use crate::plan::Plan;
-use crate::site::small_setup;
-use crate::worker::{Cluster, peer_id};
 
 /// Each has half a megabyte of records, so that there are not more.
 const SHARDS: u32 = 1_500;
 
-/// Shards that one poll may look at one by one: few enough for some ten microseconds.
+/// Shards that one turn may look at one by one: few enough for some ten microseconds.
 const LOOKS_MAX: u64 = 400;
 
 /// What a worker does for one of the shards.
@@ -23,7 +24,7 @@ fn duties(cluster: &mut Cluster, plan: &Plan, worker: usize, shard: u32) -> Shar
 fn order_all(cluster: &mut Cluster, plan: &Plan, worker: usize) {
     for shard in 1..=SHARDS {
         let duties = duties(cluster, plan, worker, shard);
-        cluster.duties(worker, duties);
+        cluster.worker(worker).order(Order::Duties(Box::new(duties)));
     }
 }
 
@@ -36,7 +37,9 @@ fn start(cluster: &mut Cluster, worker: usize) {
 
 fn cluster() -> (Cluster, Plan) {
     let mut cluster = Cluster::empty(2, 1, Faults::NONE);
-    (cluster.shards_max, cluster.flows_max) = (SHARDS as u16, 1_000);
+    let (shards_max, copies_max) = (SHARDS as u16, 32 * SHARDS as usize);
+    let options = Options { copies_max, ..options() };
+    cluster.make = Make { shards_max, flows_max: 1_000, options, commit: None };
     (0..2).for_each(|worker| start(&mut cluster, worker));
     let plan = Plan::new(&[0, 1]);
     (0..2).for_each(|worker| order_all(&mut cluster, &plan, worker));
@@ -93,7 +96,7 @@ fn no_turn_is_long_with_many_shards() {
     for shard in 1..=SHARDS {
         let announced = Some((Term(2), vec![(peer_id(1), boot)]));
         let duties = ShardDuties { announced, ..duties(&mut cluster, &plan, 0, shard) };
-        cluster.duties(0, duties);
+        cluster.worker(0).order(Order::Duties(Box::new(duties)));
     }
     for _ in 0..4_000 {
         let before = looked_at(&mut cluster, 0);

@@ -3,9 +3,10 @@
 use weir_member::Order;
 use weir_replica::{ClusterKeys, Refusal};
 
+use crate::cluster::Cluster;
+use crate::member::keys;
 use crate::network::Faults;
 use crate::plan::Plan;
-use crate::worker::{Cluster, SHARD, keys};
 
 const OLD: &str = "5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a";
 const NEW: &str = "c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3";
@@ -75,7 +76,7 @@ fn workers_without_a_common_key_refuse_each_other_until_they_have_one() {
     cluster.order(1, Order::SetKeys(file(&[OLD, NEW])));
     cluster.run(1_000_000);
     let equal = |cluster: &mut Cluster| {
-        let mut flows = (0..2).map(|one| cluster.worker(one).site.flows(SHARD));
+        let mut flows = (0..2).map(|one| cluster.worker(one).flows());
         flows.next() == flows.next()
     };
     assert!(!equal(&mut cluster));

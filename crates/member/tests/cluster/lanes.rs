@@ -1,12 +1,12 @@
 //! Lanes: whose they are when a worker dies, when they move, when one comes back, when the writer's word begins anew.
 
-use weir_member::{News, Order};
+use weir_member::News;
 use weir_shard::ShardId;
 
+use crate::cluster::{Cluster, no_duties};
+use crate::member::{HOMES, SHARD, address};
 use crate::network::Faults;
 use crate::plan::{LanePlan, Plan};
-use crate::site::setup;
-use crate::worker::{Cluster, SHARD, address};
 
 fn all_done(cluster: &mut Cluster, plan: &Plan) {
     let members = plan.members.clone();
@@ -39,7 +39,7 @@ fn a_dead_workers_flows_and_lanes_are_taken_over() {
         assert_eq!(flows.len(), 4_000);
         cluster.kill(0);
         for flow in flows.values() {
-            let home = flow.outer - u32::from_be_bytes([10, 200, 0, 1]);
+            let home = flow.outer - HOMES;
             assert_eq!(cluster.up(1, home, flow.inside_port), Some(*flow), "as it was");
         }
         // Its own lane has room for some, the dead one's for the others.
@@ -110,7 +110,7 @@ fn a_worker_comes_back() {
             plan.order(&mut cluster);
             open(&mut cluster, &plan, 6_000 + 1_000 * round, 300);
             cluster.start(gone);
-            cluster.order(gone, Order::AddShard(Box::new(setup(SHARD))));
+            cluster.add_shard(gone);
             plan.members.push(gone);
             plan.order(&mut cluster);
             cluster.run_until("the copy is there", |cluster| cluster.is_done(gone));
@@ -170,7 +170,7 @@ fn a_writer_that_begins_anew_is_believed() {
     }
     // Each time that lanes are taken, their versions leap.
     for _ in 0..10 {
-        let none = crate::worker::no_duties(SHARD);
+        let none = no_duties(SHARD);
         cluster.duties(0, none);
         plan.order_one(&mut cluster, 0);
     }
@@ -182,7 +182,7 @@ fn a_writer_that_begins_anew_is_believed() {
     cluster.run(100_000);
     cluster.given.clear();
     cluster.start(0);
-    cluster.order(0, Order::AddShard(Box::new(setup(SHARD))));
+    cluster.add_shard(0);
     plan.order_one(&mut cluster, 0);
     open(&mut cluster, &Plan::new(&[0]), 6_000, 50);
     plan.order_one(&mut cluster, 1);
