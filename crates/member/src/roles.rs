@@ -352,11 +352,15 @@ impl Roles {
         }
     }
 
+    /// A write of a shard has ended. If two workers of this node have one out, the answer may stand for both: the newer
+    /// one of two that waited. One that is still under way and is offered again loses its race.
     fn written(&mut self, shard: ShardId, is_done: bool) {
         let Self { workers, shared, .. } = self;
-        if workers.iter_mut().any(|worker| worker.written(shared, shard)) {
-            shared.counters.changes_failed_total += u64::from(!is_done);
+        let mut is_any = false;
+        for worker in workers {
+            is_any |= worker.written(shared, shard);
         }
+        shared.counters.changes_failed_total += u64::from(is_any && !is_done);
     }
 
     fn tick(&mut self) {

@@ -1,5 +1,6 @@
 //! One node, told by hand: parts, copies and routes.
 
+use std::net::SocketAddrV4;
 use std::sync::Arc;
 
 use crate::hand::*;
@@ -503,4 +504,40 @@ fn the_same_again_orders_nothing() {
             assert_eq!(hand.roles.routes_number(0), routes_number);
         }
     }
+}
+
+/// A worker of this node has a write out when another one of it takes its place, and wants a write, too.
+#[test]
+fn one_answer_for_the_writes_of_two_workers_leaves_neither_waiting() {
+    let local = |index: u16| {
+        let replication = SocketAddrV4::new([10, 0, 0, 1 + index as u8].into(), 7473);
+        LocalWorker { boot_id: BootId(1 + u128::from(index)), replication, former: None }
+    };
+    let own = |index: u16| {
+        let worker = WorkerId { node: us().worker.node, index };
+        Incarnation { worker, boot_id: local(index).boot_id }
+    };
+    let mut roles = Roles::new(RolesConfig {
+        node: us().worker.node,
+        workers: vec![local(0), local(1)],
+        known_epochs: BTreeMap::new(),
+        options: RolesOptions::default(),
+    });
+    let fingerprint = Fingerprint::default();
+    roles.on(1_000, Input::Desired { shards: desired(1), fingerprint });
+    let synced_copy = |roles: &mut Roles, entry: &ShardEntry, worker: usize| {
+        roles.on(1_000, Input::Entry { shard: SHARD, entry: Box::new(entry.clone()) });
+        for news in [News::ShardAdded(SHARD), News::CopyDone(SHARD)] {
+            roles.on(1_000, Input::News { worker, news });
+        }
+        assert_eq!(roles.take_changes(9).len(), 1, "worker {worker} wants to be called synced");
+    };
+    let entry = after(&ShardEntry::create(them()), Transition::AddReplica(own(0)));
+    synced_copy(&mut roles, &entry, 0);
+    let entry = after(&after(&entry, Transition::Retire(own(0))), Transition::Remove(own(0)));
+    let entry = after(&entry, Transition::AddReplica(own(1)));
+    synced_copy(&mut roles, &entry, 1);
+    roles.on(1_010, Input::Written { shard: SHARD, is_done: false });
+    roles.on(2_000, Input::Tick);
+    assert_eq!(roles.take_changes(9).len(), 1, "the second one is offered again");
 }
