@@ -1,5 +1,5 @@
-//! Histories in which nodes are killed, stopped, drained and cut off, alone or all at once, with etcd and without: no lane
-//! has two writers, a lane goes from hand to hand with all that is in it, and in the end the cluster is whole.
+//! Histories in which nodes are killed, stopped, drained and cut off, alone or all at once, with etcd and without: no
+//! lane has two writers, a grant of a lane loses nothing of it, and in the end the cluster is whole.
 
 use std::thread;
 
