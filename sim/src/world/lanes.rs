@@ -1,5 +1,5 @@
-//! Lanes go from hand to hand and lose nothing: a worker that gets one from another that lives on has all established
-//! mappings that this one translates in it, and in a calm every lane is written by its owner.
+//! A lane that one live worker grants to another loses nothing: the new writer has the mapping of every established
+//! flow of the lane that the former one has. In a calm each lane is written by its owner.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ impl World {
         for (&(shard, lane), &place) in writers {
             let Some(boot) = self.boot(place) else { continue };
             let before = self.last_writers.0.insert((shard, lane), (place, boot));
-            // A lane of a worker that has ended is nobody's gift.
+            // The tables of a writer that has ended are gone: there is nothing to compare.
             let giver = before.filter(|&(giver, life)| self.boot(giver) == Some(life));
             granted.extend(giver.filter(|giver| giver.0 != place).map(|(giver, _)| {
                 let to = place;

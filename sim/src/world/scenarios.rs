@@ -1,5 +1,5 @@
-//! Scenarios that an operator would ask for, step by step: a small cluster under traffic, one fault after the other, and
-//! the map, the roles and the packets in between. All that every history checks is checked here as well.
+//! Scenarios that an operator would ask for, step by step: a small cluster under traffic, one fault after the other,
+//! and the map, the roles and the packets in between. All that every history checks is checked here as well.
 
 mod failures;
 mod moves;
@@ -28,7 +28,7 @@ const REST_MS: u64 = 60_000;
 /// A cluster that a test leads.
 struct Script {
     world: World,
-    /// By shard: packets that have reached servers, when the last one did, and the longest time between two, microseconds.
+    /// By shard: packets that have reached servers, when the last one did, and the longest time between two, us.
     arrivals: BTreeMap<u32, (u64, u64, u64)>,
 }
 

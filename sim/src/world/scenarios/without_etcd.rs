@@ -52,7 +52,7 @@ fn are_all_guests(world: &World, node: usize, shards: usize) -> bool {
     statuses.len() == shards && statuses.iter().all(is_so)
 }
 
-/// Two nodes with all of four shards; etcd is away, and n0 was killed and has begun again. Flows last for half a minute.
+/// Two nodes with all of four shards; etcd is away, and n0 was killed and runs again. Flows last for half a minute.
 fn with_guest() -> (Script, [usize; 2]) {
     let mut script = Script::with(2, 4, 1, |options| options.packet_interval_us = 200_000);
     script.rest();
