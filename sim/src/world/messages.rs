@@ -1,13 +1,13 @@
 //! What the core of a node is told, and what waits while it stands still. A naive model kept beside says what that
 //! must be: of each state the newest, the events of the guard in their order up to a bound, and nothing older than
-//! what the core knows.
+//! what the core knows. And a worker that goes on after a fence has its routes set again.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use weir_cluster::{Key, MirrorEvent};
-use weir_node_core::{GUARD_EVENTS_MAX, GuardNews, Notice, Registration};
+use weir_node_core::{Event as NodeEvent, GUARD_EVENTS_MAX, GuardNews, Notice, Registration};
 use weir_shard::ShardEntry;
-use weir_steer::WorkerIndex;
+use weir_steer::{Fence, WorkerIndex};
 
 use super::checks::show_entry;
 use super::{Event, World};
@@ -23,7 +23,12 @@ pub(super) struct Expected {
     events: VecDeque<Notice>,
     /// The newest list of routes of each worker that the core knows to be set.
     set: BTreeMap<WorkerIndex, u64>,
+    /// Workers that go on under these fences, and until when their routes must be ordered again.
+    rejoined: BTreeMap<usize, (Fence, u64)>,
 }
+
+/// From the news that a worker goes on to the order of its routes.
+const ORDERED_MAX_US: u64 = 1_000_000;
 
 /// Whether the later one leaves nothing to be told of the other.
 fn is_of_same_state(one: &Notice, other: &Notice) -> bool {
@@ -150,7 +155,7 @@ impl World {
 
     /// The core is told all that waits for it.
     pub(super) fn take_messages(&mut self, node: usize) {
-        let now = self.core_now(node);
+        let (now, now_us) = (self.core_now(node), self.now_us);
         let (mut wrong, expected) = (None, &mut self.expected[node]);
         let Some(process) = &mut self.nodes[node].process else { return };
         while let Some(message) = process.inbox.next() {
@@ -159,10 +164,36 @@ impl World {
             {
                 wrong.get_or_insert(why);
             }
+            if let Message::FromWorker {
+                event: NodeEvent::Rejoined { worker, fence, .. }, ..
+            } = message
+            {
+                expected.rejoined.insert(worker, (fence, now_us + ORDERED_MAX_US));
+            }
             process.core.step(now, message.into());
         }
         if let Some(why) = wrong {
             self.fail(format!("the core of n{node} {why}"));
+        }
+    }
+
+    /// A list of a worker's routes goes to the guard.
+    pub(super) fn note_routes_of(&mut self, node: usize, worker: usize, fence: Fence) {
+        self.expected[node]
+            .rejoined
+            .retain(|&of, &mut (wanted, _)| of != worker || fence.0 < wanted.0);
+    }
+
+    /// The core has done all that it wants: whether the routes of workers that go on are among it.
+    pub(super) fn check_rejoined(&mut self, node: usize) {
+        let is_ending = self.nodes[node].process.as_ref().is_none_or(|process| process.is_ending);
+        let mut rejoined = self.expected[node].rejoined.iter();
+        let late = rejoined.find(|(_, (_, until_us))| !is_ending && self.now_us > *until_us);
+        if let Some((worker, (fence, _))) = late {
+            self.fail(format!(
+                "n{node}/{worker} goes on under fence {}, and its routes are not set again",
+                fence.0
+            ));
         }
     }
 
