@@ -42,7 +42,9 @@ impl World {
         match *fault {
             Fault::Suspend { node, ms } => {
                 let after_us = TAKEN_MAX_US + self.options.switch_max_us;
-                if 1_000 * ms > after_us {
+                // A switch that does not trust a replica's links yet cannot lead to it.
+                let is_trusted = |node: usize| self.switches.iter().all(|it| it.trusts(node));
+                if 1_000 * ms > after_us && (0..self.nodes.len()).all(is_trusted) {
                     let number = self.promises.faults;
                     self.queue.push(self.now_us + after_us, Event::Taken { node, number });
                 }
