@@ -64,7 +64,7 @@ fn check_sessions(
 }
 
 /// Versions that a node speaks with its peers, by node; 0: a session is not set up yet.
-fn sessions(node: &ClusterNode) -> Result<BTreeMap<String, u8>> {
+pub(super) fn sessions(node: &ClusterNode) -> Result<BTreeMap<String, u8>> {
     let metrics = node.cli(&["metrics"])?.success()?.stdout;
     versions(&metrics).with_context(|| format!("metrics of {}", node.name()))
 }
