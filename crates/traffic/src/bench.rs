@@ -105,6 +105,13 @@ impl BenchPlan {
         all.retain(|experiment| {
             self.only.is_empty() || self.only.iter().any(|name| name == experiment.name)
         });
+        let mut points = all.iter().flat_map(|experiment| &experiment.points);
+        match &self.against {
+            Some(against) if !points.any(|point| point.probe.compares_builds()) => {
+                return Err(BenchError::NothingToCompare { against: against.clone() });
+            }
+            _ => {}
+        }
         Ok(all.into_iter().map(|known| known.with(self.rounds, self.measured)).collect())
     }
 }
@@ -303,4 +310,35 @@ impl Run<'_> {
 fn wanting(points: &[Measured], rounds: usize) -> Vec<usize> {
     let wants = |measured: &Measured| measured.state == State::Measured && measured.kept() < rounds;
     (0..points.len()).filter(|&position| wants(&points[position])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(only: &str, against: Option<PathBuf>) -> BenchPlan {
+        BenchPlan {
+            is_short: false,
+            only: vec![only.to_owned()],
+            rounds: None,
+            measured: None,
+            generator_core: 0,
+            device_core: 1,
+            weir: PathBuf::new(),
+            against,
+            takes_huge_pages: false,
+            output: PathBuf::new(),
+            command: String::new(),
+            interrupted: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn another_build_is_refused_where_no_flood_would_run_it() {
+        let other = Some(PathBuf::from("/usr/bin/weir"));
+        assert_eq!(plan("established", other.clone()).experiments().unwrap().len(), 1);
+        assert_eq!(plan("latency", None).experiments().unwrap().len(), 1);
+        let refused = plan("latency", other).experiments().unwrap_err().to_string();
+        assert!(refused.contains("/usr/bin/weir") && refused.contains("established"), "{refused}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Why there is no figure.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::scenario::ScenarioError;
@@ -29,6 +30,10 @@ pub enum BenchError {
     Scenario { error: ScenarioError },
     #[error("there is no experiment {name:?}: the experiments are {known}")]
     Unknown { name: String, known: String },
+    #[error(
+        "nothing to compare with {}: none of the named experiments is a plain flood, as `established` is", against.display()
+    )]
+    NothingToCompare { against: PathBuf },
     #[error("the plot {file}: {reason}")]
     Plot { file: String, reason: String },
     #[error(

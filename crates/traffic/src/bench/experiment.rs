@@ -48,6 +48,11 @@ impl Probe {
         !matches!(self, Probe::Expiry | Probe::Flush | Probe::Capacity | Probe::Attack(_))
     }
 
+    /// Whether its rounds are of two builds where there is another one to compare with.
+    pub(super) fn compares_builds(self) -> bool {
+        matches!(self, Probe::Flood | Probe::FloodBesideLinux)
+    }
+
     /// Rounds of weir, raw and Linux within one round of this probe, the enclosing raw ones apart. For the time left.
     fn floods(self) -> f64 {
         match self {
