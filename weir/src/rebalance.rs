@@ -7,8 +7,8 @@ use crate::etcd::{EtcdArgs, unix_ms};
 /// Balance the shards now.
 ///
 /// Otherwise an imbalance must last a minute before anything moves. The pace is the same, and shards
-/// move only while all have their copies. A node that was lost several times lately, and gets no
-/// shards for a while, gets its share now.
+/// move only while all have their copies. A node that failed several times within an
+/// hour, and would get no shards for up to 15 minutes, gets its share now.
 ///
 ///   weir rebalance
 #[derive(Debug, clap::Args)]

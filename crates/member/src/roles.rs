@@ -352,8 +352,9 @@ impl Roles {
         }
     }
 
-    /// A write of a shard has ended. If two workers of this node have one out, the answer may stand for both: the newer
-    /// one of two that waited. One that is still under way and is offered again loses its race.
+    /// A write of the shard's entry has ended. While the roles thread stands still only the newest answer is kept, so one
+    /// answer ends the wait of every worker of this node that has a write out. A write that is still under way and is
+    /// offered again fails its comparison of revisions.
     fn written(&mut self, shard: ShardId, is_done: bool) {
         let Self { workers, shared, .. } = self;
         let mut is_any = false;

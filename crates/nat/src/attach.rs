@@ -217,7 +217,7 @@ impl Nat {
         let is_of_shard = self.ports.shard_of(block) == mapping.shard;
         assert!(is_of_shard, "a copy's public address is one of its shard");
         let is_ours = self.lanes.get(slab_of(mapping.shard, self.ports.lane(block))).is_owned;
-        assert!(!is_ours, "a copy takes no block of a lane of ours: one writer a lane");
+        assert!(!is_ours, "a copied mapping claims no block in a lane that this worker owns");
         let capacity = self.ports.capacity(block);
         self.ports.claim(block, subscriber);
         self.subscribers.add_block(subscriber, block, capacity);

@@ -277,7 +277,10 @@ impl Nat {
     /// # Panics
     /// If replicas are said to have more than the journal holds.
     pub fn next_committed(&self, committed: u64) -> Option<Batch> {
-        assert!(committed <= self.journal_end(), "replicas have no change that was not made");
+        assert!(
+            committed <= self.journal_end(),
+            "replicas have acknowledged more than the journal holds"
+        );
         self.oldest_batch().filter(|batch| self.commits.ends[batch.place()] <= committed)
     }
 

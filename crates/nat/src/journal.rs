@@ -131,7 +131,7 @@ impl Nat {
     #[inline]
     pub(crate) fn mark_begun(&mut self, slab: SlabId, id: RecordId) {
         let lane = self.lanes.get(slab);
-        assert!(lane.is_owned, "a mapping begins in a lane of ours: one writer a lane");
+        assert!(lane.is_owned, "a mapping begins only in a lane that this worker owns");
         if !lane.is_replicated || lane.is_awaited {
             self.await_begun(slab, id);
             if !self.lanes.get(slab).is_replicated {

@@ -1,5 +1,5 @@
-//! What waits for the driver of a core while it stands still or falls behind. Memory does not grow meanwhile, and the
-//! core is told nothing afterwards that is older than what it knows.
+//! Messages that wait for the driver of a core while it stands still or falls behind. Their number is bounded, and the
+//! core never gets an older state after a newer one.
 //!
 //! ```text
 //!   each worker - ring of news (full: the worker keeps them); one Standstill that found no room --+
@@ -162,10 +162,15 @@ pub struct InTurn(usize);
 
 impl InTurn {
     /// The next message of so many ways, each of which `take` looks at once at most.
-    pub fn next<T>(&mut self, ways: usize, take: impl FnMut(usize) -> Option<T>) -> Option<T> {
-        let last = self.0;
-        let in_turn = (1..=ways).map(|step| (last + step) % ways);
-        in_turn.inspect(|way| self.0 = *way).find_map(take)
+    pub fn next<T>(&mut self, ways: usize, mut take: impl FnMut(usize) -> Option<T>) -> Option<T> {
+        for _ in 0..ways {
+            self.0 = (self.0 + 1) % ways;
+            let message = take(self.0);
+            if message.is_some() {
+                return message;
+            }
+        }
+        None
     }
 }
 

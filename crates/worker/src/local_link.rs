@@ -14,7 +14,7 @@ use crate::link::{Link, PEERS_MAX};
 pub struct LocalLink {
     pub orders: VecDeque<Order>,
     pub news: Vec<News>,
-    /// As many news there are at most: what finds no room stays with the worker.
+    /// The most news that `news` may hold; the worker keeps the rest.
     pub room: usize,
     /// Shards that had packets since the driver has looked last.
     pub busy: BTreeSet<ShardId>,

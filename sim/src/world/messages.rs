@@ -1,6 +1,6 @@
-//! What the core of a node is told, and what waits while it stands still. A naive model kept beside says what that
-//! must be: of each state the newest, the events of the guard in their order up to a bound, and nothing older than
-//! what the core knows. And a worker that goes on after a fence has its routes set again.
+//! Messages for the core of a node, which wait while it stands still. A naive model beside them says which must wait:
+//! the newest of each state, and the guard's events in their order up to a bound. The core never gets an older state
+//! after a newer one, and it orders the routes of a worker that goes on after a fence.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -178,7 +178,7 @@ impl World {
     }
 
     /// A list of a worker's routes goes to the guard.
-    pub(super) fn note_routes_of(&mut self, node: usize, worker: usize, fence: Fence) {
+    pub(super) fn note_ordered(&mut self, node: usize, worker: usize, fence: Fence) {
         self.expected[node]
             .rejoined
             .retain(|&of, &mut (wanted, _)| of != worker || fence.0 < wanted.0);

@@ -255,7 +255,7 @@ impl World {
                 self.control.plane.write(node, shard, expected, &entry);
             }
             Action::SetRoutes { worker, number, fence, routes } => {
-                self.note_routes_of(node, worker, fence);
+                self.note_ordered(node, worker, fence);
                 let order = RouteOrder { worker, number, fence, routes };
                 self.check_routes(node, &order);
                 let delay_us = 100 + self.node_dice.below(2_000) * self.slowness(node);

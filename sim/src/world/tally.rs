@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_member::roles::{Counters, Trouble};
-use weir_shard::{ShardEntry, ShardId};
+use weir_shard::{ShardEntry, ShardId, WorkerId};
 
 use super::World;
 
@@ -48,12 +48,14 @@ pub(super) fn removals(
     now: &BTreeMap<ShardId, ShardEntry>,
 ) -> u64 {
     let pairs = before.iter().filter_map(|(shard, before)| Some((before, now.get(shard)?)));
-    let removed = pairs.flat_map(|(before, now)| {
-        let mut left = before.members().iter();
-        let is_gone = |worker: &_| now.members().iter().all(|it| it.incarnation.worker != *worker);
-        std::iter::from_fn(move || left.find(|it| is_gone(&it.incarnation.worker)))
+    let removed = pairs.map(|(before, now)| {
+        let names = |entry: &ShardEntry, worker: &WorkerId| {
+            entry.members().iter().any(|it| it.incarnation.worker == *worker)
+        };
+        let members = before.members().iter();
+        members.filter(|member| !names(now, &member.incarnation.worker)).count() as u64
     });
-    removed.count() as u64
+    removed.sum()
 }
 
 impl World {

@@ -6,8 +6,8 @@
 //!   any gap the count begins anew, since the key may have been there meanwhile.
 //! - A worker of a registered node may be *cut off*: [`cut_off`] says when.
 //! - A node that comes back for the second time within `calm_ms` is on trial: it keeps what it has and gets
-//!   nothing for a time that doubles with each loss, unless the operator asks for a rebalance. A restart in order
-//!   begins no trial.
+//!   nothing for a time that doubles with each loss, unless the operator asks for a rebalance. An orderly
+//!   restart begins no trial.
 
 mod cut_off;
 

@@ -124,7 +124,7 @@ fn a_flapping_node_waits_longer_each_time_up_to_a_limit_and_is_forgiven_after_ca
 }
 
 #[test]
-fn a_restart_in_order_begins_no_trial_anew() {
+fn an_orderly_restart_begins_no_new_trial() {
     let (mut lives, n1) = (Lives::default(), node("n1"));
     for (ms, boot_id) in [(0, "a"), (10, "b"), (20, "c")] {
         lives.registered(&n1, Some(&record(boot_id)), &options(), at(ms));

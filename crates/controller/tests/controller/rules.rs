@@ -42,6 +42,16 @@ fn lose(world: &mut World, node: usize) {
     world.expire(node);
 }
 
+/// The node is lost and comes back, so many times.
+fn flap(world: &mut World, node: usize, times: usize) {
+    for _ in 0..times {
+        lose(world, node);
+        world.turns(5_000);
+        world.start(node);
+        world.turns(1_000);
+    }
+}
+
 #[test]
 fn a_new_cluster_gets_an_identity_and_a_map() {
     let world = world(3, 12);
@@ -150,12 +160,7 @@ fn an_imbalance_does_not_last_while_a_node_is_cut_off_from_etcd() {
 #[test]
 fn a_node_that_comes_back_again_and_again_gets_nothing_for_longer_each_time() {
     let mut world = world(4, 20);
-    for _ in 0..3 {
-        lose(&mut world, 0);
-        world.turns(5_000);
-        world.start(0);
-        world.turns(1_000);
-    }
+    flap(&mut world, 0, 3);
     let held = world.held(0);
     world.turns(40_000);
     assert_eq!(world.held(0), held, "on trial for a minute");
@@ -165,14 +170,9 @@ fn a_node_that_comes_back_again_and_again_gets_nothing_for_longer_each_time() {
 }
 
 #[test]
-fn a_rebalance_fills_a_node_that_was_lost_again_and_again_at_once() {
+fn a_rebalance_fills_a_flapping_node_without_delay() {
     let mut world = world(4, 20);
-    for _ in 0..6 {
-        lose(&mut world, 0);
-        world.turns(5_000);
-        world.start(0);
-        world.turns(1_000);
-    }
+    flap(&mut world, 0, 6);
     world.drain(0, false);
     world.turns(60_000);
     world.undrain(0);

@@ -1,4 +1,4 @@
-//! Announcements, redirects, and what is told again when it is ordered again.
+//! Announcements and redirects, and news that a repeated order brings again.
 
 use std::net::SocketAddrV4;
 
@@ -44,7 +44,7 @@ fn an_announcement_is_heard_once() {
     cluster.run_until("the other has heard", |cluster| heard(cluster, 2, 6) == 1);
     cluster.run(300_000);
     assert_eq!(heard(&mut cluster, 1, 6), 0);
-    // What was heard is told again with new duties.
+    // New duties bring the same news again.
     cluster.duties(2, no_duties(SHARD));
     cluster.step();
     assert_eq!(heard(&mut cluster, 2, 6), 2);

@@ -89,7 +89,7 @@ impl Pair {
         self.turn_b()
     }
 
-    /// A's process ends and starts anew; the session is a new one.
+    /// Ends A's process and starts another one, which sets up a session of its own.
     pub(crate) fn restart_a(&mut self) {
         self.cluster.start(A);
         self.cluster.add_shard(A);

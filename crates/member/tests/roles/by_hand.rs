@@ -506,7 +506,8 @@ fn the_same_again_orders_nothing() {
     }
 }
 
-/// A worker of this node has a write out when another one of it takes its place, and wants a write, too.
+/// A worker of this node has a write out when another worker of it takes its place and has a write out as well. The answers
+/// to both come as one.
 #[test]
 fn one_answer_for_the_writes_of_two_workers_leaves_neither_waiting() {
     let local = |index: u16| {
