@@ -38,7 +38,7 @@ pub(super) fn nothing(_: &mut ClusterLab, _: u8) -> Result<()> {
     Ok(())
 }
 
-fn operate(lab: &ClusterLab, args: &[&str]) -> Result<()> {
+pub(super) fn operate(lab: &ClusterLab, args: &[&str]) -> Result<()> {
     lab.control()?.weir(args)?.success()?;
     Ok(())
 }

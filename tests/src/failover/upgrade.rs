@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 
+use super::act;
 use crate::cluster::{ClusterLab, ClusterNode};
 use crate::condition::wait_for;
 
@@ -24,6 +25,8 @@ pub(super) fn downgrade(lab: &mut ClusterLab, _: u8) -> Result<()> {
 /// Each node in turn is started anew, as one that speaks the later version or not; at any time two nodes speak the newest version that both know.
 fn roll(lab: &ClusterLab, is_later: bool, next: fn(u8) -> u8) -> Result<()> {
     let nodes: Vec<&ClusterNode> = lab.nodes.iter().filter(|it| it.weir.is_running()).collect();
+    // A node that has failed several times within an hour gets no shards by itself, and without shards no session.
+    act::operate(lab, &["rebalance"])?;
     let first = sessions(nodes.first().context("no node runs")?)?;
     let version = first.values().copied().max().context("no session, no version")?;
     let mut known: BTreeMap<String, u8> = nodes.iter().map(|it| (it.name(), version)).collect();
@@ -39,7 +42,7 @@ fn roll(lab: &ClusterLab, is_later: bool, next: fn(u8) -> u8) -> Result<()> {
         // It has no session until it gets shards.
         check_sessions(&nodes, &known, 0).with_context(|| format!("upgraded: {}", node.name()))?;
     }
-    lab.control()?.weir(&["rebalance"])?.success()?;
+    act::operate(lab, &["rebalance"])?;
     check_sessions(&nodes, &known, 1)
 }
 
