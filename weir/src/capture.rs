@@ -54,7 +54,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let client = args.node.client()?;
     let mut out: Option<Box<dyn Write>> = None;
     let mut tally = Tally::default();
-    client.stream(&path(args), |bytes| {
+    // Silent for as long as no packet comes.
+    client.stream(&path(args), None, |bytes| {
         tally.add(bytes);
         // Opened with the first bytes: a refused capture leaves no empty file behind.
         let out = match &mut out {

@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use weir_config::{Config, Desired, Diagnostic, File, Member, Parsed};
+use weir_config::{
+    Access, Checked, Config, Desired, Diagnostic, File, Member, Parsed, PortShare, REDIRECT_BYTES,
+};
 use weir_node::TableMemory;
 
 /// Check configuration files: all errors and warnings at once, each with line and column.
 ///
-/// Says how much memory the tables of each worker will take; of a cluster file which shards it
-/// makes and what the replicas' reserve lanes cost. The files of nodes after their cluster file are
-/// checked to fit it and each other.
+/// Says how much memory the tables of each worker will take, and how homes share public addresses and
+/// ports; of a cluster file which shards it makes and what the replicas' reserve lanes cost. The files
+/// of nodes are checked to fit their cluster file and each other, in whatever order they are given.
 /// Needs no root and touches no device.
 ///
 ///   weir check /etc/weir/weir.toml
@@ -22,106 +24,161 @@ use weir_node::TableMemory;
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// The files; of a cluster the cluster file first.
+    /// The files; of a cluster its cluster file and the files of its nodes.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 }
 
-/// The cluster file and the nodes' files so far.
-#[derive(Default)]
-struct Checked {
-    cluster: Option<Desired>,
-    members: Vec<(String, Member)>,
+/// A file that can be read, and what its parser says.
+struct Input {
+    name: String,
+    text: String,
+    parsed: Parsed<File>,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let mut checked = Checked::default();
-    let mut are_valid = true;
+    let mut inputs = Vec::new();
     for file in &args.files {
         let name = file.display().to_string();
-        let text = match std::fs::read_to_string(file) {
-            Ok(text) => text,
+        match std::fs::read_to_string(file) {
+            Ok(text) => {
+                let parsed = weir_config::parse_file(&text, &name);
+                inputs.push(Input { name, text, parsed });
+            }
             Err(error) => {
                 eprintln!("weir: {name}: {error}");
                 return ExitCode::from(2);
             }
-        };
-        are_valid &= report(&name, checked.check(&text, &name));
+        }
     }
-    if let (Some(cluster), true) = (&checked.cluster, are_valid) {
-        print_workers(cluster, &checked.members);
+    let cluster = take_one_cluster(&mut inputs);
+    if let Some((_, desired)) = &cluster {
+        compare(desired, &mut inputs);
+    }
+    let is_valid = |input: &Input| input.parsed.is_ok();
+    let are_valid = inputs.iter().all(is_valid);
+    if let (Some((index, desired)), true) = (&cluster, are_valid) {
+        compare_nodes(*index, desired, &mut inputs);
+    }
+    let access = cluster.as_ref().map(|(_, desired)| &desired.access);
+    inputs.iter().for_each(|input| report(input, access));
+    match &cluster {
+        Some((_, desired)) if are_valid => print_workers(desired, &inputs),
+        None if inputs.iter().any(is_member) && inputs.len() > 1 => println!(
+            "note: each node's file was checked alone: there is no valid cluster file among these files"
+        ),
+        _ => {}
     }
     if are_valid { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether the file is valid. What it says stands before the line with the verdict.
-fn report(name: &str, parsed: Parsed<String>) -> bool {
+fn is_member(input: &Input) -> bool {
+    matches!(input.parsed, Ok((File::Member(_), _)))
+}
+
+/// The valid cluster file with its place among the files. A further one is an error.
+fn take_one_cluster(inputs: &mut [Input]) -> Option<(usize, Desired)> {
+    let mut found: Option<(usize, Desired)> = None;
+    let mut first_name = String::new();
+    for (index, input) in inputs.iter_mut().enumerate() {
+        let Ok((File::Cluster(desired), _)) = &input.parsed else { continue };
+        if found.is_none() {
+            (found, first_name) = (Some((index, (**desired).clone())), input.name.clone());
+            continue;
+        }
+        input.parsed = Err(vec![Diagnostic {
+            file: input.name.clone(),
+            line: 1,
+            column: 1,
+            key: "cluster".to_owned(),
+            message: format!("{first_name} is the cluster file of these nodes already"),
+            fix: "check each cluster with the files of its own nodes".to_owned(),
+        }]);
+    }
+    found
+}
+
+/// Each node's file beside the cluster file and the nodes' files before it.
+fn compare(desired: &Desired, inputs: &mut [Input]) {
+    let mut members: Vec<(String, Member)> = Vec::new();
+    for input in inputs.iter_mut().filter(|input| is_member(input)) {
+        let parsed = weir_config::parse_member(&input.text, &input.name, desired, &members);
+        input.parsed = parsed.map(|(member, warnings)| {
+            members.push((input.name.clone(), member.clone()));
+            (File::Member(Box::new(member)), warnings)
+        });
+    }
+}
+
+/// All nodes' files together; `index` is the place of the cluster file.
+fn compare_nodes(index: usize, desired: &Desired, inputs: &mut [Input]) {
+    let cluster = Checked { name: &inputs[index].name, text: &inputs[index].text, value: desired };
+    let nodes = inputs.iter().filter_map(|input| match &input.parsed {
+        Ok((File::Member(member), _)) => {
+            Some(Checked { name: &input.name, text: &input.text, value: &**member })
+        }
+        _ => None,
+    });
+    let warnings = weir_config::check_nodes(cluster, &nodes.collect::<Vec<_>>());
+    for warning in warnings {
+        let input = inputs.iter_mut().find(|input| input.name == warning.file);
+        if let Some(Input { parsed: Ok((_, warnings)), .. }) = input {
+            warnings.push(warning);
+            warnings.sort_by_key(|found| (found.line, found.column));
+        }
+    }
+}
+
+/// Prints what is found, then the line with the verdict. `access`: of the cluster, if it is known.
+fn report(input: &Input, access: Option<&Access>) {
+    let name = &input.name;
     let print = |kind: &str, found: &[Diagnostic]| {
         found.iter().for_each(|found| println!("{kind}: {found}"));
         found.len()
     };
-    match parsed {
-        Ok((counts, warnings)) => {
-            let warnings = print("warning", &warnings);
+    match &input.parsed {
+        Ok((file, warnings)) => {
+            let counts = print_file(file, access);
+            let warnings = print("warning", warnings);
             println!("{name}: valid; {counts}, warnings: {warnings}");
-            true
         }
         Err(errors) => {
-            let errors = print("error", &errors);
+            let errors = print("error", errors);
             println!("{name}: not valid; errors: {errors}");
-            false
         }
     }
 }
 
-impl Checked {
-    /// What there is in the file, in numbers.
-    fn check(&mut self, text: &str, name: &str) -> Parsed<String> {
-        let (file, warnings) = weir_config::parse_file(text, name)?;
-        match (file, &self.cluster) {
-            (File::Single(config), _) => {
-                print_tables(&config);
-                let (workers, shards) = (config.workers.len(), config.shards.len());
-                Ok((format!("workers: {workers}, shards: {shards}"), warnings))
-            }
-            (File::Cluster(desired), _) => {
-                print_cluster(&desired);
-                let counts =
-                    format!("cluster: {}, shards: {}", desired.cluster.name, desired.shards.len());
-                self.cluster = Some(*desired);
-                Ok((counts, warnings))
-            }
-            (File::Member(member), None) => {
-                print_redirects(&member);
-                let counts = counts(&member);
-                self.members.push((name.to_owned(), *member));
-                Ok((counts, warnings))
-            }
-            (File::Member(_), Some(cluster)) => {
-                let (member, warnings) =
-                    weir_config::parse_member(text, name, cluster, &self.members)?;
-                print_redirects(&member);
-                let counts = counts(&member);
-                self.members.push((name.to_owned(), member));
-                Ok((counts, warnings))
-            }
+/// Prints what follows from the file, and returns what is in it, in numbers.
+fn print_file(file: &File, access: Option<&Access>) -> String {
+    match file {
+        File::Single(config) => {
+            print_tables(config);
+            let shards = config.shards.iter();
+            print_port_shares(shards.map(|shard| (shard.id, config.port_share(shard))));
+            format!("workers: {}, shards: {}", config.workers.len(), config.shards.len())
+        }
+        File::Cluster(desired) => {
+            print_cluster(desired);
+            format!("cluster: {}, shards: {}", desired.cluster.name, desired.shards.len())
+        }
+        File::Member(member) => {
+            print_redirects(member, access);
+            format!("node of cluster {}, workers: {}", member.cluster.name, member.workers.len())
         }
     }
 }
 
-fn counts(member: &Member) -> String {
-    format!("node of cluster {}, workers: {}", member.cluster.name, member.workers.len())
-}
-
-/// Headers and tag that a packet redirected to another worker gets on the access network, the tunnel's and its key included.
-const REDIRECT_OVERHEAD: u16 = 28 + 24 + 16 + 28;
+/// The tunnel with its key.
+const TUNNEL_BYTES_MAX: u16 = 28;
 
 /// What fits a sealed redirect whole; what is larger is cut, or its sender told.
-fn print_redirects(member: &Member) {
+fn print_redirects(member: &Member, access: Option<&Access>) {
+    let overhead = REDIRECT_BYTES + access.map_or(TUNNEL_BYTES_MAX, Access::tunnel_bytes);
     for (index, worker) in member.workers.iter().enumerate() {
-        let whole = worker.access.mtu.saturating_sub(REDIRECT_OVERHEAD);
+        let whole = worker.access.mtu.saturating_sub(overhead);
         println!(
-            "worker {index}: packets redirected to other workers are sealed with AES-256-GCM, under a microsecond each at either end; up to {whole} bytes go whole, {REDIRECT_OVERHEAD} less than the access MTU"
+            "worker {index}: packets redirected to other workers are sealed with AES-256-GCM, under a microsecond each at either end; up to {whole} bytes go whole, {overhead} less than the access MTU"
         );
     }
 }
@@ -134,11 +191,7 @@ fn print_tables(config: &Config) {
 
 fn print_cluster(desired: &Desired) {
     for run in desired.shards.chunk_by(|one, next| next.id - one.id == 1) {
-        match run {
-            [shard] => println!("shard {}", shard.id),
-            [first, .., last] => println!("shards {}..={}", first.id, last.id),
-            [] => {}
-        }
+        println!("{}", numbers(run[0].id, run[run.len() - 1].id));
     }
     let (addresses, replicas) = (desired.public_addresses(), desired.cluster.replicas);
     println!("public addresses: {addresses}, for {} homes at once", desired.homes());
@@ -146,6 +199,7 @@ fn print_cluster(desired: &Desired) {
         "reserve lanes: {replicas} of 8, whose ports are those of {} addresses",
         desired.reserved_addresses()
     );
+    print_port_shares(desired.shards.iter().map(|shard| (shard.id, desired.port_share(shard))));
     println!(
         "routes: {} on the access switch, {} on the internet switch",
         desired.access_routes(),
@@ -153,26 +207,38 @@ fn print_cluster(desired: &Desired) {
     );
 }
 
+fn numbers(first: u32, last: u32) -> String {
+    if first == last { format!("shard {first}") } else { format!("shards {first}..={last}") }
+}
+
+/// A line for each run of shards that are alike.
+fn print_port_shares(shards: impl Iterator<Item = (u32, Option<PortShare>)>) {
+    let shards: Vec<_> = shards.filter_map(|(id, share)| Some((id, share?))).collect();
+    let is_same = |one: &(u32, PortShare), next: &(u32, PortShare)| {
+        next.0.checked_sub(one.0) == Some(1) && next.1 == one.1
+    };
+    for run in shards.chunk_by(is_same) {
+        let ((first, share), last) = (run[0], run[run.len() - 1].0);
+        let each = if first == last { "" } else { "each of the " };
+        println!("ports of {each}{}: {share}", numbers(first, last));
+    }
+}
+
 /// What the tables of each worker take when the shards and their copies are shared out by weight.
-fn print_workers(desired: &Desired, members: &[(String, Member)]) {
-    let weights = members.iter().flat_map(|(_, member)| &member.workers);
-    let sum: u64 = weights.map(|worker| u64::from(worker.weight)).sum();
-    let copies = 1 + u64::from(desired.cluster.replicas);
-    for (name, member) in members {
+fn print_workers(desired: &Desired, inputs: &[Input]) {
+    let nodes = inputs.iter().filter_map(|input| match &input.parsed {
+        Ok((File::Member(member), _)) => Some((&input.name, &**member)),
+        _ => None,
+    });
+    let nodes: Vec<(&String, &Member)> = nodes.collect();
+    let members: Vec<&Member> = nodes.iter().map(|(_, member)| *member).collect();
+    for (name, member) in nodes {
         for (index, worker) in member.workers.iter().enumerate() {
-            let all = desired.shards.len() as u64;
-            let share = (all * copies * u64::from(worker.weight)).div_ceil(sum.max(1)).min(all);
-            let shards = desired.shards.iter().take(share as usize);
+            let share = desired.share(worker, &members);
+            let shards = desired.shards.iter().take(share);
             let config = desired.config_of(member, shards.map(|shard| (shard.id, index)));
             let memory = TableMemory::of(&config, index);
             println!("{name}: worker {index}: about {share} shards, copies included; {memory}");
-            let room = desired.shard_room(worker);
-            if share > room as u64 {
-                println!(
-                    "warning: {name}: worker[{index}].shards_max: room for {room} shards, fewer than its share (raise \
-                     it, or add workers)"
-                );
-            }
         }
     }
 }

@@ -1,20 +1,25 @@
 //! `weir controller`: the process that keeps the map of shards right, and its brake.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::thread::{self, sleep};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Subcommand;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 use weir_cluster::LeaderRecord;
+use weir_config::{LogFormat, LogLevel};
 use weir_controller::ask::HttpReports;
 use weir_controller::operate::ClusterStatus;
 use weir_controller::run::Runner;
 use weir_controller::state::Options;
+use weir_node::{ControllerNumbers, log_to_stderr, serve_controller};
 
 use crate::etcd::{EtcdArgs, machine, random, unix_ms};
+use crate::say_error;
 
 /// Between two looks whether the controller turns.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,6 +37,8 @@ const SAY_MAX: Duration = Duration::from_millis(200);
 ///
 /// A signal ends it within ten seconds; exit code 71: by force, or since it had stood still.
 ///
+/// Logs to stderr, one line per event, each decision among them.
+///
 ///   weir controller --cluster north --etcd http://10.0.0.1:2379,http://10.0.0.2:2379
 ///   weir controller freeze --why "changing the access switch"
 ///   weir controller unfreeze
@@ -48,6 +55,9 @@ pub(crate) struct Args {
     /// Moves that begin in any minute at most; failures are repaired whatever it says.
     #[arg(long, value_name = "N", default_value_t = 30)]
     moves_per_min: usize,
+    /// Serve metrics for Prometheus at this address: whether it leads, is frozen or halted, and drains.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -70,6 +80,8 @@ enum ControllerOrder {
         yes: bool,
     },
     /// Give up shards that are no longer in the cluster file: their flows end.
+    ///
+    /// Nothing is written when one of them is still in the file, or does not exist.
     Retire {
         #[arg(required = true, value_name = "SHARD")]
         shards: Vec<u32>,
@@ -132,8 +144,8 @@ fn wait_for_standstill(turns: impl Fn() -> u64, pause: impl Fn()) {
 
 /// Says why, to whoever reads it within a moment.
 fn end_by_force(why: &str) {
-    let text = format!("weir: the controller is ended: {why}");
-    thread::spawn(move || eprintln!("{text}"));
+    let text = format!("the controller is ended: {why}");
+    thread::spawn(move || say_error(&text));
     sleep(SAY_MAX);
     low_level::exit(weir_node::FORCED_END.into());
 }
@@ -157,16 +169,34 @@ fn no_doubts(
 }
 
 fn lead_or_wait(args: &Args) -> anyhow::Result<()> {
-    let cluster = args.etcd.connect()?;
+    let log = log_to_stderr(LogLevel::Info, LogFormat::Text, || ()).context("the log")?;
+    let ended = lead_until_told(args);
+    tracing::info!(event = "controller-stopped", "stopped");
+    log.flush();
+    ended
+}
+
+fn lead_until_told(args: &Args) -> anyhow::Result<()> {
     let name = args.name.clone().unwrap_or_else(machine);
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(event = "controller-starting", name, version, "starting");
+    let cluster = args.etcd.connect()?;
     let mut options = Options::new(&name, random()?);
     options.moves_per_min = args.moves_per_min;
     let record = LeaderRecord { boot_id: format!("{:032x}", random()?), name };
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let runner = Runner::start(&cluster, &record, options, HttpReports);
+    let turns = runner.turns();
+    if let Some(address) = args.metrics {
+        let (standing, turns) = (runner.standing(), turns.clone());
+        let numbers = move || ControllerNumbers {
+            standing: standing.borrow().clone(),
+            turns_total: turns.get(),
+        };
+        serve_controller(address, numbers).with_context(|| format!("metrics address {address}"))?;
+    }
     // A reader of stdout that stands still must not keep signals away.
     thread::spawn(|| say("running"));
-    let turns = runner.turns();
     thread::spawn(move || {
         wait_for_standstill(|| turns.get(), || sleep(LOOK_INTERVAL));
         end_by_force("it has decided nothing for 15 s, so that another leads");

@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use weir_node::api::DropCount;
+use weir_node::api::{DropCount, Status};
+use weir_node::client::Client;
 
 use crate::node_socket::NodeSocket;
 use crate::table::{Align, Table};
 
 /// Count dropped packets by reason, since the node started.
+///
+/// A packet is counted where it ended: on a node of a cluster also packets of shards of which it has
+/// copies, which came to it by a switch or from another node.
 ///
 ///   weir drops
 ///   weir drops --watch          (each second what came on top, until Ctrl-C)
@@ -50,11 +54,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
         out.flush()?;
         if !args.watch {
-            return Ok(());
+            return if args.json { Ok(()) } else { print_roles(&client, &mut out) };
         }
         last = totals;
         std::thread::sleep(Duration::from_secs(1));
     }
+}
+
+/// On a node of a cluster: of how many shards it is primary, and of how many it has copies.
+fn print_roles(client: &Client, out: &mut impl Write) -> anyhow::Result<()> {
+    let status: Status = client.get("/status")?;
+    if let Some(membership) = &status.membership {
+        let (mut serves, mut copies) = (0, 0);
+        for (role, count) in &membership.shards {
+            let is_serving = ["primary", "acting"].contains(&role.as_str());
+            *(if is_serving { &mut serves } else { &mut copies }) += count;
+        }
+        writeln!(out, "here: primary of {serves} shards, copies of {copies}")?;
+    }
+    Ok(())
 }
 
 fn print(out: &mut impl Write, counts: &[DropCount], last: &Totals, args: &Args) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use jiff::Timestamp;
+use weir_cluster::NodeId;
 use weir_controller::records::Event;
 
 use crate::etcd::EtcdArgs;
@@ -10,7 +11,8 @@ use crate::table::{Align, Table};
 
 /// List what the controllers saw and decided, and why; the newest last.
 ///
-/// The last 512 are kept, whichever controller leads.
+/// The last 512 are kept, whichever controller leads. A node that neither an event nor the cluster
+/// knows is an error that names the known ones.
 ///
 ///   weir events --node edge1
 ///   weir events --shard 12 --json
@@ -19,7 +21,7 @@ use crate::table::{Align, Table};
 pub(crate) struct Args {
     /// Only those about this node.
     #[arg(long)]
-    node: Option<String>,
+    node: Option<NodeId>,
     /// Only those about this shard.
     #[arg(long)]
     shard: Option<u32>,
@@ -31,11 +33,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let events = args.etcd.operate(async |it| it.events().await)?;
-    let is_asked = |event: &&Event| {
-        (args.node.is_none() || event.node == args.node)
-            && (args.shard.is_none() || event.shard == args.shard)
-    };
+    let events = args.etcd.operate(async |it| match &args.node {
+        Some(node) => it.events_of(node).await,
+        None => it.events().await,
+    })?;
+    let is_asked = |event: &&Event| args.shard.is_none() || event.shard == args.shard;
     let events: Vec<&Event> = events.iter().filter(is_asked).collect();
     let mut out = io::stdout().lock();
     if args.json {

@@ -17,6 +17,8 @@ mod fence;
 mod guard;
 #[cfg(test)]
 mod hostile;
+mod json_lines;
+mod key;
 mod metrics;
 mod node_socket;
 #[cfg(target_arch = "x86_64")]
@@ -34,9 +36,11 @@ mod traffic;
 mod traffic_linux;
 mod r#where;
 
+use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use weir_log::{Priority, is_journal};
 use weir_node::client::ClientError;
 
 /// A software NAT and stateful firewall for Internet providers, on DPDK.
@@ -55,6 +59,7 @@ struct Arguments {
 enum Command {
     Run(run::Args),
     Check(check::Args),
+    Key(key::Args),
     Status(status::Args),
     Shards(shards::Args),
     Routes(routes::Args),
@@ -99,6 +104,7 @@ fn run_command() -> ExitCode {
         Command::Guard(args) => return guard::run(&args),
         Command::Status(args) => return status::run(&args),
         Command::Routes(args) => return routes::run(&args),
+        Command::Key(args) => key::run(&args),
         Command::Shards(args) => shards::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
         Command::Sessions(args) => sessions::run(&args),
@@ -122,9 +128,19 @@ fn run_command() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("weir: {error:#}");
+            say_error(&format!("{error:#}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Says on stderr why the command fails; with its priority where the journal reads that.
+fn say_error(error: &str) {
+    let line = format!("weir: {error}");
+    if is_journal(io::stderr()) {
+        eprintln!("{}", String::from_utf8_lossy(&Priority::Error.mark(line.as_bytes())));
+    } else {
+        eprintln!("{line}");
     }
 }
 
@@ -133,9 +149,9 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let error = match cause.downcast_ref::<ClientError>() {
             Some(ClientError::Io(error)) => Some(error),
-            _ => cause.downcast_ref::<std::io::Error>(),
+            _ => cause.downcast_ref::<io::Error>(),
         };
-        error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+        error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     })
 }
 
@@ -172,10 +188,10 @@ mod tests {
 
     #[test]
     fn a_reader_that_goes_away_is_no_failure() {
-        let pipe = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        let pipe = || io::Error::from(io::ErrorKind::BrokenPipe);
         assert!(is_closed_pipe(&pipe().into()));
         assert!(is_closed_pipe(&ClientError::Io(pipe()).into()));
-        assert!(!is_closed_pipe(&std::io::Error::from(std::io::ErrorKind::NotFound).into()));
+        assert!(!is_closed_pipe(&io::Error::from(io::ErrorKind::NotFound).into()));
     }
 
     #[test]
@@ -183,8 +199,10 @@ mod tests {
         let lines = [
             "run --config /etc/weir/weir.toml",
             "check /etc/weir/weir.toml",
+            "key new",
+            "key new /etc/weir/north.key",
             "status",
-            "status --json --socket /run/weir/n1.sock",
+            "status --json --socket /run/weir/n1.sock --timeout 3",
             "shards --json",
             "routes --json --socket /run/weir/n1.sock",
             "routes --config /etc/weir/weir.toml --bird /run/bird.ctl --access-protocol one",
@@ -193,6 +211,11 @@ mod tests {
             "subscriber show 10.200.0.1",
             "subscriber flush 10.200.0.1",
             "sessions --subscriber 10.200.0.1 --public 203.0.113.1:4000 --remote 1.1.1.1:53 --limit 5",
+            "sessions --inside 192.168.1.0/24 --public 203.0.113.1 --remote 1.1.1.1 --protocol tcp --state established",
+            "sessions --older 3600 --younger 7200",
+            "subscriber list --shard 7 --json",
+            "subscriber top --by flows -n 5",
+            "subscriber check 10.200.0.1",
             "drops --watch",
             "where 203.0.113.1:4000 --at 2026-03-01T12:00:00Z --log a.log --log b.log",
             "capture --worker 0 --side access --inner --filter udp -c 5 -w out.pcapng",
@@ -200,6 +223,7 @@ mod tests {
             "apply cluster.toml --dry-run",
             "apply cluster.toml --wait --force --config /etc/weir/weir.toml",
             "controller --cluster north --etcd http://10.0.0.1:2379,http://10.0.0.2:2379",
+            "controller --cluster north --etcd http://10.0.0.1:2379 --metrics 10.0.0.1:9106",
             "controller freeze --why maintenance",
             "controller unfreeze --cluster north",
             "controller retire 7 8",
@@ -219,11 +243,15 @@ mod tests {
             "run",
             "capture",
             "where 203.0.113.1",
-            "sessions --public 1.2.3.4",
+            "sessions --public 1.2.3",
+            "sessions --protocol sctp",
+            "sessions --state new",
             "sessions --limit 0",
             "routes --config /etc/weir/weir.toml --socket /run/weir/n1.sock",
+            "key",
             "drain",
             "fence a/b",
+            "events --node a/b",
             "controller retire",
             "apply",
             "apply cluster.toml --dry-run --force",

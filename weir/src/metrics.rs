@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::node_socket::NodeSocket;
 
-/// Print the metrics as OpenMetrics text, as `/metrics` serves them when `[node] metrics` is set.
+/// Print the metrics in Prometheus' text format, as the address of `[node] metrics` serves them.
 ///
 ///   weir metrics | grep weir_drops_total
 #[derive(Debug, clap::Args)]

@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn look_until_settled(args: &Args) -> anyhow::Result<Look> {
     let client = match &args.config {
-        Some(file) => NodeSocket::of_file(file)?,
+        Some(file) => args.node.of_file(file)?,
         None => args.node.client()?,
     };
     let mut look = look(&client, args)?;

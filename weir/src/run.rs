@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use weir_config::File;
 
+use crate::say_error;
+
 /// Run a node in the foreground until SIGTERM or SIGINT.
 ///
 /// Logs to stderr, one line per event; prints `ready` on stdout when all ports are up and all
@@ -30,30 +32,30 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let text = match std::fs::read_to_string(&args.config) {
         Ok(text) => text,
         Err(error) => {
-            eprintln!("weir: {name}: {error}");
+            say_error(&format!("{name}: {error}"));
             return ExitCode::from(10);
         }
     };
     let (file, warnings) = match weir_config::parse_file(&text, &name) {
         Ok(parsed) => parsed,
         Err(errors) => {
-            errors.iter().for_each(|error| eprintln!("weir: {error}"));
+            errors.iter().for_each(|error| say_error(&error.to_string()));
             return ExitCode::from(11);
         }
     };
     let ended = match file {
         File::Single(_) if args.record.is_some() => {
-            eprintln!(
-                "weir: --record: {name} is of a node of its own: only nodes of a cluster are told anything"
-            );
+            say_error(&format!(
+                "--record: {name} is of a node of its own: only nodes of a cluster are told anything"
+            ));
             return ExitCode::from(11);
         }
         File::Single(config) => weir_node::run(&config, &warnings),
         File::Member(member) => weir_node::run_member(&member, &warnings, args.record.as_deref()),
         File::Cluster(_) => {
-            eprintln!(
-                "weir: {name}: this is what all nodes share: `weir apply {name}`, and run a node's own file"
-            );
+            say_error(&format!(
+                "{name}: this is what all nodes share: `weir apply {name}`, and run a node's own file"
+            ));
             return ExitCode::from(11);
         }
     };

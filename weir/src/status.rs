@@ -1,9 +1,13 @@
 //! `weir status`: one verdict on the node.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use weir_node::api::{BirdSideStatus, MembershipStatus, SideStatus, Status, Verdict, WorkerStatus};
+use jiff::Timestamp;
+use weir_node::api::{
+    BirdSideStatus, MembershipStatus, SideStatus, Status, Verdict, WaitingStatus, WorkerStatus,
+};
 use weir_node::client::ClientError;
 
 use crate::node_socket::NodeSocket;
@@ -12,7 +16,9 @@ use crate::table::{Align, Table};
 /// Say in one word how the node is, and why.
 ///
 /// OK: everything forwards. DEGRADED: packets are forwarded, something needs a look. DOWN: nothing
-/// forwards, or no node runs. The exit code is 0, 1 or 2 accordingly.
+/// forwards, or no node runs. The exit code is 0, 1 or 2 accordingly. A node that starts is DOWN and
+/// says what it waits for: etcd, its cluster's file, or its own tables and devices. Rates are those
+/// of the last second.
 ///
 /// A node of a cluster also judges its part in it: OK, or AT RISK when the next failure could end
 /// flows or the node stands apart, which makes it DEGRADED.
@@ -64,6 +70,9 @@ fn print(status: &Status) -> io::Result<()> {
     for reason in &status.reasons {
         writeln!(out, "  - {reason}")?;
     }
+    if let Some(waiting) = &status.waiting {
+        return writeln!(out, "  since {}", since(waiting));
+    }
     writeln!(out)?;
     if let Some(membership) = &status.membership {
         print_membership(membership, &mut out)?;
@@ -75,6 +84,8 @@ fn print(status: &Status) -> io::Result<()> {
         ("busy", Align::Right),
         ("flows", Align::Right),
         ("of", Align::Right),
+        ("new flows/s", Align::Right),
+        ("drops/s", Align::Right),
         ("subscribers", Align::Right),
         ("memory", Align::Right),
     ]);
@@ -92,15 +103,28 @@ fn print(status: &Status) -> io::Result<()> {
         ("gateway", Align::Left),
         ("rx packets", Align::Right),
         ("tx packets", Align::Right),
+        ("rx/s", Align::Right),
+        ("tx/s", Align::Right),
         ("missed", Align::Right),
         ("unsent", Align::Right),
         ("device", Align::Left),
     ]);
     for worker in &status.workers {
-        table.row(side_row(worker.worker, "access", &worker.access));
-        table.row(side_row(worker.worker, "internet", &worker.internet));
+        let rates = &worker.rates;
+        let access = [rates.access_rx_packets, rates.access_tx_packets];
+        let internet = [rates.internet_rx_packets, rates.internet_tx_packets];
+        table.row(side_row(worker.worker, "access", &worker.access, access));
+        table.row(side_row(worker.worker, "internet", &worker.internet, internet));
     }
-    table.print(&mut out)
+    table.print(&mut out)?;
+    print_hints(&status.workers, &mut out)
+}
+
+/// Advice for the other end of virtual links, each hint once.
+fn print_hints(workers: &[WorkerStatus], out: &mut impl Write) -> io::Result<()> {
+    let hints = workers.iter().flat_map(|worker| [&worker.access.hint, &worker.internet.hint]);
+    let hints: BTreeSet<&String> = hints.filter(|hint| !hint.is_empty()).collect();
+    hints.into_iter().try_for_each(|hint| writeln!(out, "\nhint: {hint}"))
 }
 
 fn print_membership(membership: &MembershipStatus, out: &mut impl Write) -> io::Result<()> {
@@ -151,8 +175,21 @@ fn bird_line(sides: &[BirdSideStatus]) -> String {
     if sides.is_empty() { "not watched".into() } else { sides.join("; ") }
 }
 
+/// When a wait began.
+fn since(waiting: &WaitingStatus) -> String {
+    let seconds = i64::try_from(waiting.since_unix_sec).ok();
+    let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
+    time.map_or_else(|| "an unknown time".into(), |time| time.to_string())
+}
+
 fn headline(status: &Status) -> String {
     let memory = if status.has_huge_pages { "huge pages" } else { "ordinary pages" };
+    if status.waiting.is_some() {
+        return format!(
+            "node {}, weir {}, up {} s, starting",
+            status.node, status.version, status.uptime_sec
+        );
+    }
     let ready = if status.has_been_ready { "" } else { ", not ready yet" };
     format!(
         "node {}, weir {}, up {} s, {memory}{ready}",
@@ -167,12 +204,14 @@ fn worker_row(worker: &WorkerStatus) -> Vec<String> {
         format!("{:.1} %", worker.busy_ratio * 100.0),
         worker.flows.to_string(),
         worker.flows_max.to_string(),
+        format!("{:.0}", worker.rates.new_flows),
+        format!("{:.0}", worker.rates.drops),
         worker.subscribers.to_string(),
         format!("{} MiB", worker.memory_bytes >> 20),
     ]
 }
 
-fn side_row(worker: usize, name: &str, side: &SideStatus) -> Vec<String> {
+fn side_row(worker: usize, name: &str, side: &SideStatus, [rx, tx]: [f64; 2]) -> Vec<String> {
     let up = |is_up: bool| if is_up { "up" } else { "DOWN" };
     vec![
         worker.to_string(),
@@ -183,6 +222,8 @@ fn side_row(worker: usize, name: &str, side: &SideStatus) -> Vec<String> {
         format!("{} {}", up(side.is_gateway_up), side.gateways.join(",")),
         side.rx_packets_total.to_string(),
         side.tx_packets_total.to_string(),
+        format!("{rx:.0}"),
+        format!("{tx:.0}"),
         side.rx_missed_total.to_string(),
         side.tx_dropped_total.to_string(),
         side.device.clone(),
@@ -222,6 +263,17 @@ mod tests {
         let at_risk = printed(&["not registered", "etcd is silent"]);
         assert!(at_risk.starts_with("cluster north: AT RISK: not registered; etcd is silent\n"));
         assert!(at_risk.contains("\nNO "), "{at_risk}");
+    }
+
+    #[test]
+    fn a_wait_has_the_time_when_it_began() {
+        let waiting = WaitingStatus {
+            awaited: "etcd".into(),
+            why: "connection refused".into(),
+            waited_ms: 38_000,
+            since_unix_sec: 1_772_366_400,
+        };
+        assert_eq!(since(&waiting), "2026-03-01T12:00:00Z");
     }
 
     #[test]

@@ -305,4 +305,13 @@ fn what_the_controller_makes_of_it_is_seen() {
     let (code, out, _) = bench.apply(&bench.file(2, ""), &["--force"]);
     assert_eq!(code, Some(0));
     assert!(out.contains("`weir controller retire 3`"), "{out}");
+
+    let (code, out, err) = bench.run(&["controller", "retire", "9"]);
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(err.contains("there is no shard 9") && err.ends_with("cluster file: 3\n"), "{err}");
+    let (code, out, err) = bench.run(&["events", "--node", "n7"]);
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(err.starts_with("weir: there is no node n7; there are: "), "{err}");
+    let (code, out, _) = bench.run(&["events", "--node", "n1"]);
+    assert!(code == Some(0) && out.contains("n1"), "{out}");
 }

@@ -1,11 +1,15 @@
 //! The whole process on devices that need no hardware: pcap files that play the gateways' ARP answers, and null.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use weir_replica::ClusterKeys;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// Far longer than any step takes, so that only a hang meets it.
@@ -110,6 +114,37 @@ impl Lab {
         file
     }
 
+    /// A node of a cluster whose etcd nobody runs.
+    fn configure_member(&self) -> PathBuf {
+        let key = self.path("cluster.key");
+        fs::write(&key, "1".repeat(64)).unwrap();
+        fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
+        let text = format!(
+            r#"
+            [node]
+            name = "test-member-{}"
+            admin_socket = "{}"
+            hugepages = "never"
+
+            [cluster]
+            name = "north"
+            etcd = ["http://127.0.0.1:1"]
+            key_file = "{}"
+
+            [[worker]]
+            core = 0
+            access = {{ device = "net_null0", address = "10.1.0.1/24", gateway = "10.1.0.2", mtu = 1524 }}
+            internet = {{ device = "net_null1", address = "10.2.0.1/24", gateway = "10.2.0.2" }}
+            "#,
+            std::process::id(),
+            self.path("n.sock").display(),
+            key.display(),
+        );
+        let file = self.path("member.toml");
+        fs::write(&file, text).unwrap();
+        file
+    }
+
     /// A pcap device that hears its gateway's ARP answer over and over.
     fn gateway(&self, name: &str, gateway: [u8; 4], worker: [u8; 4]) -> String {
         let (rx, tx) = (self.path(&format!("{name}.rx")), self.path(&format!("{name}.tx")));
@@ -197,6 +232,12 @@ fn fail(config: &PathBuf) -> (Option<i32>, String) {
     let output = Command::new(WEIR).args(["run", "--config"]).arg(config).output().unwrap();
     assert_eq!(text(&output.stdout), "");
     (output.status.code(), text(&output.stderr))
+}
+
+/// As systemd names the stream of a service's stderr.
+fn journal_stream(stream: impl Into<OwnedFd>) -> String {
+    let metadata = fs::File::from(stream.into()).metadata().unwrap();
+    format!("{}:{}", metadata.dev(), metadata.ino())
 }
 
 fn ready_node(lab: &mut Lab, name: &str) {
@@ -302,6 +343,109 @@ fn a_silent_gateway_is_named_and_the_node_is_not_ready() {
 }
 
 #[test]
+fn a_node_that_waits_for_etcd_says_so_and_one_that_stands_still_is_given_up() {
+    let mut lab = Lab::new();
+    let node = Command::new(WEIR)
+        .args(["run", "--config"])
+        .arg(lab.configure_member())
+        .env("STATE_DIRECTORY", lab.folder.path())
+        .stdout(fs::File::create(lab.path("out")).unwrap())
+        .stderr(fs::File::create(lab.path("log")).unwrap())
+        .spawn();
+    lab.node = Some(node.unwrap());
+    let said = wait_for("a status that names etcd", || {
+        assert!(!lab.log().contains("start-failed"), "{}", lab.log());
+        let status = lab.ask(&["status"]);
+        assert_eq!(status.status.code(), Some(2));
+        let said = text(&status.stdout);
+        said.contains("has waited for etcd for ").then_some(said)
+    });
+    assert!(said.starts_with("DOWN  node test-member-"), "{said}");
+    assert!(said.contains("\n  since 2"), "{said}");
+    let status = text(&lab.ask(&["status", "--json"]).stdout);
+    assert!(status.contains("\"for\": \"etcd\""), "{status}");
+    let metrics = text(&lab.ask(&["metrics"]).stdout);
+    let is_counted = |line: &str| {
+        line.strip_prefix("weir_waiting_seconds{for=\"etcd\"} ").is_some_and(|value| value != "0.0")
+    };
+    assert!(metrics.lines().any(is_counted), "{metrics}");
+    for words in [&["shards"][..], &["sessions"], &["drops"], &["subscriber", "list"]] {
+        let refused = lab.ask(words);
+        assert_eq!(refused.status.code(), Some(1));
+        let said = text(&refused.stderr);
+        assert!(said.starts_with("weir: the node has waited for etcd for "), "{said}");
+    }
+
+    lab.signal("STOP");
+    let silent = lab.ask(&["status", "--timeout", "1"]);
+    lab.signal("CONT");
+    assert_eq!(silent.status.code(), Some(2));
+    let said = text(&silent.stdout);
+    assert!(said.starts_with("DOWN") && said.contains("has said nothing for 1 s"), "{said}");
+    lab.signal("TERM");
+    lab.wait();
+}
+
+#[test]
+fn lines_for_the_journal_begin_with_their_priority() {
+    let lab = Lab::new();
+    let config = lab.configure("journal", "net_af_xdp0,iface=no-such-if0", "net_null1", "");
+    fs::write(lab.path("broken.toml"), "[node]\nnme = 1\n").unwrap();
+    let run = |config: &PathBuf, is_journal: bool| {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut name = journal_stream(writer.try_clone().unwrap());
+        if !is_journal {
+            name.push('0');
+        }
+        let mut command = Command::new(WEIR);
+        command.args(["run", "--config"]).arg(config).env("JOURNAL_STREAM", name).stderr(writer);
+        let mut node = command.spawn().unwrap();
+        // Its end of the pipe.
+        drop(command);
+        let mut said = String::new();
+        reader.read_to_string(&mut said).unwrap();
+        node.wait().unwrap();
+        said
+    };
+    let said = run(&config, true);
+    let mark = |event: &str| {
+        let event = format!("event=\"{event}\"");
+        let line = said.lines().find(|line| line.contains(&event));
+        line.unwrap_or_else(|| panic!("no {event} in {said}"))[..3].to_owned()
+    };
+    assert_eq!(mark("node-starting"), "<6>");
+    assert_eq!(mark("start-failed"), "<3>");
+    assert!(run(&lab.path("broken.toml"), true).starts_with("<3>weir: "));
+    for config in [&config, &lab.path("broken.toml")] {
+        let said = run(config, false);
+        assert!(!said.is_empty() && !said.contains("<3>"), "{said}");
+    }
+}
+
+#[test]
+fn a_controller_logs_for_the_journal_that_etcd_does_not_answer() {
+    let mut lab = Lab::new();
+    let log = fs::File::create(lab.path("log")).unwrap();
+    let controller = Command::new(WEIR)
+        .args(["controller", "--cluster", "north", "--etcd", "http://127.0.0.1:1"])
+        .env("JOURNAL_STREAM", journal_stream(log.try_clone().unwrap()))
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn();
+    lab.node = Some(controller.unwrap());
+    let line = |event: &str| {
+        let event = format!("event=\"{event}\"");
+        lab.log().lines().find(|line| line.contains(&event)).map(str::to_owned)
+    };
+    assert!(wait_for("its first line", || line("controller-starting")).starts_with("<6>"));
+    assert!(wait_for("the loss of etcd", || line("etcd-lost")).starts_with("<4>"));
+    lab.signal("TERM");
+    assert!(wait_for("its last line", || line("controller-stopped")).starts_with("<6>"));
+    lab.wait();
+    assert!(lab.log().lines().all(|line| line.starts_with('<')), "{}", lab.log());
+}
+
+#[test]
 fn each_failure_to_start_has_its_line_and_exit_code() {
     let lab = Lab::new();
     let null = || ("net_null0", "net_null1");
@@ -377,6 +521,16 @@ fn check_reads_a_cluster_and_its_nodes_together() {
     ] {
         assert!(said.contains(line), "{line}\n{said}");
     }
+    for line in [
+        "ports of each of the shards 1..=256: 256 homes on 16 public addresses, 16 on each; an address has 220 blocks of 256 ports",
+        "ports of shard 100001: 128 homes on 32 public addresses, 4 on each; ",
+    ] {
+        assert!(said.contains(line), "{line}\n{said}");
+    }
+    let plain = check(&["plain-node-2.toml", "plain-node-1.toml", "plain-cluster.toml"]);
+    let said = text(&plain.stdout);
+    assert!(plain.status.code() == Some(0) && !said.contains("warning: "), "{said}");
+    assert!(said.contains("up to 1500 bytes go whole, 68 less than the access MTU"), "{said}");
     let twice = check(&["cluster.toml", "node-1.toml", "node-1.toml"]);
     assert_eq!(twice.status.code(), Some(1));
     assert!(text(&twice.stdout).contains("node.name: edge1 is also the name in"));
@@ -385,6 +539,98 @@ fn check_reads_a_cluster_and_its_nodes_together() {
         run.args(["run", "--config"]).arg(examples.join("cluster.toml")).output().unwrap();
     assert_eq!(refused.status.code(), Some(11));
     assert!(text(&refused.stderr).contains("weir apply"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn check_compares_the_files_of_a_cluster_in_any_order() {
+    let lab = Lab::new();
+    let examples = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples"));
+    let check = |files: &[PathBuf]| {
+        let output = Command::new(WEIR).arg("check").args(files).output().unwrap();
+        (output.status.code(), text(&output.stdout))
+    };
+    let copy = |example: &str, name: &str, from: &str, to: &str| {
+        let example = fs::read_to_string(examples.join(example)).unwrap();
+        assert!(example.contains(from), "{from}");
+        fs::write(lab.path(name), example.replace(from, to)).unwrap();
+        lab.path(name)
+    };
+    let example = |name: &str| examples.join(name);
+    let (cluster, one, two, three) = (
+        example("cluster.toml"),
+        example("node-1.toml"),
+        example("node-2.toml"),
+        example("node-3.toml"),
+    );
+    let all = [&one, &two, &cluster, &three].map(Clone::clone);
+    let (code, said) = check(&all);
+    assert!(code == Some(0) && said.contains("node-1.toml: worker 0: about 86 shards"), "{said}");
+
+    let other = copy("node-1.toml", "other.toml", "name = \"edge\"", "name = \"north\"");
+    for files in [[&other, &cluster], [&cluster, &other]] {
+        let (code, said) = check(&files.map(Clone::clone));
+        let error =
+            "other.toml:14:8: cluster.name: \"north\" is another cluster than \"edge\" (use";
+        assert!(code == Some(1) && said.contains(error), "{said}");
+    }
+
+    // A finding of all files together stands with the file in which it is to be mended, and counts there.
+    let vlan = copy("node-2.toml", "vlan.toml", "vlan = 100", "vlan = 101");
+    let (code, said) = check(&[vlan, one.clone(), three, cluster.clone()]);
+    assert_eq!(code, Some(0), "{said}");
+    let warning = "vlan.toml:25:92: worker[0].access.vlan: VLAN 101, others are VLAN 100 (";
+    assert!(said.contains(warning), "{said}");
+    assert!(
+        said.contains("vlan.toml: valid; node of cluster edge, workers: 2, warnings: 1"),
+        "{said}"
+    );
+    let (_, said) = check(&[cluster.clone(), one.clone()]);
+    let warning = "cluster.toml:11:12: cluster.replicas: a primary and 1 copy need 2 nodes";
+    assert!(said.contains(warning), "{said}");
+
+    let note = "note: each node's file was checked alone: there is no valid cluster file";
+    for files in
+        [[&one, &two], [&one, &copy("cluster.toml", "broken.toml", "replicas = 1", "replicas = 9")]]
+    {
+        let (_, said) = check(&files.map(Clone::clone));
+        assert!(said.contains(note), "{said}");
+    }
+    let (code, said) =
+        check(&[cluster.clone(), one, copy("cluster.toml", "second.toml", "edge", "edge")]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("second.toml:1:1: cluster: ")
+            && said.contains("is the cluster file of these nodes already"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_new_key_is_for_its_owner_alone_and_never_written_over() {
+    let lab = Lab::new();
+    let new = |file: &PathBuf| Command::new(WEIR).args(["key", "new"]).arg(file).output().unwrap();
+    let (one, other) = (lab.path("one.key"), lab.path("other.key"));
+    let made = new(&one);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let said = text(&made.stdout);
+    assert!(said.contains("one.key: a new cluster key, mode 0600") && said.contains("every node"));
+    assert_eq!(fs::metadata(&one).unwrap().mode() & 0o7777, 0o600);
+    let key = fs::read_to_string(&one).unwrap();
+    let names = ClusterKeys::parse(&key).unwrap().names();
+    assert!(said.contains(&names[0]) && !said.contains(key.trim()), "{said}");
+
+    let again = new(&one);
+    assert_eq!((again.status.code(), text(&again.stdout).as_str()), (Some(1), ""));
+    assert!(text(&again.stderr).contains("one.key exists"), "{}", text(&again.stderr));
+    assert_eq!(fs::read_to_string(&one).unwrap(), key);
+    symlink(&other, lab.path("link.key")).unwrap();
+    assert_eq!(new(&lab.path("link.key")).status.code(), Some(1));
+    assert!(!other.exists(), "a link is not followed");
+    assert!(new(&other).status.success());
+    assert_ne!(fs::read_to_string(&other).unwrap(), key);
+    let nowhere = new(&lab.path("none/a.key"));
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(text(&nowhere.stderr).contains("mkdir -p"), "{}", text(&nowhere.stderr));
 }
 
 #[test]

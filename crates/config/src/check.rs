@@ -5,11 +5,13 @@ mod balance;
 mod commit;
 mod cores;
 mod devices;
+pub(crate) mod fleet;
 mod flows;
 mod interfaces;
 mod limits;
 mod mtu;
 mod overlaps;
+mod paths;
 mod pool_cut;
 mod pools;
 mod quota;
@@ -20,7 +22,8 @@ mod shards;
 mod timeouts;
 pub(crate) mod together;
 
-pub(crate) use reserve_lanes::LANES;
+pub(crate) use pools::{addresses, homes, quota_blocks};
+pub(crate) use reserve_lanes::{LANES, blocks_of_primary};
 
 use crate::cluster_types::{ClusterFile, Member};
 use crate::findings::Findings;
@@ -37,13 +40,15 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
     }
     flows::check(&config.nat, findings);
     limits::check(&config.limits, &config.nat, findings);
-    mtu::check(&config.access, &config.nat, &config.workers, findings);
+    paths::check(&config.node, None, findings);
+    mtu::check(&config.access, &config.nat, &config.workers, 0, findings);
     timeouts::check(&config.timeouts, findings);
 }
 
 /// The same for a node of a cluster, whose shards are in the cluster file.
 pub(crate) fn member(member: &Member, findings: &mut Findings<'_>) {
     machine(&member.node, &member.workers, &[], findings);
+    paths::check(&member.node, Some(&member.cluster), findings);
 }
 
 /// The same for a cluster file. What it needs to know of the machines is in their files.

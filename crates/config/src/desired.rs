@@ -17,9 +17,10 @@ pub(crate) mod json;
 use ipnet::Ipv4Net;
 use serde::Serialize;
 
-use crate::check::LANES;
+use crate::check::{self, LANES};
 use crate::cluster_types::{Cluster, ClusterFile, ClusterShard, Commit, Member};
-use crate::types::{Access, AccessMode, Config, Fragments, Limits, Nat, Shard, Timeouts, Worker};
+use crate::port_share::PortShare;
+use crate::types::{Access, Config, Fragments, Limits, Nat, Shard, Timeouts, Worker};
 
 pub use fingerprint::Fingerprint;
 pub use json::DesiredError;
@@ -94,14 +95,7 @@ impl Desired {
 
     /// Homes that all shards serve at once: in plain mode no more than their prefixes have addresses.
     pub fn homes(&self) -> u64 {
-        let of_shard = |shard: &ClusterShard| {
-            let limit = u64::from(shard.subscribers_max);
-            match self.access.mode {
-                AccessMode::Gre => limit,
-                AccessMode::Plain => limit.min(addresses(&shard.subscribers)),
-            }
-        };
-        self.shards.iter().map(of_shard).sum()
+        self.shards.iter().map(homes_of).sum()
     }
 
     /// Addresses that weir answers for on the access side, one a shard: endpoints or steering addresses.
@@ -120,6 +114,20 @@ impl Desired {
             0 => self.shards.len().min(SHARD_ROOM_MAX),
             shards_max => usize::from(shards_max),
         }
+    }
+
+    /// Shards, copies included, that `worker` gets when all are shared out by weight to the workers of `members`.
+    pub fn share(&self, worker: &Worker, members: &[&Member]) -> usize {
+        let workers = members.iter().flat_map(|member| &member.workers);
+        let sum: u64 = workers.map(|worker| u64::from(worker.weight)).sum();
+        let all = self.shards.len() as u64;
+        let copies = 1 + u64::from(self.cluster.replicas);
+        (all * copies * u64::from(worker.weight)).div_ceil(sum.max(1)).min(all) as usize
+    }
+
+    /// How the homes of a shard share its public addresses. `None` without translation.
+    pub fn port_share(&self, shard: &ClusterShard) -> Option<PortShare> {
+        PortShare::of(&self.nat, self.cluster.replicas, homes_of(shard), addresses(&shard.public))
     }
 
     /// The configuration of `member` as if it were alone with some of the shards: pairs of a shard's number and the
@@ -151,6 +159,11 @@ impl Desired {
             shards: shards.collect(),
         }
     }
+}
+
+/// Without a tunnel no more than its prefixes have addresses.
+fn homes_of(shard: &ClusterShard) -> u64 {
+    check::homes(shard.subscribers_max, &shard.subscribers)
 }
 
 fn addresses<'n>(nets: impl IntoIterator<Item = &'n Ipv4Net>) -> u64 {

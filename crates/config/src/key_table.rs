@@ -143,7 +143,7 @@ pub(crate) const KEYS: &[Key] = &[
         "Least severity that is logged."),
     key("node", "log_format", Choice(&["text", "json"]), "", Value("\"text\""), "Form of the operational log."),
     key("node", "block_log", PATH, "", Absent("no block log"),
-        "File of the NAT block log: JSON lines, one per port block allocated or released; reopened on SIGHUP."),
+        "File of the NAT block log: JSON lines, one per port block allocated or released; reopened on SIGHUP. An absolute path: a service is started in `/`."),
 
     key("worker", "core", Integer(0, 1023), "", Required, "CPU core of the thread. No two workers share one."),
     key("worker", "access", Form("table", "see below"), "", Required, "The side of the homes."),
@@ -200,7 +200,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("cluster", "user", Form("string", "a name"), "", Absent("etcd without users"), "User of etcd; with `password_file`.").only(Files::MEMBER),
     key("cluster", "password_file", PATH, "", Absent("etcd without users"), "File with the user's password, mode 0600.").only(Files::MEMBER),
     key("cluster", "key_file", PATH, "", Required,
-        "File with the key that all nodes share, mode 0600: copies of flows are authenticated with it.").only(Files::MEMBER),
+        "File with the key that all nodes share, 64 hexadecimal digits in a line, mode 0600, owned by the user of the service: copies of flows are authenticated and encrypted with it. `weir key new` makes one.").only(Files::MEMBER),
     key("cluster", "bird_socket", PATH, "", Absent("not watched"),
         "Control socket of the BIRD that announces this node's routes. weir asks it twice a second whether it does; a node whose BIRD does not is primary of nothing while others can be. Leave it out with another BGP daemon.").only(Files::MEMBER),
     key("cluster", "bird_access", Form("list of strings", BIRD_NAMES), "", Value("[\"access_switch\"]"),

@@ -21,6 +21,7 @@ mod findings;
 mod key;
 mod key_table;
 mod pool;
+mod port_share;
 mod read;
 mod reference;
 mod section;
@@ -28,6 +29,7 @@ mod types;
 
 use toml::de::DeTable;
 
+use check::fleet::NodeFile;
 use file_kind::FileKind;
 use findings::Findings;
 
@@ -38,11 +40,16 @@ pub use cluster_types::{
 pub use desired::difference::{Change, Effect, difference};
 pub use desired::{Desired, DesiredError, Fingerprint};
 pub use diagnostic::Diagnostic;
+pub use port_share::PortShare;
 pub use reference::key_reference;
 pub use types::{
     Access, AccessMode, Config, Filtering, Fragments, GreKey, HugePages, Interface, LogFormat,
     LogLevel, MssClamp, Nat, Node, Poll, Pooling, Shard, TimeoutProfile, Timeouts, Worker,
 };
+
+/// Headers and seal of a packet that goes on to another worker over the access side, the tunnel's apart: IPv4 and UDP,
+/// the header of replication, the tag.
+pub const REDIRECT_BYTES: u16 = 28 + 24 + 16;
 
 /// What a file says, and warnings in file order; or everything that is wrong, in file order, each with line and column.
 pub type Parsed<T> = Result<(T, Vec<Diagnostic>), Vec<Diagnostic>>;
@@ -125,6 +132,50 @@ pub fn parse_member(
     let member = member(&document, &mut findings);
     check::together::check(&member, desired, others, &mut findings);
     finished(member, findings)
+}
+
+/// A valid file: its name, its text and what it says.
+#[derive(Debug)]
+pub struct Checked<'t, T> {
+    pub name: &'t str,
+    pub text: &'t str,
+    pub value: &'t T,
+}
+
+/// Warnings about all nodes of a cluster beside each other and the cluster file; each names the file that it is about.
+/// `nodes` fit the cluster file, as [`parse_member`] says.
+pub fn check_nodes(
+    cluster: Checked<'_, Desired>,
+    nodes: &[Checked<'_, Member>],
+) -> Vec<Diagnostic> {
+    let mut in_cluster = places(&cluster, |document, findings| {
+        read::cluster(document, FileKind::Cluster, findings);
+    });
+    let mut files: Vec<NodeFile<'_, '_>> = nodes
+        .iter()
+        .map(|node| {
+            let findings = places(node, |document, findings| {
+                read::member(document, findings);
+            });
+            NodeFile { name: node.name, member: node.value, findings }
+        })
+        .collect();
+    check::fleet::check(cluster.value, &mut in_cluster, &mut files);
+    let in_nodes = files.into_iter().map(|file| file.findings);
+    [in_cluster].into_iter().chain(in_nodes).flat_map(|findings| findings.into_parts().1).collect()
+}
+
+/// The places of the keys in a valid file.
+fn places<'t, T>(
+    file: &Checked<'t, T>,
+    read: impl FnOnce(&DeTable<'_>, &mut Findings<'_>),
+) -> Findings<'t> {
+    let mut findings = Findings::new(file.text, file.name);
+    if let Some(document) = document(file.text, &mut findings) {
+        read(&document, &mut findings);
+    }
+    findings.forget();
+    findings
 }
 
 /// The document, or `None` and syntax errors.

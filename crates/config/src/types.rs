@@ -128,6 +128,22 @@ pub struct Access {
     pub gre_key: GreKey,
 }
 
+impl Access {
+    /// IPv4 and GRE header (RFC 2784).
+    const TUNNEL_BYTES: u16 = 24;
+    /// The key field (RFC 2890).
+    const KEY_BYTES: u16 = 4;
+
+    /// Bytes that the tunnel takes from a packet on the access side.
+    pub fn tunnel_bytes(&self) -> u16 {
+        match (self.mode, self.gre_key) {
+            (AccessMode::Plain, _) => 0,
+            (AccessMode::Gre, GreKey::Ignore) => Self::TUNNEL_BYTES,
+            (AccessMode::Gre, GreKey::Subscriber) => Self::TUNNEL_BYTES + Self::KEY_BYTES,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccessMode {

@@ -15,6 +15,7 @@
 //!   nodes, without I/O too. A simulator runs both unchanged.
 //! - [`run`] carries a process on a thread, and decides nothing; [`ask`] asks nodes over HTTP.
 //! - [`records`] are the JSON values that the controller, its operators and the nodes share.
+//! - [`standing`] is what a controller shows of itself, in its metrics and as lines of its log.
 //! - [`operate`] is the operator's side: orders, their progress, the events, the state in words.
 //!
 //! The data path never waits for a controller: a failover is over before this one has seen it. It
@@ -26,4 +27,5 @@ pub mod operate;
 pub mod process;
 pub mod records;
 pub mod run;
+pub mod standing;
 pub mod state;

@@ -30,6 +30,7 @@ use weir_cluster::{
 };
 use weir_shard::NodeId;
 
+use crate::standing::Standing;
 use crate::state::{Action, Controller, Event, NodeReport, Now, Options};
 
 /// Time between two questions to the same node, and the longest wait for its answer.
@@ -128,6 +129,11 @@ impl Process {
     /// Whether it acts as the leader, by the clock.
     pub fn is_leading(&self, now: Instant) -> bool {
         self.leadership(now).is_some()
+    }
+
+    /// The state as of its last look as a leader.
+    pub fn standing(&self) -> &Standing {
+        self.controller.standing()
     }
 
     /// Waits for the answer to what is under way, and steps down: another one is elected at once.
@@ -229,12 +235,12 @@ impl Process {
             return;
         }
         if self.elected_at.is_some() {
-            tracing::info!("this controller leads no more");
+            tracing::warn!(event = "controller-deposed", "this controller leads no more");
             self.handle(at, Event::Deposed);
         }
         self.elected_at = elected_at;
         if let Some(revision) = elected_at {
-            tracing::info!("this controller leads now");
+            tracing::info!(event = "controller-elected", "this controller leads now");
             self.handle(at, Event::Elected(revision));
         }
     }
@@ -287,7 +293,7 @@ impl Process {
         if let Outcome::Unavailable(error) | Outcome::Unknown(error) | Outcome::Refused(error) =
             &outcome
         {
-            tracing::warn!(%error, "the map could not be written");
+            tracing::warn!(event = "map-unwritten", %error, "the map could not be written");
         }
         self.answer = Some(Event::Written(outcome));
     }

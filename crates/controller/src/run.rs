@@ -3,18 +3,22 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use weir_cluster::{Cluster, Error, LeaderRecord, Transport};
+use weir_cluster::{Cluster, Contact, Error, LeaderRecord, Transport};
 use weir_shard::NodeId;
 
 use crate::process::{ASK_INTERVAL, Moment, Process, Question};
+use crate::standing::Standing;
 use crate::state::{NodeReport, Now, Options};
 
 /// Events of etcd that are taken before the clock is looked at.
 const EVENTS_MAX: usize = 256;
+
+/// An etcd that has been silent for so long is named in the log.
+const ETCD_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How nodes are asked for their load and whom they hear.
 pub trait Reports: Send + Sync + 'static {
@@ -43,7 +47,7 @@ impl Reports for NoReports {
 #[derive(Debug)]
 pub struct Runner {
     stop: Option<oneshot::Sender<()>>,
-    is_leading: watch::Receiver<bool>,
+    standing: watch::Receiver<Standing>,
     turns: Arc<AtomicU64>,
     task: Option<JoinHandle<Result<(), Error>>>,
 }
@@ -57,7 +61,7 @@ impl Runner {
         reports: impl Reports,
     ) -> Self {
         let (stop, stopped) = oneshot::channel();
-        let (leading, is_leading) = watch::channel(false);
+        let (show, standing) = watch::channel(Standing::default());
         let turns = Arc::<AtomicU64>::default();
         let (etcd, now) = (cluster.options(), Instant::now());
         let running = Running {
@@ -65,17 +69,23 @@ impl Runner {
             transport: Transport::new(etcd.clone()),
             reports: Arc::new(reports),
             asking: JoinSet::new(),
-            leading,
+            show,
+            etcd: EtcdWatch { contact: Arc::clone(cluster.contact()), is_lost: false },
             started_at: now,
             turns: Arc::clone(&turns),
         };
         let task = cluster.handle().spawn(running.run(stopped));
-        Self { stop: Some(stop), is_leading, turns, task: Some(task) }
+        Self { stop: Some(stop), standing, turns, task: Some(task) }
     }
 
     /// Whether it leads, as it last knew.
     pub fn is_leading(&self) -> bool {
-        *self.is_leading.borrow()
+        self.standing.borrow().is_leading
+    }
+
+    /// The state that it shows.
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
     }
 
     /// Turns of its loop, several a second: one whose turns stand still decides nothing.
@@ -120,9 +130,33 @@ struct Running<R> {
     transport: Transport,
     reports: Arc<R>,
     asking: JoinSet<Option<(u64, NodeReport)>>,
-    leading: watch::Sender<bool>,
+    show: watch::Sender<Standing>,
+    etcd: EtcdWatch,
     started_at: Instant,
     turns: Arc<AtomicU64>,
+}
+
+/// Says when etcd is silent for long, and when it answers again.
+struct EtcdWatch {
+    contact: Arc<Contact>,
+    is_lost: bool,
+}
+
+impl EtcdWatch {
+    fn look(&mut self, started_at: Instant, now: Instant) {
+        let Some(error) = self.contact.last_error() else {
+            if std::mem::take(&mut self.is_lost) {
+                tracing::info!(event = "etcd-back", "etcd answers again");
+            }
+            return;
+        };
+        let silent = self.contact.counts(now).last_contact_age;
+        let silent = silent.unwrap_or_else(|| now.duration_since(started_at));
+        if !self.is_lost && silent >= ETCD_PATIENCE {
+            self.is_lost = true;
+            tracing::warn!(event = "etcd-lost", %error, "etcd does not answer: nothing is decided");
+        }
+    }
 }
 
 impl<R: Reports> Running<R> {
@@ -170,9 +204,24 @@ impl<R: Reports> Running<R> {
         Moment { instant, now: Now { monotonic_ms, unix_ms } }
     }
 
+    /// A process that was stopped leads no more, whatever it knew before.
+    fn show(&self) {
+        let is_leading = self.process.is_leading(Instant::now());
+        let not_leading = Standing::default();
+        let standing = if is_leading { self.process.standing() } else { &not_leading };
+        self.show.send_if_modified(|shown| {
+            let is_new = *shown != *standing;
+            if is_new {
+                shown.clone_from(standing);
+            }
+            is_new
+        });
+    }
+
     /// What the process has ordered and asked until now.
     async fn carry_out(&mut self) {
-        self.leading.send_replace(self.process.is_leading(Instant::now()));
+        self.show();
+        self.etcd.look(self.started_at, Instant::now());
         while let Some(order) = self.process.next_order() {
             self.transport.carry_out(order).await;
         }

@@ -30,6 +30,7 @@ mod journal;
 mod kind;
 mod lives;
 mod load;
+mod log_lines;
 mod options;
 mod pace;
 mod report;
@@ -45,15 +46,18 @@ use weir_cluster::{Change, Key, MirrorEvent, NodeRecord, Outcome, Revision, Swap
 use weir_shard::allocate::{Acting, Liveness};
 use weir_shard::{NodeId, ShardId};
 
+use crate::standing::Standing;
+
 pub use event::{Action, BirdDown, Event, NodeDoubts, NodeReport, NodeTroubles};
 pub use options::Options;
 pub use time::Now;
 
 use doubts::Doubts;
 use job::{Batch, Job, STEPS_MAX};
-use journal::Journal;
+use journal::{Journal, Telling};
 use lives::Lives;
 pub(crate) use lives::worker_views;
+use log_lines::Line;
 use pace::Pace;
 use troubles::Troubles;
 use view::Held;
@@ -90,6 +94,8 @@ pub struct Controller {
     /// Since when there is something to balance.
     uneven_since_ms: Option<u64>,
     journal: Journal,
+    /// As it was at the last look.
+    standing: Standing,
     jobs: VecDeque<Job>,
     under_way: Option<UnderWay>,
     /// Keys of a write of unknown outcome.
@@ -110,6 +116,8 @@ enum UnderWay {
         swaps: Vec<Swap>,
         /// Waiting events that it holds.
         along: usize,
+        /// The events of what is decided in it.
+        decided: Vec<Telling>,
         /// What is to be tried again if somebody wrote first.
         steps: Vec<Job>,
         /// etcd has told another history since.
@@ -137,6 +145,7 @@ impl Controller {
             troubles: Troubles::default(),
             uneven_since_ms: None,
             journal: Journal::default(),
+            standing: Standing::default(),
             jobs: VecDeque::new(),
             under_way: None,
             unsure: Vec::new(),
@@ -152,6 +161,11 @@ impl Controller {
     pub fn registered(&self) -> impl Iterator<Item = (&NodeId, Option<SocketAddr>)> {
         let admin = |held: &Held<NodeRecord>| held.value.as_ref()?.admin;
         self.view.nodes.iter().map(move |(node, held)| (node, admin(held)))
+    }
+
+    /// The state as of its last look.
+    pub fn standing(&self) -> &Standing {
+        &self.standing
     }
 
     pub fn handle(&mut self, event: Event, now: Now) -> Vec<Action> {
@@ -173,11 +187,13 @@ impl Controller {
         self.has_inherited = false;
         self.told.clear();
         self.uneven_since_ms = None;
-        self.journal.tell(None, "this controller leads now", "it was elected");
+        self.standing.is_leading = true;
+        self.journal.tell(Line::Elected, None, "this controller leads now", "it was elected");
     }
 
     fn deposed(&mut self) {
         self.elected_at = None;
+        self.standing = Standing::default();
         self.jobs.clear();
         self.journal.clear();
         self.unsure.clear();
@@ -230,8 +246,9 @@ impl Controller {
         if !self.may_decide(now) {
             return None;
         }
-        let Batch { swaps, along, steps } = self.next_write(now)?;
-        let under_way = UnderWay::Write { swaps: swaps.clone(), along, steps, is_void: false };
+        let Batch { swaps, along, decided, steps } = self.next_write(now)?;
+        let under_way =
+            UnderWay::Write { swaps: swaps.clone(), along, decided, steps, is_void: false };
         self.under_way = Some(under_way);
         Some(Action::Write(swaps))
     }
@@ -333,7 +350,8 @@ impl Controller {
     }
 
     fn written(&mut self, outcome: Outcome, now: Now) {
-        let Some(UnderWay::Write { swaps, along, steps, is_void }) = self.under_way.take() else {
+        let Some(UnderWay::Write { swaps, along, decided, steps, is_void }) = self.under_way.take()
+        else {
             return;
         };
         if is_void {
@@ -348,7 +366,7 @@ impl Controller {
                         Change::Keep => {}
                     }
                 }
-                self.journal.written(along);
+                self.journal.written(along).chain(decided).for_each(|it| log_lines::log(&it));
                 self.is_stirred |= !steps.is_empty();
                 self.together = (2 * self.together).min(STEPS_MAX);
                 self.is_restored &= !self.is_frozen_whole();

@@ -37,6 +37,7 @@ mod prefetch;
 #[cfg(target_arch = "x86_64")]
 mod processor;
 mod queue;
+mod virtual_link;
 mod worker_thread;
 mod xdp_claim;
 mod xdp_program;

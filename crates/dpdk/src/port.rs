@@ -55,6 +55,7 @@ pub struct Port {
     pub(crate) mac: Mac,
     pub(crate) kernel_interface: Option<String>,
     pub(crate) warnings: Vec<String>,
+    pub(crate) hint: Option<String>,
     pub(crate) queues_taken: AtomicBool,
 }
 
@@ -95,6 +96,11 @@ impl Port {
     /// What works less well than asked, one sentence each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// Advice for the other end of a virtual link, where packets get lost without it.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
     }
 
     /// Counters of the device; zeros if it keeps none.

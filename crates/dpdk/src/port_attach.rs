@@ -17,6 +17,7 @@ use crate::error::{Error, errno_text};
 use crate::kernel_link;
 use crate::memif_socket;
 use crate::port::{OpenPort, Port, PortConfig};
+use crate::virtual_link;
 use crate::xdp_claim::Claim;
 use crate::xdp_program;
 
@@ -36,13 +37,18 @@ pub(crate) fn attach(devargs: &str, config: PortConfig) -> Result<Port, Error> {
     set_up_queues(&device, open.id(), &config)?;
     let mac = set_mac(&device, open.id(), &config, &info, &mut warnings)?;
     start(&device, open.id())?;
+    let kernel_interface = kernel_link::interface_of(&device);
+    let interfaces = Path::new(virtual_link::INTERFACES);
+    let hint = kernel_interface.as_deref();
+    let hint = hint.and_then(|interface| virtual_link::hint(interfaces, interface, config.mtu));
     Ok(Port {
         open: Arc::new(open),
         device: device.devargs.clone(),
         driver: driver_name(&info),
         mac,
-        kernel_interface: kernel_link::interface_of(&device),
+        kernel_interface,
         warnings,
+        hint,
         queues_taken: AtomicBool::new(false),
     })
 }

@@ -9,10 +9,12 @@
 //! - A line is written whole or lost whole, and the lines keep their order.
 //! - A lost line is counted, and a line in its place says how many were lost there.
 //!
-//! It formats no line and knows no levels.
+//! It formats no line. Where systemd's journal reads the lines, [`Priority`] marks them for `journalctl -p`.
 
 #![forbid(unsafe_code)]
 
 mod line_queue;
+mod priority;
 
 pub use line_queue::{LineQueue, LineWriter, Reading};
+pub use priority::{Priority, is_journal};

@@ -2,14 +2,15 @@
 //! nothing here is on a packet's path.
 
 use weir_flow::SlabId;
+use weir_ids::ShardId;
 
 use crate::endpoint::{Endpoint, Protocol};
 use crate::mapping::{Mapping, Remote};
 use crate::nat::Nat;
 use crate::port_block::BlockId;
 use crate::session_view::{
-    BlockView, PageCursor, PageStage, SessionFilter, SessionView, SubscriberCursor, SubscriberPart,
-    SubscriberView, subscriber_views,
+    BlockView, HomeLimits, PageCursor, PageStage, SessionFilter, SessionView, SubscriberCursor,
+    SubscriberPart, SubscriberView, subscriber_views,
 };
 
 /// Slots looked at in one slab before the budget is asked again.
@@ -126,12 +127,21 @@ impl Nat {
     ) {
         let matches = filter.subscriber.is_none_or(|outer| outer == mapping.outer)
             && filter.public.is_none_or(|public| public == mapping.public())
-            && filter.remote.is_none_or(|wanted| remote.is(wanted));
+            && filter.inside_in.is_none_or(|range| range.has(mapping.inside()))
+            && filter.public_in.is_none_or(|range| range.has(mapping.public()))
+            && filter.remote_in.is_none_or(|range| range.has(remote.endpoint()))
+            && filter.protocol.is_none_or(|protocol| protocol == mapping.protocol);
         let (lane, timeouts) = (self.lanes.get(slab), &self.policy.timeouts);
         if !matches || lane.has_run_out(remote, mapping.protocol, timeouts, self.now) {
             return;
         }
         let age_sec = self.now.since(mapping.created);
+        let state = remote.state.phase(mapping.protocol).name();
+        let is_of_age = filter.age_min_sec.is_none_or(|min| age_sec >= min)
+            && filter.age_max_sec.is_none_or(|max| age_sec <= max);
+        if !is_of_age || filter.state.is_some_and(|wanted| wanted != state) {
+            return;
+        }
         out.push(SessionView {
             shard: self.shards.id(mapping.shard),
             outer: mapping.outer,
@@ -140,7 +150,7 @@ impl Nat {
             inside: mapping.inside(),
             public: mapping.public(),
             remote: remote.endpoint(),
-            state: remote.state.phase(mapping.protocol).name(),
+            state,
             age_sec,
             // A copy that has seen no packet here has been idle for as long as we know.
             idle_sec: lane.idle_sec(remote.last_seen, self.now).min(age_sec),
@@ -188,6 +198,30 @@ impl Nat {
         cursor.place < places
     }
 
+    /// Appends the next homes that hold state to `out`, without their blocks; `shard`: of one shard alone. Looks at
+    /// `budget` slots at most, and at no more than `out` has room for: it does not allocate. `cursor` begins at 0.
+    /// Returns whether there may be more. A home that is there throughout is shown once.
+    pub fn homes(
+        &self,
+        cursor: &mut u32,
+        budget: usize,
+        shard: Option<ShardId>,
+        out: &mut Vec<SubscriberView>,
+    ) -> bool {
+        let slots = self.subscribers.slots();
+        let room = out.capacity() - out.len();
+        let end = slots.min(cursor.saturating_add(budget.min(room) as u32));
+        for slot in *cursor..end {
+            let home = self.subscribers.get(slot);
+            let is_wanted = |shard| self.shards.id(home.shard) == shard;
+            if home.is_live() && shard.is_none_or(is_wanted) {
+                out.push(self.home_view(slot));
+            }
+        }
+        *cursor = end;
+        end < slots
+    }
+
     /// All of [`subscriber_parts`](Self::subscriber_parts) at once; for callers that share their thread with no packets.
     pub fn subscriber(&self, outer: u32) -> Vec<SubscriberView> {
         let (mut cursor, mut parts) = (SubscriberCursor::default(), Vec::new());
@@ -210,6 +244,19 @@ impl Nat {
             ports_used: home.ports_used.iter().sum(),
             mappings: home.records,
             flows: home.flows,
+            sessions: home.sessions,
+            blocks_held: home.blocks,
+            new_flows_left: self.tokens_at(home, self.now).into(),
+            limits: HomeLimits {
+                blocks: if self.policy.enabled {
+                    self.subscribers.quota_blocks()
+                } else {
+                    u32::MAX
+                },
+                flows: self.policy.flows_per_subscriber,
+                sessions: self.policy.sessions_per_subscriber,
+                new_flows_per_sec: self.policy.new_flows_per_sec,
+            },
         }
     }
 

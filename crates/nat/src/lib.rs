@@ -102,8 +102,8 @@ pub use outbound::{Opening, SubscriberSlot};
 pub use packet::{Delivery, Inbound, Outbound, Refusal};
 pub use seats::{Seats, seats};
 pub use session_view::{
-    BlockView, PageCursor, SessionFilter, SessionView, SubscriberCursor, SubscriberPart,
-    SubscriberView, subscriber_views,
+    BlockView, EndpointRange, HomeLimits, PageCursor, SESSION_STATES, SessionFilter, SessionView,
+    SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,
 };
 pub use subscriber::SUBSCRIBERS_TOTAL_MAX;
 pub use table_bytes::TableBytes;

@@ -12,6 +12,7 @@ use crate::packet::{Outbound, Refusal};
 use crate::port_block::BlockId;
 use crate::port_choice::Seat;
 use crate::session_state::{Sender, SessionState};
+use crate::subscriber::Subscriber;
 use crate::tcp_state;
 
 /// Where a subscriber lies, until anything is ended.
@@ -178,13 +179,20 @@ impl Nat {
         if self.subscribers.get(subscriber).is_displaced() {
             self.admit_displaced(subscriber, now)?;
         }
-        let (per_sec, burst) = (self.policy.new_flows_per_sec, self.policy.new_flows_burst);
+        let tokens = self.tokens_at(self.subscribers.get(subscriber), now);
         let home = self.subscribers.get_mut(subscriber);
-        let earned = per_sec.saturating_mul(now.since(home.refilled));
-        let tokens = u32::from(home.tokens).saturating_add(earned).min(burst.into());
-        home.tokens = if per_sec == u32::MAX { burst } else { tokens as u16 };
+        home.tokens = tokens;
         home.refilled = now;
         if home.tokens == 0 { Err(Refusal::NewFlows) } else { Ok(()) }
+    }
+
+    /// The tokens of a home, filled up for this moment.
+    #[inline]
+    pub(crate) fn tokens_at(&self, home: &Subscriber, now: Tick) -> u16 {
+        let (per_sec, burst) = (self.policy.new_flows_per_sec, self.policy.new_flows_burst);
+        let earned = per_sec.saturating_mul(now.since(home.refilled));
+        let tokens = u32::from(home.tokens).saturating_add(earned).min(burst.into());
+        if per_sec == u32::MAX { burst } else { tokens as u16 }
     }
 
     /// Step 1 of the new flows of a burst: asks for what is known of a home and returns its hash. Each step is for all

@@ -104,7 +104,6 @@ pub(crate) enum Phase {
 
 impl Phase {
     pub(crate) const COUNT: usize = 12;
-    #[cfg(test)]
     pub(crate) const ALL: [Self; Self::COUNT] = [
         Self::SynSent,
         Self::SynReceived,

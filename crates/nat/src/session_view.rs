@@ -3,15 +3,60 @@
 use weir_ids::ShardId;
 
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
+use crate::session_state::Phase;
 
 /// Which sessions to list; `None` matches all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionFilter {
     /// Outer address of the home.
     pub subscriber: Option<u32>,
+    /// Is looked up in the index, where [`public_in`](Self::public_in) is searched for.
     pub public: Option<Endpoint>,
-    pub remote: Option<Endpoint>,
+    pub inside_in: Option<EndpointRange>,
+    pub public_in: Option<EndpointRange>,
+    pub remote_in: Option<EndpointRange>,
+    pub protocol: Option<Protocol>,
+    /// One of [`SESSION_STATES`].
+    pub state: Option<&'static str>,
+    /// Least age of the mapping.
+    pub age_min_sec: Option<u32>,
+    /// Greatest age of the mapping.
+    pub age_max_sec: Option<u32>,
 }
+
+/// Endpoints of a network, with any port or with one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndpointRange {
+    pub network: u32,
+    /// Bits of an address that have to be those of `network`.
+    pub mask: u32,
+    pub port: Option<u16>,
+}
+
+impl From<Endpoint> for EndpointRange {
+    /// This endpoint alone.
+    fn from(endpoint: Endpoint) -> Self {
+        Self { network: endpoint.address, mask: u32::MAX, port: Some(endpoint.port) }
+    }
+}
+
+impl EndpointRange {
+    pub(crate) fn has(&self, endpoint: Endpoint) -> bool {
+        endpoint.address & self.mask == self.network & self.mask
+            && self.port.is_none_or(|port| port == endpoint.port)
+    }
+}
+
+/// All values of [`SessionView::state`].
+pub const SESSION_STATES: [&str; Phase::COUNT] = {
+    let mut names = [""; Phase::COUNT];
+    let mut at = 0;
+    while at < Phase::COUNT {
+        names[at] = Phase::ALL[at].name();
+        at += 1;
+    }
+    names
+};
 
 /// A session: a mapping and one of its remotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +96,23 @@ pub struct SubscriberView {
     pub mappings: u32,
     /// Mappings plus further sessions.
     pub flows: u32,
+    /// Further sessions.
+    pub sessions: u32,
+    /// Also where they are not listed.
+    pub blocks_held: u32,
+    /// Flows that it may still begin in this second.
+    pub new_flows_left: u32,
+    pub limits: HomeLimits,
+}
+
+/// Limits of one home; `u32::MAX`: as much as there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HomeLimits {
+    /// Blocks that this worker may give it.
+    pub blocks: u32,
+    pub flows: u32,
+    pub sessions: u32,
+    pub new_flows_per_sec: u32,
 }
 
 /// A block of a subscriber.

@@ -456,6 +456,11 @@ impl Subscribers {
         (subscriber, &self.block_lists[start..start + subscriber.blocks as usize])
     }
 
+    /// Blocks of ours that a home may have.
+    pub(crate) fn quota_blocks(&self) -> u32 {
+        self.quota_blocks
+    }
+
     /// May a home that has this many blocks of ours have no more?
     pub(crate) fn is_at_quota(&self, blocks: u32) -> bool {
         blocks >= self.quota_blocks
@@ -487,9 +492,14 @@ impl Subscribers {
         self.block_lists[start + at] = self.block_lists[start + subscriber.blocks as usize];
     }
 
+    /// Slots, free ones included.
+    pub(crate) fn slots(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
     /// Places where homes of one outer address may be: the shards, or every slot if keys tell homes apart.
     pub(crate) fn home_places(&self) -> u32 {
-        if self.by_key { self.slots.len() as u32 } else { self.shards.len() as u32 }
+        if self.by_key { self.slots() } else { self.shards.len() as u32 }
     }
 
     /// The slot of the home with this outer address at a place, if there is one.

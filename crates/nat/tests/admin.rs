@@ -43,6 +43,91 @@ fn a_page_is_bounded() {
 }
 
 #[test]
+fn homes_are_listed_once_each_in_bounded_pieces() {
+    let world = busy(Filtering::AddressAndPortDependent);
+    let list = |shard| {
+        let (mut cursor, mut all, mut has_more) = (0, Vec::new(), true);
+        while has_more {
+            let mut page = Vec::with_capacity(8);
+            has_more = world.nat.homes(&mut cursor, 5, shard, &mut page);
+            assert!(page.len() <= 5 && page.capacity() == 8);
+            all.append(&mut page);
+        }
+        all
+    };
+    let homes = list(None);
+    assert_eq!(homes.len(), 20);
+    let distinct: HashSet<_> = homes.iter().map(|home| home.outer).collect();
+    assert_eq!(distinct.len(), 20);
+    for home in &homes {
+        let alone = world.nat.subscriber(home.outer);
+        let without_blocks = SubscriberView { blocks: Vec::new(), ..alone[0].clone() };
+        assert_eq!(*home, without_blocks);
+    }
+    assert_eq!(list(Some(homes[0].shard)).len(), 20);
+    assert!(list(Some(ShardId(homes[0].shard.0 + 1000))).is_empty());
+}
+
+#[test]
+fn a_home_is_shown_with_what_it_may_still_begin() {
+    let config =
+        NatConfig { flows_per_subscriber: 5, new_flows_per_sec: 2, new_flows_burst: 4, ..config() };
+    let mut world = World::new(config);
+    for n in 0..3 {
+        world.udp_out(home(0), inside(n), server(0)).unwrap();
+    }
+    let shown = |world: &World| world.nat.subscriber(home(0).outer).remove(0);
+    let view = shown(&world);
+    assert_eq!((view.flows, view.limits.flows), (3, 5));
+    assert_eq!((view.blocks_held as usize, view.sessions), (view.blocks.len(), 0));
+    assert!(view.limits.blocks >= view.blocks_held);
+    assert_eq!((view.new_flows_left, view.limits.new_flows_per_sec), (1, 2));
+    world.udp_out(home(0), inside(3), server(0)).unwrap();
+    assert_eq!(shown(&world).new_flows_left, 0);
+    world.udp_out(home(0), inside(4), server(0)).unwrap_err();
+    world.wait(1);
+    world.udp_out(home(0), inside(4), server(0)).unwrap();
+    assert_eq!(shown(&world).new_flows_left, 1);
+}
+
+#[test]
+fn filters_select_by_network_protocol_state_and_age() {
+    let mut world = busy(Filtering::AddressAndPortDependent);
+    let all = SessionFilter::default();
+    let network = |endpoint: Endpoint, length: u32| EndpointRange {
+        network: endpoint.address,
+        mask: u32::MAX << (32 - length),
+        port: None,
+    };
+    let count = |world: &World, filter: SessionFilter| world.list(&filter).len();
+    let one = inside(7).into();
+    assert_eq!(count(&world, SessionFilter { inside_in: Some(one), ..all }), 20 * 3);
+    let any_port = network(inside(7), 32);
+    let of_inside = world.list(&SessionFilter { inside_in: Some(any_port), ..all });
+    assert!(!of_inside.is_empty());
+    assert!(of_inside.iter().all(|session| session.inside.address == inside(7).address));
+    let public = world.list(&all)[0].public;
+    let of_public = world.list(&SessionFilter { public_in: Some(network(public, 32)), ..all });
+    assert!(of_public.len() > 3);
+    assert!(of_public.iter().all(|session| session.public.address == public.address));
+    let wide = SessionFilter { remote_in: Some(network(server(0), 8)), ..all };
+    assert_eq!(count(&world, wide), 1800);
+    let elsewhere = Endpoint::new(server(0).address ^ 1 << 31, 0);
+    assert_eq!(count(&world, SessionFilter { remote_in: Some(network(elsewhere, 8)), ..all }), 0);
+
+    assert_eq!(count(&world, SessionFilter { protocol: Some(Protocol::Udp), ..all }), 1800);
+    assert_eq!(count(&world, SessionFilter { protocol: Some(Protocol::Tcp), ..all }), 0);
+    assert!(SESSION_STATES.contains(&"one-way") && SESSION_STATES.contains(&"established"));
+    assert_eq!(count(&world, SessionFilter { state: Some("one-way"), ..all }), 1800);
+    assert_eq!(count(&world, SessionFilter { state: Some("stream"), ..all }), 0);
+
+    world.wait_and_collect(10);
+    world.udp_out(home(1), inside(200), server(0)).unwrap();
+    assert_eq!(count(&world, SessionFilter { age_max_sec: Some(9), ..all }), 1);
+    assert_eq!(count(&world, SessionFilter { age_min_sec: Some(10), ..all }), 1800);
+}
+
+#[test]
 fn filters_select() {
     let mut world = busy(Filtering::AddressAndPortDependent);
     let public = world.udp_out(home(3), inside(7), server(0)).unwrap();
@@ -53,12 +138,13 @@ fn filters_select() {
     let of_public = world.list(&SessionFilter { public: Some(public), ..all });
     assert_eq!(of_public.len(), 3);
     assert!(of_public.iter().all(|session| session.inside == inside(7)));
-    let of_remote = world.list(&SessionFilter { remote: Some(server(2)), ..all });
+    let of_remote = world.list(&SessionFilter { remote_in: Some(server(2).into()), ..all });
     assert_eq!(of_remote.len(), 600);
     let one = SessionFilter {
         subscriber: Some(home(3).outer),
         public: Some(public),
-        remote: Some(server(2)),
+        remote_in: Some(server(2).into()),
+        ..all
     };
     assert_eq!(world.list(&one).len(), 1);
     assert!(world.list(&SessionFilter { public: Some(at("203.0.113.1:1024")), ..one }).is_empty());

@@ -29,7 +29,40 @@ pub enum NotFound {
     /// etcd does not answer, or refuses to.
     Silent(String),
     /// It has answered: there is something for an operator to do.
-    Missing(String),
+    Missing(Awaited, String),
+}
+
+/// The thing that a node waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// Its answer.
+    Etcd,
+    /// A cluster file that this version can read.
+    ClusterFile,
+    /// The first controller, which gives the cluster its identity.
+    Controller,
+}
+
+impl Awaited {
+    pub const ALL: [Self; 3] = [Self::Etcd, Self::ClusterFile, Self::Controller];
+
+    /// As a label of metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::ClusterFile => "cluster-file",
+            Self::Controller => "controller",
+        }
+    }
+}
+
+/// A wait of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    pub awaited: Awaited,
+    pub since: Duration,
+    /// For people.
+    pub why: String,
 }
 
 /// The looks so far.
@@ -39,12 +72,20 @@ pub struct FirstLook {
     said: Option<Duration>,
     /// Since when no look was answered.
     silent: Option<Duration>,
+    wait: Wait,
 }
 
 impl FirstLook {
     pub fn new(began: Duration) -> Self {
         // What waits for an answer to the first look waits for etcd.
-        Self { began, said: None, silent: Some(began) }
+        let why = "it has not answered yet".to_owned();
+        let wait = Wait { awaited: Awaited::Etcd, since: began, why };
+        Self { began, said: None, silent: Some(began), wait }
+    }
+
+    /// The wait as of the last look.
+    pub fn wait(&self) -> &Wait {
+        &self.wait
     }
 
     /// A look has ended like this. The start, once there is one. `name`: the cluster that the node's file names.
@@ -55,13 +96,13 @@ impl FirstLook {
         map: &KnownMap,
         name: &str,
     ) -> Option<Found> {
-        let why = match looked {
+        let (awaited, why) = match looked {
             Ok((cluster_id, desired)) => {
                 return Some(Found { cluster_id, desired, is_without_etcd: false });
             }
-            Err(NotFound::Missing(why)) => {
+            Err(NotFound::Missing(awaited, why)) => {
                 self.silent = None;
-                why
+                (awaited, why)
             }
             Err(NotFound::Silent(why)) => {
                 let silent = *self.silent.get_or_insert(now);
@@ -69,8 +110,11 @@ impl FirstLook {
                     Ok((cluster_id, desired)) if now >= silent + ETCD_PATIENCE => {
                         return Some(Found { cluster_id, desired, is_without_etcd: true });
                     }
-                    Ok(_) => why,
-                    Err(no_start) => format!("{why}; it cannot start without etcd: {no_start}"),
+                    Ok(_) => (Awaited::Etcd, why),
+                    Err(no_start) => {
+                        let why = format!("{why}; it cannot start without etcd: {no_start}");
+                        (Awaited::Etcd, why)
+                    }
                 }
             }
         };
@@ -79,6 +123,8 @@ impl FirstLook {
             let waited_sec = now.saturating_sub(self.began).as_secs();
             tracing::warn!(event = "cluster-awaited", waited_sec, "{why}");
         }
+        let since = if awaited == self.wait.awaited { self.wait.since } else { now };
+        self.wait = Wait { awaited, since, why };
         None
     }
 }
@@ -100,18 +146,20 @@ fn on_disk(map: &KnownMap, name: &str) -> Result<(String, Desired), String> {
 /// # Errors
 /// What an operator has to do.
 pub fn found(desired: Option<&[u8]>, meta: Option<&[u8]>) -> Result<(String, Desired), NotFound> {
-    let missing = |why: &str| NotFound::Missing(why.to_owned());
-    let unreadable = |what: &str, error: &dyn std::fmt::Display| {
-        NotFound::Missing(format!("{what} cannot be read: {error}"))
+    let missing = |awaited, why: &str| NotFound::Missing(awaited, why.to_owned());
+    let unreadable = |awaited, what: &str, error: &dyn std::fmt::Display| {
+        NotFound::Missing(awaited, format!("{what} cannot be read: {error}"))
     };
+    let (file, controller) = (Awaited::ClusterFile, Awaited::Controller);
     let desired = desired.ok_or_else(|| {
-        missing("no cluster file has been applied yet: `weir apply cluster.toml`")
+        missing(file, "no cluster file has been applied yet: `weir apply cluster.toml`")
     })?;
     let desired = serde_json::from_slice(desired)
-        .map_err(|error| unreadable("what the cluster is", &error))?;
-    let meta = meta.ok_or_else(|| missing("no controller has run yet: `weir controller`"))?;
+        .map_err(|error| unreadable(file, "what the cluster is", &error))?;
+    let meta =
+        meta.ok_or_else(|| missing(controller, "no controller has run yet: `weir controller`"))?;
     let meta: Meta = serde_json::from_slice(meta)
-        .map_err(|error| unreadable("the cluster's own record", &error))?;
+        .map_err(|error| unreadable(controller, "the cluster's own record", &error))?;
     Ok((meta.cluster_id, desired))
 }
 

@@ -17,7 +17,7 @@ fn silent() -> Result<(String, Desired), NotFound> {
 }
 
 fn missing() -> Result<(String, Desired), NotFound> {
-    Err(NotFound::Missing("no cluster file has been applied yet".into()))
+    Err(NotFound::Missing(Awaited::ClusterFile, "no cluster file has been applied yet".into()))
 }
 
 #[test]
@@ -70,4 +70,26 @@ fn a_node_that_does_not_know_its_cluster_waits_for_etcd() {
         }
         assert!(on_disk(&map, "edge").is_err());
     }
+}
+
+#[test]
+fn a_wait_says_what_is_awaited_and_since_when() {
+    let map = map(None);
+    let at = Duration::from_secs;
+    let mut looks = FirstLook::new(at(7));
+    let waits = |looks: &FirstLook| (looks.wait().awaited, looks.wait().since);
+    assert_eq!(waits(&looks), (Awaited::Etcd, at(7)), "before the first look has ended");
+    for second in 8..20 {
+        assert!(looks.take(at(second), silent(), &map, "edge").is_none());
+    }
+    assert_eq!(waits(&looks), (Awaited::Etcd, at(7)));
+    assert!(looks.wait().why.starts_with("connection refused; it cannot start without etcd"));
+    for second in 20..30 {
+        assert!(looks.take(at(second), missing(), &map, "edge").is_none());
+    }
+    assert_eq!(waits(&looks), (Awaited::ClusterFile, at(20)));
+    let no_controller = found(Some(desired().to_json().as_bytes()), None);
+    assert!(looks.take(at(30), no_controller, &map, "edge").is_none());
+    assert_eq!(waits(&looks), (Awaited::Controller, at(30)));
+    assert!(looks.wait().why.contains("`weir controller`"), "{}", looks.wait().why);
 }

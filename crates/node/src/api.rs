@@ -6,18 +6,23 @@
 //! | `GET /shards` | `[ShardStatus]` |
 //! | `GET /member` | [`MemberStatus`]: the node's part in its cluster; 404 on a node of its own |
 //! | `GET /drops` | `[DropCount]`, every reason of every worker |
-//! | `GET /sessions?subscriber=&public=&remote=&limit=` | one [`Session`] per line, as the reader takes them |
+//! | `GET /sessions?subscriber=&inside=&public=&remote=&protocol=&state=&older=&younger=&limit=` | one [`Session`] per line, as the reader takes them; an empty line is a sign of life |
+//! | `GET /subscribers?shard=` | one [`SubscriberStatus`] without blocks per line, as `/sessions` |
 //! | `GET /subscriber/ADDRESS` | `[SubscriberStatus]`, one per shard or key the home is seated in |
 //! | `POST /subscriber/ADDRESS/flush` | [`Flushed`]; root only |
 //! | `GET /capture?worker=&side=&inner=&filter=&count=` | a pcapng file that grows until the reader goes away |
-//! | `GET /metrics` | OpenMetrics text |
+//! | `GET /metrics` | OpenMetrics text for a scraper that asks for it, else Prometheus' text format 0.0.4 |
 //! | `GET /report` | what the controller of a cluster asks a node for |
+//!
+//! While the node starts, `/status` says what it waits for, and all but `/metrics` is refused with 503.
 //!
 //! Anything else than 200 carries a [`Problem`]; but what is no HTTP at all gets a 400 without a body.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
+/// All values of [`Session::state`].
+pub use weir_nat::SESSION_STATES;
 
 /// How the node is, in one word. The exit code of `weir status` is the discriminant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -64,6 +69,21 @@ pub struct Status {
     /// Its part in its cluster; none on a node of its own.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub membership: Option<MembershipStatus>,
+    /// While the node starts, what it waits for; its workers are not there yet.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub waiting: Option<WaitingStatus>,
+}
+
+/// The wait of a node that starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingStatus {
+    /// etcd, cluster-file, controller, or start: its own tables, devices and threads.
+    #[serde(rename = "for")]
+    pub awaited: String,
+    pub why: String,
+    pub waited_ms: u64,
+    /// Seconds since 1970.
+    pub since_unix_sec: u64,
 }
 
 /// A node's part in its cluster in short, as [`MemberStatus`] tells it in full.
@@ -135,8 +155,23 @@ pub struct WorkerStatus {
     /// How full its bounded tables are; none in the answer of an older node.
     #[serde(default)]
     pub tables: Vec<TableStatus>,
+    /// In the last second or so.
+    #[serde(default)]
+    pub rates: WorkerRates,
     pub access: SideStatus,
     pub internet: SideStatus,
+}
+
+/// Rates of a worker, per second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerRates {
+    pub access_rx_packets: f64,
+    pub access_tx_packets: f64,
+    pub internet_rx_packets: f64,
+    pub internet_tx_packets: f64,
+    pub new_flows: f64,
+    /// Packets dropped, for whatever reason.
+    pub drops: f64,
 }
 
 /// How full a bounded table of a worker is.
@@ -155,6 +190,9 @@ pub struct SideStatus {
     /// The worker's address with its prefix length.
     pub address: String,
     pub gateways: Vec<String>,
+    /// Advice for the other end of a virtual link (veth, virtio), where packets get lost without it; empty: none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hint: String,
     pub is_link_up: bool,
     pub is_gateway_up: bool,
     /// ARP messages that claimed a gateway's or another worker's address for a MAC that it does not have, and the last such MAC.
@@ -217,6 +255,9 @@ pub struct Session {
     pub idle_sec: u32,
     /// Idle time at which the session ends.
     pub timeout_sec: u32,
+    /// The worker's role for the shard: primary, acting, or one of those that have a copy; none on a node of its own.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub role: Option<String>,
 }
 
 /// A seated subscriber.
@@ -236,6 +277,29 @@ pub struct SubscriberStatus {
     pub mappings: u32,
     /// Mappings plus further sessions.
     pub flows: u32,
+    /// Further sessions.
+    #[serde(default)]
+    pub sessions: u32,
+    /// Also where they are not listed.
+    #[serde(default)]
+    pub blocks_held: u32,
+    /// Flows that it may still begin in this second.
+    #[serde(default)]
+    pub new_flows_left: u32,
+    #[serde(default)]
+    pub limits: SubscriberLimits,
+    /// As of [`Session`].
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub role: Option<String>,
+}
+
+/// Limits of a home on its worker; none: as much as there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubscriberLimits {
+    pub blocks: Option<u32>,
+    pub flows: Option<u32>,
+    pub sessions: Option<u32>,
+    pub new_flows_per_sec: Option<u32>,
 }
 
 /// A block of public ports.
@@ -341,7 +405,7 @@ pub struct HeldOffStatus {
 }
 
 /// What one worker is for one shard.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoleStatus {
     pub shard: u32,
     pub worker: usize,

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
@@ -17,11 +18,15 @@ use crate::api::Problem;
 
 /// Where admin sockets are when none is named.
 pub const SOCKET_FOLDER: &str = "/run/weir";
+/// Longest silence of a node that is waited for, unless another one is asked for: a node gives a worker five seconds to
+/// answer.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Speaks to one node.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
+    patience: Duration,
 }
 
 /// Why there is no answer.
@@ -35,6 +40,11 @@ pub enum ClientError {
     Connect { socket: PathBuf, reason: io::Error },
     #[error("{socket}: {reason} (you must be root or in the socket's group)")]
     NotAllowed { socket: PathBuf, reason: io::Error },
+    #[error(
+        "{socket}: the node has said nothing for {seconds} s: its process stands still, or the machine is overloaded \
+         (--timeout SEC waits longer)"
+    )]
+    Silent { socket: PathBuf, seconds: u64 },
     /// The node's own words.
     #[error("{error}")]
     Refused { code: u16, error: String },
@@ -48,7 +58,18 @@ pub enum ClientError {
 
 impl Client {
     pub fn new(socket: PathBuf) -> Self {
-        Self { socket }
+        Self { socket, patience: PATIENCE }
+    }
+
+    /// The same with another longest silence of the node.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Longest silence of the node that is waited for.
+    pub fn patience(&self) -> Duration {
+        self.patience
     }
 
     /// The one socket in `folder`; of several, the one that is not left over from a killed process.
@@ -94,21 +115,30 @@ impl Client {
         String::from_utf8(body).map_err(|error| ClientError::Broken(error.to_string()))
     }
 
-    /// Hands over the answer piece by piece, until it ends, `take` breaks or SIGINT comes.
+    /// Hands over the answer piece by piece, until it ends, `take` breaks or SIGINT comes. `silence_max`: longest time
+    /// between two pieces; none where the node has nothing to say for as long as nothing happens.
     ///
     /// # Errors
-    /// When the node does not answer with 200, or the connection breaks.
+    /// When the node does not answer with 200, the connection breaks, or the node is silent for too long.
     pub fn stream(
         &self,
         path: &str,
+        silence_max: Option<Duration>,
         mut take: impl FnMut(&[u8]) -> io::Result<ControlFlow<()>>,
     ) -> Result<(), ClientError> {
         block_on(async {
             let mut response = self.send(Method::GET, path).await?;
             loop {
+                let silence = async {
+                    match silence_max {
+                        Some(time) => tokio::time::sleep(time).await,
+                        None => std::future::pending().await,
+                    }
+                };
                 let frame = tokio::select! {
                     frame = response.frame() => frame,
                     _ = tokio::signal::ctrl_c() => return Ok(()),
+                    () = silence => return Err(self.silent(silence_max.unwrap_or_default())),
                 };
                 let Some(frame) = frame else { return Ok(()) };
                 let frame = frame.map_err(|error| ClientError::Broken(error.to_string()))?;
@@ -124,11 +154,27 @@ impl Client {
     fn whole(&self, method: Method, path: &str) -> Result<Vec<u8>, ClientError> {
         block_on(async {
             let response = self.send(method, path).await?;
-            read_whole(response).await
+            self.within_patience(read_whole(response)).await
         })
     }
 
     async fn send(&self, method: Method, path: &str) -> Result<Response<Incoming>, ClientError> {
+        self.within_patience(self.ask(method, path)).await
+    }
+
+    async fn within_patience<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        let answer = tokio::time::timeout(self.patience, answer).await;
+        answer.unwrap_or_else(|_| Err(self.silent(self.patience)))
+    }
+
+    fn silent(&self, time: Duration) -> ClientError {
+        ClientError::Silent { socket: self.socket.clone(), seconds: time.as_secs() }
+    }
+
+    async fn ask(&self, method: Method, path: &str) -> Result<Response<Incoming>, ClientError> {
         let stream = UnixStream::connect(&self.socket).await.map_err(|reason| {
             let socket = self.socket.clone();
             match reason.kind() {
@@ -179,10 +225,13 @@ fn block_on<T>(future: impl Future<Output = Result<T, ClientError>>) -> Result<T
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }
 
-/// A socket file that no process listens on.
+/// A socket file that no process listens on. Does not wait for one that takes no connections.
 fn is_left_over(path: &Path) -> bool {
-    let connected = std::os::unix::net::UnixStream::connect(path);
-    connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    let connected = block_on(async { Ok(UnixStream::connect(path).await?) });
+    connected.is_err_and(|error| match error {
+        ClientError::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+        _ => false,
+    })
 }
 
 /// A value for a query string: what is not unreserved (RFC 3986 section 2.3) as percent and hexadecimal.
@@ -238,6 +287,54 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_takes_a_connection_and_never_answers_is_given_up_with_a_sentence() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("n1.sock");
+        // The kernel takes connections for it.
+        let _listener = UnixListener::bind(&path).unwrap();
+        let client = Client::new(path).with_patience(Duration::from_millis(20));
+        let errors = [
+            client.get_text("/metrics").unwrap_err(),
+            client.post::<()>("/subscriber/10.200.0.1/flush").unwrap_err(),
+            client.stream("/capture", None, |_| unreachable!()).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(error, ClientError::Silent { .. }), "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains("n1.sock: the node has said nothing for"), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_stops_half_way_is_given_up_unless_it_may_be_silent() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("n1.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let node = std::thread::spawn(move || {
+            let mut streams = Vec::new();
+            for (mut stream, _) in std::iter::repeat_with(|| listener.accept().unwrap()).take(2) {
+                let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n";
+                io::Write::write_all(&mut stream, head).unwrap();
+                streams.push(stream);
+            }
+            streams
+        });
+        let client = Client::new(path);
+        let mut pieces = 0;
+        let silence_max = Some(Duration::from_millis(20));
+        let silent = client.stream("/sessions", silence_max, |_| {
+            pieces += 1;
+            Ok(ControlFlow::Continue(()))
+        });
+        assert!(matches!(silent, Err(ClientError::Silent { .. })), "{silent:?}");
+        let client = client.with_patience(Duration::from_millis(500));
+        let silent = client.get_text("/metrics").unwrap_err();
+        assert!(matches!(silent, ClientError::Silent { .. }), "{silent:?}");
+        assert_eq!(pieces, 1);
+        node.join().unwrap();
+    }
+
+    #[test]
     fn a_cause_is_told_once() {
         let error = Client::new("/nonexistent.sock".into()).get_text("/status").unwrap_err();
         assert!(error.to_string().contains("No such file"), "{error}");
@@ -289,7 +386,7 @@ mod tests {
             let answer = words.take(12).collect::<String>().into_bytes();
             for answer in [[&answer, &any[..]].concat(), [&any[..], &answer].concat()] {
                 let refused = runtime.block_on(async {
-                    let patience = std::time::Duration::from_secs(20);
+                    let patience = Duration::from_secs(20);
                     tokio::time::timeout(patience, ask(answer)).await.expect("an end").err()
                 });
                 let Some(error) = refused else { continue };

@@ -78,6 +78,8 @@ pub(crate) async fn control(
             _ = look.tick() => {
                 node.turns.turned(Thread::Control);
                 look_at_workers(&node, &mut watch, started);
+                let boards = node.workers.iter().map(|worker| &*worker.board);
+                node.rates.look(node.clock.now(), boards);
                 look_at_block_log(&node, &mut log_loss);
             }
             signal = ended_by(&mut signals.terminate, &mut signals.interrupt) => {

@@ -4,13 +4,16 @@
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use weir_nat::{Flush, Nat, SessionFilter, Tick};
+use weir_nat::{Flush, Nat, SessionFilter, ShardId, Tick};
 
 use crate::capture::Tap;
-use crate::request::{Mailbox, Page, Request, SubscriberPage};
+use crate::request::{HomesPage, Mailbox, Page, Request, SubscriberPage};
 
 /// Table slots looked at per turn for a dump: some microseconds.
 const SLOTS_PER_TURN: usize = 256;
+
+/// Turns that a page of a dump takes at most, so that its answer comes in time however few sessions match.
+const TURNS_PER_PAGE: usize = 4096;
 
 /// Places, homes and blocks looked at per turn for what an address holds. A place is a look-up in the index at most.
 const PARTS_PER_TURN: usize = 256;
@@ -27,6 +30,7 @@ pub(crate) struct Desk {
 #[derive(Debug)]
 enum Work {
     Dump(Dump),
+    Listing(Listing),
     Homes(Homes),
     Flushing(Flushing),
 }
@@ -44,7 +48,17 @@ struct Homes {
 struct Dump {
     page: Page,
     filter: SessionFilter,
+    turns_left: usize,
     reply: oneshot::Sender<Page>,
+}
+
+/// A page of all homes being filled.
+#[derive(Debug)]
+struct Listing {
+    page: HomesPage,
+    shard: Option<ShardId>,
+    turns_left: usize,
+    reply: oneshot::Sender<HomesPage>,
 }
 
 /// A flush being done.
@@ -89,7 +103,12 @@ impl Desk {
         // Whoever asked may have gone: an answer that nobody takes is dropped.
         match request {
             Request::Sessions { page, filter, reply } => {
-                self.work = Some(Work::Dump(Dump { page, filter, reply }));
+                let turns_left = TURNS_PER_PAGE;
+                self.work = Some(Work::Dump(Dump { page, filter, turns_left, reply }));
+            }
+            Request::Homes { page, shard, reply } => {
+                let turns_left = TURNS_PER_PAGE;
+                self.work = Some(Work::Listing(Listing { page, shard, turns_left, reply }));
             }
             Request::Subscriber { outer, page, reply } => {
                 self.work = Some(Work::Homes(Homes { outer, page, reply }));
@@ -111,6 +130,7 @@ impl Desk {
     fn go_on(&mut self, nat: &mut Nat, now: Duration) {
         self.work = match self.work.take() {
             Some(Work::Dump(dump)) => dump.go_on(nat).map(Work::Dump),
+            Some(Work::Listing(listing)) => listing.go_on(nat).map(Work::Listing),
             Some(Work::Homes(homes)) => homes.go_on(nat).map(Work::Homes),
             Some(Work::Flushing(flushing)) => flushing.go_on(nat, now).map(Work::Flushing),
             None => None,
@@ -119,7 +139,8 @@ impl Desk {
 }
 
 impl Dump {
-    /// Looks at the next slots. Nothing is left once the page is full or complete, or nobody waits for it.
+    /// Looks at the next slots. Nothing is left once the page is full or complete, has taken long, or nobody waits for
+    /// it.
     fn go_on(mut self, nat: &Nat) -> Option<Self> {
         if self.reply.is_closed() {
             return None;
@@ -128,7 +149,26 @@ impl Dump {
         page.has_more =
             nat.sessions(&mut page.cursor, SLOTS_PER_TURN, &self.filter, &mut page.sessions);
         let is_full = page.sessions.len() + SLOTS_PER_TURN > page.sessions.capacity();
-        if page.has_more && !is_full {
+        self.turns_left -= 1;
+        if page.has_more && !is_full && self.turns_left > 0 {
+            return Some(self);
+        }
+        let _ = self.reply.send(self.page);
+        None
+    }
+}
+
+impl Listing {
+    /// Looks at the next homes, as [`Dump::go_on`].
+    fn go_on(mut self, nat: &Nat) -> Option<Self> {
+        if self.reply.is_closed() {
+            return None;
+        }
+        let page = &mut self.page;
+        page.has_more = nat.homes(&mut page.cursor, SLOTS_PER_TURN, self.shard, &mut page.homes);
+        let is_full = page.homes.len() + SLOTS_PER_TURN > page.homes.capacity();
+        self.turns_left -= 1;
+        if page.has_more && !is_full && self.turns_left > 0 {
             return Some(self);
         }
         let _ = self.reply.send(self.page);
@@ -286,6 +326,49 @@ mod tests {
         drop(answer);
         turns(&mut desk, &mut nat);
         assert_eq!(nat.gauges().flows, 0);
+    }
+
+    #[test]
+    fn homes_are_listed_and_the_worker_does_not_allocate() {
+        let mut nat = nat_with_sessions();
+        let (_requester, mailbox) = mailbox();
+        let mut desk = Desk::new(mailbox);
+        let list = |desk: &mut Desk, nat: &mut Nat, shard| {
+            let (reply, mut answer) = oneshot::channel();
+            let page =
+                HomesPage { cursor: 0, homes: Vec::with_capacity(SLOTS_PER_TURN), has_more: true };
+            desk.begin(Request::Homes { page, shard, reply }, nat);
+            turns(desk, nat);
+            let page = answer.try_recv().unwrap();
+            assert_eq!(page.homes.capacity(), SLOTS_PER_TURN);
+            page.homes.iter().map(|home| home.outer).collect::<Vec<_>>()
+        };
+        assert_eq!(list(&mut desk, &mut nat, None), [0x0ac8_0001]);
+        assert_eq!(list(&mut desk, &mut nat, Some(ShardId(7))), [0x0ac8_0001]);
+        assert_eq!(list(&mut desk, &mut nat, Some(ShardId(8))), [0; 0]);
+    }
+
+    #[test]
+    fn a_dump_in_which_nothing_matches_comes_back_after_a_bounded_number_of_turns() {
+        let nat = nat_with_sessions();
+        let (reply, mut answer) = oneshot::channel();
+        let page = Page {
+            cursor: PageCursor::default(),
+            sessions: Vec::with_capacity(1024),
+            has_more: true,
+        };
+        let filter = SessionFilter { subscriber: Some(1), ..SessionFilter::default() };
+        let dump = Dump { page, filter, turns_left: 2, reply };
+        let dump = dump.go_on(&nat).unwrap();
+        assert!(dump.go_on(&nat).is_none());
+        let page = answer.try_recv().unwrap();
+        assert!(page.has_more && page.sessions.is_empty());
+        let (reply, _answer) = oneshot::channel();
+        let mut dump = Dump { page, filter, turns_left: TURNS_PER_PAGE, reply };
+        // It goes on where it was.
+        let before = dump.page.cursor;
+        dump = dump.go_on(&nat).unwrap();
+        assert_ne!(dump.page.cursor, before);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! A node from start to end. Each step needs the ones before it; a step that fails undoes them all by being dropped.
 //!
 //! ```text
-//!   cores -> admin socket, metrics address -> (a member: guard, etcd, what the cluster is) -> memory -> EAL without
-//!   devices -> block log -> per worker: pool, thread with its tables, ports -> all workers go -> (a member: roles) ->
-//!   ready -> (signal or panic) -> (a member: shards handed over) -> workers stop -> ports close -> block log is
-//!   written out -> socket file goes
+//!   cores -> admin socket, metrics address (which say what is waited for) -> (a member: guard, etcd, what the cluster
+//!   is) -> memory -> EAL without devices -> block log -> per worker: pool, thread with its tables, ports -> all
+//!   workers go -> (a member: roles) -> ready -> (signal or panic) -> (a member: shards handed over) -> workers stop ->
+//!   ports close -> block log is written out -> socket file goes
 //! ```
 
 use std::path::Path;
@@ -22,7 +22,7 @@ use weir_engine::Side;
 use weir_nat::AddressRanges;
 use weir_records::{BlockLog, BlockLogSender};
 
-use crate::admin::{AdminSocket, ClaimError, MetricsServer};
+use crate::admin::{AdminSocket, ClaimError, HttpNumbers, MetricsServer, StartServer};
 use crate::clock::Clock;
 use crate::cluster::{HAND_OVER_MAX, Joining, Membership, WorkerPart};
 use crate::control::{Signals, control};
@@ -32,6 +32,8 @@ use crate::forced_end::{ForcedEnd, Why};
 use crate::log::{self, Log};
 use crate::memory::{self, frame_max, held_max, pool_size, total_mb};
 use crate::node::{Node, NodeBlockLog, ShardHandle, Shards, WorkerHandle};
+use crate::rates::Rates;
+use crate::start_progress::StartProgress;
 use crate::turns::Turns;
 use crate::worker_thread::{Ended, Parts, WorkerPorts, WorkerThread};
 use crate::{cores, panic_place, ports};
@@ -156,10 +158,13 @@ fn start_and_control(
     let control_cores = check_cores(node_config, file.workers())?;
     let socket = claim_socket(node_config)?;
     let metrics = bind_metrics(node_config)?;
+    let (progress, http) = (StartProgress::begin(&node_config.name), Arc::default());
+    let start_server =
+        serve_start(node_config, &progress, &http, &socket, metrics.as_ref(), &control_cores)?;
     let (config, mut joining) = match file {
         File::Single(config) => ((*config).clone(), None),
         File::Member(member) => {
-            let joining = Joining::begin(member, &control_cores)?;
+            let joining = Joining::begin(member, &control_cores, &progress)?;
             memory::check(&joining.config(), &joining.rooms()).map_err(Failure::Memory)?;
             (joining.config(), Some(joining))
         }
@@ -203,7 +208,8 @@ fn start_and_control(
         frame_max: frame_max(&config),
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),
-        http: Arc::default(),
+        rates: Rates::default(),
+        http,
         member: OnceLock::new(),
     });
     let listener = socket.listener().map_err(|error| socket_failure(node_config, &error.into()))?;
@@ -215,6 +221,7 @@ fn start_and_control(
         })
         .collect();
     let membership = joining.map(|joining| joining.take_part(&node, recording)).transpose()?;
+    drop(start_server);
     let result = runtime.block_on(control(
         Arc::clone(&node),
         membership.as_ref(),
@@ -260,6 +267,22 @@ fn check_cores(node: &NodeConfig, workers: &[WorkerConfig]) -> Result<Vec<usize>
 fn claim_socket(node: &NodeConfig) -> Result<AdminSocket, Failure> {
     AdminSocket::claim(&node.admin_socket, node.admin_group.as_deref())
         .map_err(|error| socket_failure(node, &error))
+}
+
+/// Both listeners answer from now on, while the node starts.
+fn serve_start(
+    node: &NodeConfig,
+    progress: &StartProgress,
+    http: &Arc<HttpNumbers>,
+    socket: &AdminSocket,
+    metrics: Option<&MetricsServer>,
+    control_cores: &[usize],
+) -> Result<StartServer, Failure> {
+    let admin = socket.listener().map_err(|error| socket_failure(node, &error.into()))?;
+    let metrics = metrics.map(MetricsServer::listener).transpose().map_err(Failure::Control)?;
+    let cores = control_cores.to_vec();
+    StartServer::begin(progress.clone(), http, admin, metrics, move || cores::keep_to(&cores))
+        .map_err(Failure::Control)
 }
 
 fn socket_failure(node: &NodeConfig, error: &ClaimError) -> Failure {

@@ -3,6 +3,7 @@
 //! The names are stable, operators alert on them; they are listed in [`EVENTS`]. Each kind is rate-limited alone.
 //!
 //! A line goes into a bounded queue, and a thread of its own writes it: whoever logs never waits for the reader of stderr.
+//! Where that is systemd's journal, each line begins with its priority.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use weir_config::{LogFormat, LogLevel};
-use weir_log::{LineQueue, LineWriter, Reading};
+use weir_log::{LineQueue, LineWriter, Priority, Reading, is_journal};
 
 use crate::log_rate::LogRate;
 
@@ -42,6 +43,14 @@ pub const EVENTS: &[(&str, &str)] = &[
         "etcd does not answer and the node does not know its cluster, or no cluster file has been applied yet; it is waited for.",
     ),
     (
+        "cluster-frozen",
+        "Controller: nothing is moved, copied or repaired; says who froze it, and why.",
+    ),
+    (
+        "cluster-halted",
+        "Controller: more than a third of the nodes look gone or cut off, so nothing moves.",
+    ),
+    (
         "cluster-keys-read",
         "SIGHUP: the key file was read; says the names of its keys, to compare nodes by.",
     ),
@@ -53,8 +62,18 @@ pub const EVENTS: &[(&str, &str)] = &[
         "cluster-other",
         "The node was started without etcd, and etcd, which answers now, holds another cluster: the node stays outside.",
     ),
+    ("cluster-resumed", "Controller: enough nodes are back, moves go on."),
+    ("cluster-unfrozen", "Controller: moves and repairs go on."),
     ("config-warning", "The configuration works but will hurt, as `weir check` says."),
+    ("controller-deposed", "Controller: it leads no more."),
+    ("controller-elected", "Controller: it leads now."),
+    ("controller-starting", "Controller: the process starts."),
+    ("controller-stopped", "Controller: the process ends."),
     ("dpdk-started", "DPDK runs; says whether huge pages are used."),
+    ("drain-begun", "Controller: a node is to be emptied; says by whose order."),
+    ("drain-done", "Controller: a drained node holds no shard any more."),
+    ("drain-ended", "Controller: the order to empty a node was taken back."),
+    ("drain-waits", "Controller: a drain does not go on; says why."),
     (
         "end-forced",
         "The process did not end in time after it was asked to, and is ended where it stands.",
@@ -68,6 +87,7 @@ pub const EVENTS: &[(&str, &str)] = &[
         "epochs-not-kept",
         "The newest of the map cannot be written: entries are obeyed that a restart would forget, and a restored etcd could undo.",
     ),
+    ("etcd-back", "Controller: etcd answers again."),
     ("etcd-found", "The node was started without etcd; etcd answers now, and the node takes part."),
     (
         "etcd-lost",
@@ -104,10 +124,19 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("log-lines-lost", "The reader of the log stood still; so many lines are missing here."),
     ("map-set-back", "etcd tells another history than before, as after a restore from a backup."),
     ("map-unreadable", "A key of the cluster cannot be read by this version."),
+    ("map-unwritten", "Controller: a decision could not be written to etcd; it is taken again."),
     ("map-write-refused", "etcd refuses to write a shard's entry."),
+    (
+        "member-fenced",
+        "Controller: a member of a shard has certainly ended, its lanes go to others.",
+    ),
     (
         "neighbor-claim-refused",
         "ARP named another MAC for a gateway or another worker, which answers at its own: forged, or two stations have one address.",
+    ),
+    (
+        "node-judged",
+        "Controller: a node is alive, stopping, suspect, dead or fenced now, or a worker of it is cut off or back; says why.",
     ),
     ("node-name-taken", "Another process is registered under this node's name."),
     ("node-ready", "All ports are up and all gateways answer."),
@@ -115,8 +144,10 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("node-starting", "The process starts."),
     ("node-stopped", "The process ends."),
     ("node-unregistered", "The node's lease has ended: the cluster counts it as gone."),
+    ("order-done", "Controller: what an operator ordered or applied is carried out or taken."),
     ("panic", "A control thread hit a broken invariant."),
     ("port-warning", "A device works less well than asked."),
+    ("primary-promoted", "Controller: a worker becomes primary of a shard; says why."),
     (
         "recording-ended",
         "The recording of what the node is told has ended: it is as long as it may be, or cannot be written.",
@@ -131,6 +162,14 @@ pub const EVENTS: &[(&str, &str)] = &[
         "seats-resumed",
         "The node was started without etcd and has opened shards again with their other members; it tells etcd so.",
     ),
+    ("shard-created", "Controller: a new shard has its first primary."),
+    (
+        "shard-followed",
+        "Controller: the map follows what has happened already to a copy or a lane of a shard.",
+    ),
+    ("shard-moved", "Controller: a move of a shard begins or ends: a drain, or balance."),
+    ("shard-repaired", "Controller: a shard with too few copies gets one more."),
+    ("shard-retired", "Controller: a shard is given up, as ordered; its flows end."),
     ("start-failed", "The process cannot start; the exit code says why."),
     (
         "started-without-etcd",
@@ -168,7 +207,7 @@ const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 /// The log of the process, as those see it who do not write it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Log {
+pub struct Log {
     limit: LogLimit,
     /// None: in tests without a log.
     queue: Option<LineQueue>,
@@ -186,7 +225,7 @@ impl Log {
     }
 
     /// Waits for the reader, but not long: to be called when the process ends.
-    pub(crate) fn flush(&self) {
+    pub fn flush(&self) {
         if let Some(queue) = &self.queue {
             queue.flush(FLUSH_MAX);
         }
@@ -198,15 +237,17 @@ impl Log {
 ///
 /// # Errors
 /// When the system gives no thread.
-pub(crate) fn to_stderr(
+pub fn to_stderr(
     level: LogLevel,
     format: LogFormat,
     on_start: impl FnOnce() + Send + 'static,
 ) -> io::Result<Log> {
-    let lost_line = move |lost| lost_line(format, lost);
+    let is_journal = is_journal(io::stderr());
+    let lost_line = move |lost| lost_line(format, is_journal, lost);
     let queue = LineQueue::start("weir-log", io::stderr(), lost_line, on_start)?;
     let limit = LogLimit::default();
-    let subscriber = subscriber(level, format, limit.clone(), writer_of(&queue));
+    let writer = Marked { writer: writer_of(&queue), is_journal };
+    let subscriber = subscriber(level, format, limit.clone(), writer);
     // Fails only when a log is already set, which then stays.
     let _ = tracing::subscriber::set_global_default(subscriber);
     Ok(Log { limit, queue: Some(queue) })
@@ -218,11 +259,12 @@ fn writer_of(queue: &LineQueue) -> impl Fn() -> LineWriter + Send + Sync + 'stat
 }
 
 /// Says in the log's own format that lines are missing.
-fn lost_line(format: LogFormat, lost: u64) -> Vec<u8> {
+fn lost_line(format: LogFormat, is_journal: bool, lost: u64) -> Vec<u8> {
     let line = Line::default();
     let sink = line.clone();
     let limit = LogLimit::default();
-    let subscriber = subscriber(LogLevel::Info, format, limit, move || sink.clone());
+    let writer = Marked { writer: move || sink.clone(), is_journal };
+    let subscriber = subscriber(LogLevel::Info, format, limit, writer);
     tracing::subscriber::with_default(subscriber, || {
         tracing::warn!(
             event = "log-lines-lost",
@@ -231,6 +273,54 @@ fn lost_line(format: LogFormat, lost: u64) -> Vec<u8> {
         );
     });
     std::mem::take(&mut *line.0.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Makes writers of lines that begin with the priority of their event where the journal reads them.
+struct Marked<M> {
+    writer: M,
+    is_journal: bool,
+}
+
+/// Each call is a line.
+struct MarkedLine<W> {
+    writer: W,
+    priority: Option<Priority>,
+}
+
+impl<'w, M: fmt::MakeWriter<'w>> fmt::MakeWriter<'w> for Marked<M> {
+    type Writer = MarkedLine<M::Writer>;
+
+    fn make_writer(&'w self) -> Self::Writer {
+        MarkedLine { writer: self.writer.make_writer(), priority: None }
+    }
+
+    fn make_writer_for(&'w self, metadata: &Metadata<'_>) -> Self::Writer {
+        let priority = self.is_journal.then(|| priority_of(*metadata.level()));
+        MarkedLine { writer: self.writer.make_writer_for(metadata), priority }
+    }
+}
+
+impl<W: io::Write> io::Write for MarkedLine<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match self.priority {
+            Some(priority) => self.writer.write_all(&priority.mark(line))?,
+            None => self.writer.write_all(line)?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+fn priority_of(level: Level) -> Priority {
+    match level {
+        Level::ERROR => Priority::Error,
+        Level::WARN => Priority::Warning,
+        Level::INFO => Priority::Info,
+        Level::DEBUG | Level::TRACE => Priority::Debug,
+    }
 }
 
 /// A line in memory.
@@ -338,6 +428,29 @@ mod tests {
     }
 
     #[test]
+    fn lines_for_the_journal_begin_with_their_priority() {
+        let lines = Line::default();
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let sink = lines.clone();
+            let writer = Marked { writer: move || sink.clone(), is_journal: true };
+            let subscriber = subscriber(LogLevel::Debug, format, LogLimit::default(), writer);
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::error!(event = "start-failed", "one\ntwo");
+                tracing::warn!(event = "gateway-down", "no answer");
+                tracing::info!(event = "gateway-up", "it answers");
+                tracing::debug!(event = "link-up", "light");
+            });
+        }
+        let gap = lost_line(LogFormat::Text, true, 3);
+        let text = String::from_utf8([&lines.0.lock().unwrap()[..], &gap].concat()).unwrap();
+        let marks: Vec<&str> = text.lines().map(|line| &line[..3]).collect();
+        let of_json = ["<3>", "<4>", "<6>", "<7>"];
+        assert_eq!(marks, [&["<3>"], &of_json[..], &of_json[..], &["<4>"]].concat(), "{text}");
+        let json = text.lines().nth(6).unwrap().strip_prefix("<4>").unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(json).unwrap()["level"], "WARN");
+    }
+
+    #[test]
     fn a_flood_of_one_kind_leaves_room_for_others() {
         let (text, limit) = logged(LogFormat::Text, || {
             for _ in 0..500 {
@@ -353,7 +466,7 @@ mod tests {
     #[test]
     fn a_log_that_nobody_reads_holds_nobody_up_and_says_what_it_lost() {
         let (reader, writer) = io::pipe().unwrap();
-        let gap = |lost| lost_line(LogFormat::Json, lost);
+        let gap = |lost| lost_line(LogFormat::Json, false, lost);
         let queue = LineQueue::start("test-log", writer, gap, || ()).unwrap();
         let log = Log { limit: LogLimit::default(), queue: Some(queue.clone()) };
         let subscriber =
@@ -397,7 +510,7 @@ mod tests {
     #[test]
     fn every_event_that_is_logged_has_its_row() {
         let mut text = String::new();
-        for folder in ["src", "../node-core/src"] {
+        for folder in ["src", "../node-core/src", "../controller/src", "../../weir/src"] {
             sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut text);
         }
         let logged = text.split("event = \"").skip(1).filter_map(|rest| rest.split('"').next());

@@ -20,14 +20,21 @@ use crate::board::{Board, ShardBoard, TableBoard};
 use crate::duration_histogram::Durations;
 use crate::member_metrics::member;
 use crate::node::{Node, WorkerHandle};
-
-/// What the text is, for the HTTP header.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+use crate::start_progress::{StartProgress, awaited_names};
 
 /// All metrics at this moment.
 pub(crate) fn text(node: &Arc<Node>) -> String {
+    encoded(Scrape(Arc::clone(node)))
+}
+
+/// Those of a node that starts.
+pub(crate) fn text_of_start(progress: &StartProgress) -> String {
+    encoded(StartScrape(progress.clone()))
+}
+
+pub(crate) fn encoded(collector: impl Collector) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Scrape(Arc::clone(node))));
+    registry.register_collector(Box::new(collector));
     let mut text = String::new();
     // Writing into a string does not fail.
     let _ = encode(&mut text, &registry);
@@ -36,6 +43,9 @@ pub(crate) fn text(node: &Arc<Node>) -> String {
 
 #[derive(Debug)]
 struct Scrape(Arc<Node>);
+
+#[derive(Debug)]
+struct StartScrape(StartProgress);
 
 /// Up to three labels; unused ones have an empty name.
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
@@ -67,7 +77,11 @@ pub(crate) struct Family<'a, 'b> {
     encoder: &'a mut DescriptorEncoder<'b>,
 }
 
-impl Family<'_, '_> {
+impl<'a, 'b> Family<'a, 'b> {
+    pub(crate) fn new(encoder: &'a mut DescriptorEncoder<'b>) -> Self {
+        Self { encoder }
+    }
+
     fn write<'l, M: EncodeMetric>(
         &mut self,
         name: &str,
@@ -111,8 +125,9 @@ impl Collector for Scrape {
         let node = &self.0;
         let workers: Vec<Numbered<'_>> =
             node.workers.iter().map(|worker| (worker.worker.to_string(), worker)).collect();
-        let mut family = Family { encoder: &mut encoder };
+        let mut family = Family::new(&mut encoder);
         build_info(&mut family)?;
+        waiting(&mut family, awaited_names().map(|name| (name, 0.0)))?;
         traffic(&mut family, &workers)?;
         drops(&mut family, &workers)?;
         tables(&mut family, &workers)?;
@@ -126,13 +141,32 @@ impl Collector for Scrape {
     }
 }
 
-fn build_info(family: &mut Family<'_, '_>) -> Result<(), Error> {
+pub(crate) fn build_info(family: &mut Family<'_, '_>) -> Result<(), Error> {
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     let help = "The running program.";
     let mut encoder =
         family.encoder.encode_descriptor("weir_build", help, None, MetricType::Info)?;
     encoder.encode_info(&version)?;
     Ok(())
+}
+
+impl Collector for StartScrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let mut family = Family::new(&mut encoder);
+        build_info(&mut family)?;
+        waiting(&mut family, self.0.waiting_seconds())
+    }
+}
+
+fn waiting(
+    family: &mut Family<'_, '_>,
+    seconds: impl IntoIterator<Item = (&'static str, f64)>,
+) -> Result<(), Error> {
+    let series = seconds
+        .into_iter()
+        .map(|(name, seconds)| (Labels([("for", name), NO_LABEL, NO_LABEL]), seconds));
+    let help = "Since the start of the node waits for something; 0 once it has started.";
+    family.gauge("weir_waiting_seconds", help, series)
 }
 
 fn traffic(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
@@ -387,10 +421,12 @@ fn logs(family: &mut Family<'_, '_>, node: &Node) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
+    use crate::controller_metrics;
     use crate::sample_node::sample_node;
+    use crate::scrape_format::ScrapeFormat;
 
     #[test]
     fn names_and_labels_are_those_operators_alert_on() {
@@ -439,6 +475,38 @@ mod tests {
         assert!(text.ends_with("# EOF\n"));
     }
 
+    /// The rules of `promtool check metrics`.
+    #[test]
+    fn the_text_format_has_help_and_type_once_for_each_family_and_counters_end_in_total() {
+        let (node, _mailbox) = sample_node();
+        node.member.set(Arc::default()).unwrap();
+        let controller = controller_metrics::text(&controller_metrics::sample(), 0);
+        let progress = StartProgress::begin("n1");
+        for open_metrics in [text(&node), controller, text_of_start(&progress)] {
+            let text = ScrapeFormat::Text.of(open_metrics);
+            let mut types = BTreeMap::new();
+            let mut lines = text.lines().peekable();
+            while let Some(help) = lines.next() {
+                let (name, words) = help.strip_prefix("# HELP ").unwrap().split_once(' ').unwrap();
+                assert!(words.ends_with('.') && !words.contains('\\'), "{help}");
+                let kind = lines.next().unwrap().strip_prefix(&format!("# TYPE {name} ")).unwrap();
+                assert_eq!(types.insert(name, kind), None, "{name} comes twice");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
+                let ends = ["_count", "_sum", "_bucket", "_milliseconds", "_ms"];
+                assert!(!ends.iter().any(|end| name.ends_with(end)), "{name}");
+                let mut seen = BTreeSet::new();
+                while let Some(series) = lines.next_if(|line| !line.starts_with('#')) {
+                    let (series, value) = series.rsplit_once(' ').unwrap();
+                    let of = series.split('{').next().unwrap();
+                    let of = if kind == "histogram" { plain(of) } else { of };
+                    assert_eq!(of, name);
+                    assert!(value.parse::<f64>().is_ok(), "{series} {value}");
+                    assert!(seen.insert(series), "{series} comes twice");
+                }
+            }
+        }
+    }
+
     #[test]
     fn every_drop_reason_is_there_from_the_start() {
         let (node, _mailbox) = sample_node();
@@ -464,11 +532,12 @@ mod tests {
     /// Every name of a metric in a document, without what a histogram adds.
     fn named(document: &str) -> BTreeSet<String> {
         let words = document.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-        let plain = |name: &str| {
-            let ends = ["_bucket", "_count", "_sum"];
-            ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name).to_owned()
-        };
-        words.filter(|word| word.starts_with("weir_")).map(plain).collect()
+        words.filter(|word| word.starts_with("weir_")).map(|name| plain(name).to_owned()).collect()
+    }
+
+    fn plain(name: &str) -> &str {
+        let ends = ["_bucket", "_count", "_sum"];
+        ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
     }
 
     #[test]
@@ -478,7 +547,8 @@ mod tests {
         let (node, _mailbox) = sample_node();
         let of_node = families(&text(&node));
         node.member.set(Arc::default()).unwrap();
-        let all = families(&text(&node));
+        let mut all = families(&text(&node));
+        all.extend(families(&controller_metrics::text(&controller_metrics::sample(), 0)));
         assert!(of_node.len() > 25 && all.len() > of_node.len() + 20, "{all:?}");
 
         let cells = guide.lines().filter_map(|line| {

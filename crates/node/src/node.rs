@@ -1,5 +1,6 @@
 //! What the control side knows of the process: its workers, their ports, shards and boards.
 
+use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,6 +20,7 @@ use crate::clock::Clock;
 use crate::cluster::MemberBoard;
 use crate::log::Log;
 use crate::member_verdict::{held_off, membership, troubles, unsaved_epochs};
+use crate::rates::Rates;
 use crate::request::Requester;
 use crate::status::{judge, late_threads};
 use crate::turns::{self, Turns};
@@ -38,6 +40,8 @@ pub(crate) struct Node {
     pub frame_max: usize,
     pub has_been_ready: AtomicBool,
     pub is_block_log_failing: AtomicBool,
+    /// Rates of the workers.
+    pub rates: Rates,
     /// Connections of the admin socket and the metrics address.
     pub http: Arc<HttpNumbers>,
     /// Set once the node takes part in a cluster.
@@ -90,6 +94,16 @@ impl Shards {
     }
 }
 
+/// The role of each worker for each shard at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Roles(HashMap<(usize, u32), String>);
+
+impl Roles {
+    pub(crate) fn of(&self, worker: usize, shard: u32) -> Option<String> {
+        self.0.get(&(worker, shard)).cloned()
+    }
+}
+
 /// One port from outside.
 pub(crate) struct PortHandle {
     pub device: String,
@@ -97,6 +111,8 @@ pub(crate) struct PortHandle {
     /// The worker's address with its prefix length.
     pub address: String,
     pub gateways: Vec<String>,
+    /// Advice for the other end of the link; empty: none.
+    pub hint: String,
     /// Asks the device; may take microseconds.
     pub sample: Box<dyn Fn() -> PortSample + Send + Sync>,
 }
@@ -178,6 +194,7 @@ impl Node {
             workers,
             threads,
             membership,
+            waiting: None,
         }
     }
 
@@ -212,11 +229,18 @@ impl Node {
 
     pub(crate) fn worker_statuses(&self) -> Vec<WorkerStatus> {
         let now_ms = self.now_ms();
-        self.workers.iter().map(|worker| worker.status(now_ms)).collect()
+        self.workers.iter().map(|worker| worker.status(now_ms, &self.rates)).collect()
     }
 
     pub(crate) fn shards(&self) -> Vec<ShardStatus> {
         self.workers.iter().flat_map(WorkerHandle::shards).collect()
+    }
+
+    /// The role of each worker for each shard; empty on a node of its own.
+    pub(crate) fn roles(&self) -> Roles {
+        let status = self.member.get().map(|board| board.status());
+        let shards = status.iter().flat_map(|status| &status.shards);
+        Roles(shards.map(|it| ((it.worker, it.shard), it.role.clone())).collect())
     }
 
     /// Every reason of every worker, also those at 0.
@@ -244,7 +268,7 @@ impl WorkerHandle {
         (self.ports[side as usize].sample)().is_link_up
     }
 
-    fn status(&self, now_ms: u64) -> WorkerStatus {
+    fn status(&self, now_ms: u64, rates: &Rates) -> WorkerStatus {
         let board = &self.board;
         WorkerStatus {
             worker: self.worker,
@@ -256,6 +280,7 @@ impl WorkerHandle {
             subscribers: board.subscribers.get(),
             memory_bytes: board.memory_bytes.get(),
             tables: board.uses.iter().filter_map(table_status).collect(),
+            rates: rates.of(self.worker),
             access: self.side_status(Side::Access),
             internet: self.side_status(Side::Internet),
         }
@@ -276,6 +301,7 @@ impl WorkerHandle {
             mac: port.mac.clone(),
             address: port.address.clone(),
             gateways: port.gateways.clone(),
+            hint: port.hint.clone(),
             is_link_up: sample.is_link_up,
             is_gateway_up: counters.gateway_up(side),
             rx_packets_total: counters.packets(side, Direction::Receive),

@@ -43,7 +43,7 @@ pub(crate) fn attach(
     let port = Port::attach(eal, &interface.device, port_config).map_err(|error| {
         Failure::Device { worker, side: side.name(), reason: error.to_string() }
     })?;
-    for warning in port.warnings() {
+    for warning in port.warnings().iter().map(String::as_str).chain(port.hint()) {
         tracing::warn!(event = "port-warning", worker, side = side.name(), "{warning}");
     }
     let (rx, tx) = port.queues();
@@ -61,6 +61,7 @@ fn handle(interface: &Interface, port: Port) -> PortHandle {
         mac,
         address: interface.address.to_string(),
         gateways: interface.gateways.iter().map(ToString::to_string).collect(),
+        hint: port.hint().unwrap_or_default().to_owned(),
         sample: Box::new(move || {
             let stats = port.stats();
             let rx_missed_total = stats.rx_missed + stats.rx_no_mbuf;

@@ -14,7 +14,10 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use weir_nat::{PageCursor, SessionFilter, SessionView, SubscriberCursor, SubscriberPart};
+use weir_nat::{
+    PageCursor, SessionFilter, SessionView, ShardId, SubscriberCursor, SubscriberPart,
+    SubscriberView,
+};
 
 use crate::capture::Tap;
 
@@ -39,13 +42,24 @@ pub(crate) struct SubscriberPage {
     pub has_more: bool,
 }
 
+/// A page of the homes of a worker.
+#[derive(Debug)]
+pub(crate) struct HomesPage {
+    pub cursor: u32,
+    pub homes: Vec<SubscriberView>,
+    pub has_more: bool,
+}
+
 /// What one can ask of a worker.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// Fills `page` up to the capacity of its vector, going on from its cursor.
+    /// Fills `page` up to the capacity of its vector, going on from its cursor. It comes back earlier, even without a
+    /// session, when many slots have been looked at.
     Sessions { page: Page, filter: SessionFilter, reply: oneshot::Sender<Page> },
     /// Fills `page` up to the capacity of its vector, going on from its cursor.
     Subscriber { outer: u32, page: SubscriberPage, reply: oneshot::Sender<SubscriberPage> },
+    /// As [`Sessions`](Self::Sessions), with all homes, or those of one shard.
+    Homes { page: HomesPage, shard: Option<ShardId>, reply: oneshot::Sender<HomesPage> },
     /// Answers how many mappings were removed.
     Flush { outer: u32, reply: oneshot::Sender<usize> },
     /// Copies frames into the tap until its reader goes away; false when a capture already runs.

@@ -6,14 +6,15 @@ use std::sync::{Arc, OnceLock};
 
 use weir_engine::{Counters, Direction, Side};
 use weir_nat::{
-    BlockView, Endpoint, Protocol, SessionView, ShardId, SubscriberPart, SubscriberView,
+    BlockView, Endpoint, HomeLimits, Protocol, SessionView, ShardId, SubscriberPart, SubscriberView,
 };
 
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::log::Log;
 use crate::node::{Node, PortHandle, PortSample, ShardHandle, Shards, WorkerHandle};
-use crate::request::{Mailbox, SubscriberPage, mailbox};
+use crate::rates::Rates;
+use crate::request::{HomesPage, Mailbox, SubscriberPage, mailbox};
 use crate::turns::Turns;
 
 const TSC_HZ: u64 = 2_000_000_000;
@@ -67,6 +68,7 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
         frame_max: 1518,
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),
+        rates: Rates::default(),
         http: Arc::default(),
         member: OnceLock::new(),
     };
@@ -79,6 +81,7 @@ fn port(device: &str) -> PortHandle {
         mac: "02:00:00:00:00:01".into(),
         address: "10.1.0.1/24".into(),
         gateways: vec!["10.1.0.2".into()],
+        hint: String::new(),
         sample: Box::new(|| PortSample { is_link_up: true, rx_missed_total: 9 }),
     }
 }
@@ -107,8 +110,14 @@ pub(crate) fn show_subscriber(outer: u32, page: &mut SubscriberPage) {
     page.has_more = false;
 }
 
-fn subscriber_parts() -> Vec<SubscriberPart> {
-    let home = SubscriberView {
+/// Its worker's homes.
+pub(crate) fn show_homes(shard: Option<ShardId>, page: &mut HomesPage) {
+    page.homes.extend(shard.is_none_or(|shard| shard == ShardId(7)).then(home));
+    page.has_more = false;
+}
+
+fn home() -> SubscriberView {
+    SubscriberView {
         shard: ShardId(7),
         outer: HOME,
         gre_key: None,
@@ -117,7 +126,15 @@ fn subscriber_parts() -> Vec<SubscriberPart> {
         ports_used: 3,
         mappings: 2,
         flows: 4,
-    };
+        sessions: 2,
+        blocks_held: 1,
+        new_flows_left: 9,
+        limits: HomeLimits { blocks: 16, flows: 4, sessions: u32::MAX, new_flows_per_sec: 10 },
+    }
+}
+
+fn subscriber_parts() -> Vec<SubscriberPart> {
+    let home = home();
     let block = BlockView { public_address: 0xcb00_7101, port_first: 1024, port_last: 1279 };
     vec![SubscriberPart::Home(home), SubscriberPart::Block(block)]
 }

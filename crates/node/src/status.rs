@@ -96,7 +96,7 @@ pub(crate) fn is_side_up(side: &SideStatus) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::api::TableStatus;
+    use crate::api::{TableStatus, WorkerRates};
 
     pub(crate) fn side() -> SideStatus {
         SideStatus {
@@ -119,6 +119,7 @@ pub(crate) mod tests {
             subscribers: 0,
             memory_bytes: 0,
             tables: Vec::new(),
+            rates: WorkerRates::default(),
             access: side(),
             internet: side(),
         }

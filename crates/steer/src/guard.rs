@@ -37,7 +37,7 @@ use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::{Pid, getppid};
-use weir_log::LineQueue;
+use weir_log::{LineQueue, Priority, is_journal};
 
 use crate::frames::Frames;
 use crate::kernel_tables::KernelTables;
@@ -131,21 +131,29 @@ fn watch_until_the_end(socket: OwnedFd, words: OwnedFd, log: &Log) -> Result<(),
 }
 
 /// Standard error, which is the node's: a guard never waits for its reader.
-struct Log(LineQueue);
+struct Log {
+    queue: LineQueue,
+    /// Every line is a warning, and is marked as one where the journal reads it.
+    mark: &'static str,
+}
 
 impl Log {
     fn start() -> io::Result<Self> {
-        let lost =
-            |lost| format!("weir guard: {lost} lines of its log are lost here\n").into_bytes();
-        LineQueue::start("weir-guard-log", io::stderr(), lost, || ()).map(Self)
+        let mark = if is_journal(io::stderr()) { Priority::Warning.prefix() } else { "" };
+        let lost = move |lost| {
+            format!("{mark}weir guard: {lost} lines of its log are lost here\n").into_bytes()
+        };
+        let queue = LineQueue::start("weir-guard-log", io::stderr(), lost, || ())?;
+        Ok(Self { queue, mark })
     }
 
     fn say(&self, text: &str) {
-        self.0.push(format!("weir guard: {text}\n").as_bytes());
+        let mark = self.mark;
+        self.queue.push(format!("{mark}weir guard: {text}\n").as_bytes());
     }
 
     fn flush(&self) {
-        self.0.flush(FLUSH_MAX);
+        self.queue.flush(FLUSH_MAX);
     }
 }
 

@@ -1,18 +1,21 @@
 //! What a home's packet may measure, and who tells the home.
 
 use crate::findings::Findings;
-use crate::types::{Access, AccessMode, GreKey, MssClamp, Nat, Worker};
+use crate::types::{Access, MssClamp, Nat, Worker};
 
-/// IPv4 and GRE header (RFC 2784).
-const TUNNEL_BYTES: u16 = 24;
-/// The key field (RFC 2890).
-const KEY_BYTES: u16 = 4;
 /// IPv4 and TCP header.
 const TCP_BYTES: u16 = 40;
 /// What a home expects of an Internet line.
 const HOME_MTU: u16 = 1500;
 
-pub(crate) fn check(access: &Access, nat: &Nat, workers: &[Worker], findings: &mut Findings<'_>) {
+/// `redirect`: what is added to a packet that goes on to another worker over the access side; 0 on a single node.
+pub(crate) fn check(
+    access: &Access,
+    nat: &Nat,
+    workers: &[Worker],
+    redirect: u16,
+    findings: &mut Findings<'_>,
+) {
     let mut reported = Vec::new();
     for (index, worker) in workers.iter().enumerate() {
         let path = format!("worker[{index}]");
@@ -21,35 +24,29 @@ pub(crate) fn check(access: &Access, nat: &Nat, workers: &[Worker], findings: &m
         // Workers are alike as a rule: one warning for all that are.
         if keys.iter().all(|key| findings.is_good(key)) && !reported.contains(&mtus) {
             reported.push(mtus);
-            homes(access, &path, worker, findings);
+            homes(access, &path, worker, redirect, findings);
             clamp(access, nat, &path, worker, findings);
         }
     }
 }
 
-/// The bytes that the tunnel takes from an access packet.
-fn overhead(access: &Access) -> u16 {
-    match (access.mode, access.gre_key) {
-        (AccessMode::Plain, _) => 0,
-        (AccessMode::Gre, GreKey::Ignore) => TUNNEL_BYTES,
-        (AccessMode::Gre, GreKey::Subscriber) => TUNNEL_BYTES + KEY_BYTES,
-    }
-}
-
 /// The largest packet between a home and the Internet.
 fn inner_mtu(access: &Access, worker: &Worker) -> u16 {
-    (worker.access.mtu - overhead(access)).min(worker.internet.mtu)
+    (worker.access.mtu - access.tunnel_bytes()).min(worker.internet.mtu)
 }
 
-fn homes(access: &Access, path: &str, worker: &Worker, findings: &mut Findings<'_>) {
+fn homes(access: &Access, path: &str, worker: &Worker, redirect: u16, findings: &mut Findings<'_>) {
     let inner = inner_mtu(access, worker);
+    let overhead = access.tunnel_bytes();
+    let is_access = worker.access.mtu - overhead <= worker.internet.mtu;
+    if inner >= HOME_MTU || !is_access {
+        redirects(path, worker, (inner, overhead, redirect), findings);
+    }
     if inner >= HOME_MTU {
         return;
     }
-    let overhead = overhead(access);
-    let is_access = worker.access.mtu - overhead <= worker.internet.mtu;
     let (side, needed) =
-        if is_access { ("access", HOME_MTU + overhead) } else { ("internet", HOME_MTU) };
+        if is_access { ("access", HOME_MTU + overhead + redirect) } else { ("internet", HOME_MTU) };
     let tunnel = match overhead {
         0 => String::new(),
         bytes if is_access => format!(" ({} - {bytes} of GRE)", worker.access.mtu),
@@ -58,6 +55,28 @@ fn homes(access: &Access, path: &str, worker: &Worker, findings: &mut Findings<'
     let message = format!("homes get an MTU of {inner} bytes{tunnel}, not {HOME_MTU}");
     let fix = format!("write mtu = {needed} where the {side} network carries it");
     findings.warning(&format!("{path}.{side}.mtu"), message, fix);
+}
+
+/// A home's packets fit the access side once more when they go on to another worker.
+fn redirects(
+    path: &str,
+    worker: &Worker,
+    (inner, overhead, redirect): (u16, u16, u16),
+    findings: &mut Findings<'_>,
+) {
+    let (added, largest) = (overhead + redirect, inner.min(HOME_MTU));
+    let fitting = worker.access.mtu.saturating_sub(added);
+    if redirect == 0 || fitting >= largest {
+        return;
+    }
+    let message = format!(
+        "of the homes' packets of up to {largest} bytes, those above {fitting} ({} - {added} of headers and seal) are cut \
+         or refused when they go on to another worker, as in a hand-over",
+        worker.access.mtu
+    );
+    let needed = HOME_MTU + added;
+    let fix = format!("write mtu = {needed} where the access network carries it");
+    findings.warning(&format!("{path}.access.mtu"), message, fix);
 }
 
 fn clamp(access: &Access, nat: &Nat, path: &str, worker: &Worker, findings: &mut Findings<'_>) {

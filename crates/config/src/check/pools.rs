@@ -102,16 +102,16 @@ fn workers(config: &Config, findings: &mut Findings<'_>) {
     }
 }
 
-fn quota_blocks(nat: &Nat) -> u64 {
+pub(crate) fn quota_blocks(nat: &Nat) -> u64 {
     u64::from(nat.ports_per_subscriber / u32::from(nat.port_block).max(1))
 }
 
-fn addresses(nets: &[Ipv4Net]) -> u64 {
+pub(crate) fn addresses(nets: &[Ipv4Net]) -> u64 {
     nets.iter().map(|net| 1 << (32 - net.prefix_len())).sum()
 }
 
 /// Homes a shard serves at once: in plain mode no more than its prefixes have addresses.
-fn homes(subscribers_max: u32, subscribers: &[Ipv4Net]) -> u64 {
+pub(crate) fn homes(subscribers_max: u32, subscribers: &[Ipv4Net]) -> u64 {
     let limit = u64::from(subscribers_max);
     if subscribers.is_empty() { limit } else { limit.min(addresses(subscribers)) }
 }

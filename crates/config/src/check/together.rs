@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
+use crate::REDIRECT_BYTES;
 use crate::check::{interfaces, mtu};
 use crate::cluster_types::Member;
 use crate::desired::Desired;
@@ -36,7 +37,7 @@ pub(crate) fn check(
     links(member, desired, findings);
     reports(member, findings);
     next_hops(member, desired, others, findings);
-    mtu::check(&desired.access, &desired.nat, &member.workers, findings);
+    mtu::check(&desired.access, &desired.nat, &member.workers, REDIRECT_BYTES, findings);
 }
 
 /// A lost node is dead only when every node that replicated with it says so.

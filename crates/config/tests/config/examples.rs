@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use weir_config::{AccessMode, Config, Desired, Diagnostic, File, Member};
+use weir_config::{AccessMode, Checked, Config, Desired, Diagnostic, File, Member};
 
 fn text(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
@@ -23,11 +23,28 @@ fn example(name: &str) -> (Config, Vec<Diagnostic>) {
     }
 }
 
-fn cluster() -> (Desired, Vec<Diagnostic>) {
-    match file("cluster.toml") {
+fn cluster(name: &str) -> (Desired, Vec<Diagnostic>) {
+    match file(name) {
         (File::Cluster(desired), warnings) => (*desired, warnings),
-        (other, _) => panic!("cluster.toml is no cluster file: {other:?}"),
+        (other, _) => panic!("{name} is no cluster file: {other:?}"),
     }
+}
+
+/// The nodes of a cluster, which fit its file and each other without a warning.
+fn members(cluster: &str, desired: &Desired, names: &[&str]) -> Vec<(String, Member)> {
+    let mut members: Vec<(String, Member)> = Vec::new();
+    for name in names {
+        let (member, warnings) =
+            weir_config::parse_member(&text(name), name, desired, &members).expect("they fit");
+        assert_eq!(warnings, []);
+        members.push(((*name).to_owned(), member));
+    }
+    let texts: Vec<String> = names.iter().map(|name| text(name)).collect();
+    let nodes = members.iter().zip(&texts);
+    let nodes = nodes.map(|((name, value), text)| Checked { name, text, value });
+    let file = Checked { name: cluster, text: &text(cluster), value: desired };
+    assert_eq!(weir_config::check_nodes(file, &nodes.collect::<Vec<_>>()), []);
+    members
 }
 
 #[test]
@@ -36,7 +53,7 @@ fn every_example_is_valid() {
     let files = std::fs::read_dir(folder).expect("examples/ is there");
     let names = files.map(|file| file.expect("readable").file_name().into_string().expect("UTF-8"));
     let names: Vec<_> = names.filter(|name| name.ends_with(".toml")).collect();
-    assert!(names.len() >= 8, "{names:?}");
+    assert!(names.len() >= 11, "{names:?}");
     for name in names {
         if let (File::Single(config), _) = file(&name) {
             let flows = config.workers.len() as u64 * u64::from(config.nat.flows_max);
@@ -47,18 +64,25 @@ fn every_example_is_valid() {
 
 #[test]
 fn the_nodes_of_the_cluster_fit_its_file_and_each_other() {
-    let (desired, warnings) = cluster();
+    let (desired, warnings) = cluster("cluster.toml");
     assert_eq!(warnings, []);
     assert_eq!((desired.shards.len(), desired.public_addresses()), (257, 256 * 16 + 32));
-    let mut members: Vec<(String, Member)> = Vec::new();
-    for name in ["node-1.toml", "node-2.toml", "node-3.toml"] {
-        let (member, warnings) =
-            weir_config::parse_member(&text(name), name, &desired, &members).expect("they fit");
-        assert_eq!(warnings, []);
-        members.push((name.to_owned(), member));
-    }
+    let names = ["node-1.toml", "node-2.toml", "node-3.toml"];
+    let members = members("cluster.toml", &desired, &names);
     let again = weir_config::parse_member(&text("node-2.toml"), "again", &desired, &members);
     assert_eq!(again.expect_err("a node twice").len(), 1 + 4, "its name and its addresses");
+}
+
+#[test]
+fn the_nodes_of_the_plain_cluster_fit_its_file_and_each_other() {
+    let (desired, warnings) = cluster("plain-cluster.toml");
+    assert_eq!(warnings, []);
+    assert_eq!((desired.access.mode, desired.shards.len()), (AccessMode::Plain, 32));
+    assert_eq!(desired.homes(), 1 << 15, "every address of the homes has a seat");
+    let last = desired.shard(32).expect("it is there");
+    assert_eq!(last.steer, Some([10, 100, 0, 32].into()));
+    assert_eq!(last.subscribers, ["100.64.124.0/22".parse().expect("a prefix")]);
+    members("plain-cluster.toml", &desired, &["plain-node-1.toml", "plain-node-2.toml"]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ key_file = "/etc/weir/cluster.key"
 [[worker]]
 core = 1
 weight = 50
-access = { device = "net_af_xdp0,iface=acc0", address = "10.1.0.1/24", gateway = "10.1.0.2", mtu = 1524 }
+access = { device = "net_af_xdp0,iface=acc0", address = "10.1.0.1/24", gateway = "10.1.0.2", mtu = 1592 }
 internet = { device = "net_af_xdp1,iface=net0", address = "10.2.0.1/24", gateway = "10.2.0.2" }
 "#;
 
@@ -314,16 +314,33 @@ fn a_node_that_does_not_fit_its_cluster() {
         "14:57: worker[0].access.address: 10.1.0.9 is also in other.toml (worker[0].access.address)",
     ];
     assert_found("twice", &errors, &expected);
-    let narrow = changed(MEMBER, ", mtu = 1524", "");
+    let narrow = changed(MEMBER, ", mtu = 1592", "");
     let (_, warnings) = weir_config::parse_member(&narrow, "t.toml", &desired, &[]).expect("valid");
     assert_found(
         "mtu",
         &warnings,
         &[
             "1:1: node.metrics: not set, so controllers cannot ask this node whom it hears",
-            "14:10: worker[0].access.mtu: homes get an MTU of 1476 bytes",
+            "14:10: worker[0].access.mtu: homes get an MTU of 1476 bytes (1500 - 24 of GRE), not 1500 (write mtu = 1592 where",
         ],
     );
+    let metrics = "metrics = \"192.168.0.1:9105\"";
+    for (keys, expected) in [
+        (["mtu = 1592", "mtu = 1592"], ""),
+        (
+            ["mtu = 1592", "mtu = 1524"],
+            "14:100: worker[0].access.mtu: of the homes' packets of up to 1500 bytes, those above 1432 (1524 - 92 of headers and seal) are cut or refused when they go on to another worker, as in a hand-over (write mtu = 1592 where",
+        ),
+        (
+            ["gateway = \"10.2.0.2\"", "gateway = \"10.2.0.2\", mtu = 1400"],
+            "15:102: worker[0].internet.mtu: homes get an MTU of 1400 bytes, not 1500 (write mtu = 1500 where",
+        ),
+    ] {
+        let text = changed(MEMBER, "rack = \"r1\"", metrics).replace(keys[0], keys[1]);
+        let found = weir_config::parse_member(&text, "t.toml", &desired, &[]).expect("valid");
+        let expected: &[&str] = if expected.is_empty() { &[] } else { &[expected] };
+        assert_found(keys[1], &found.1, expected);
+    }
     for (address, expected) in [
         ("127.0.0.1", "3:11: node.metrics: controllers on other machines cannot ask there"),
         ("0.0.0.0", "3:11: node.metrics: controllers on other machines cannot ask there"),

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use weir_cluster::{Change, Error, Key, Outcome, Range, Store, Swap};
-use weir_shard::{BootId, NodeId};
+use weir_shard::{BootId, NodeId, ShardId};
 
 use super::map::{ShardLine, lines};
+use super::words;
 use crate::records::{Control, DrainOrder, Event, FenceOrder, FreezeOrder, Intent, Order};
 use crate::state::{CUT_OFF, View};
 
@@ -47,6 +48,10 @@ pub enum OperateError {
          and `weir apply` first"
     )]
     StillDesired(u32),
+    #[error(
+        "there is no shard {shard}, so nothing was written; served, and not in the cluster file: {known}"
+    )]
+    NoShard { shard: u32, known: String },
     #[error("nobody has said what is wanted: `weir apply` the cluster file first")]
     NothingDesired,
     #[error("the key `{0}` was written by a newer version of weir: use that version")]
@@ -223,13 +228,20 @@ impl Operator {
     /// The entries of these shards are to go: their flows end.
     ///
     /// # Errors
-    /// When one of them is still desired.
+    /// When one of them is still desired, or does not exist.
     pub async fn retire(&self, shards: &[u32]) -> Result<(), OperateError> {
         self.control(|view, control| {
             let desired = view.desired.as_ref().ok_or(OperateError::NothingDesired)?;
             let desired = desired.value.as_ref().ok_or(OperateError::Newer("desired"))?;
             if let Some(&id) = shards.iter().find(|id| desired.has(**id)) {
                 return Err(OperateError::StillDesired(id));
+            }
+            let is_there = |id: &&u32| view.shards.contains_key(&ShardId(**id));
+            if let Some(&shard) = shards.iter().find(|id| !is_there(id)) {
+                let leftover = view.shards.keys().map(|id| id.0).filter(|id| !desired.has(*id));
+                let known = words::ids(&leftover.collect::<Vec<_>>(), ", ");
+                let known = if known.is_empty() { "none".to_owned() } else { known };
+                return Err(OperateError::NoShard { shard, known });
             }
             control.retire.extend(shards);
             control.retire.sort_unstable();
@@ -256,6 +268,19 @@ impl Operator {
         let events = found.iter().filter_map(|(_, held)| serde_json::from_slice(&held.value).ok());
         let mut events: Vec<Event> = events.collect();
         events.sort_by_key(|event| event.number);
+        Ok(events)
+    }
+
+    /// Those of them about `node`.
+    ///
+    /// # Errors
+    /// When neither an event nor the cluster knows the node, or etcd could not be read.
+    pub async fn events_of(&self, node: &NodeId) -> Result<Vec<Event>, OperateError> {
+        let mut events = self.events().await?;
+        events.retain(|event| event.node.as_deref() == Some(node.as_str()));
+        if events.is_empty() {
+            known(&self.look().await?, node)?;
+        }
         Ok(events)
     }
 

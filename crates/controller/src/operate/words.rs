@@ -35,12 +35,19 @@ pub(super) fn missing(count: usize) -> String {
 }
 
 pub(super) fn leftover(shards: &[u32]) -> String {
-    let ids: Vec<String> = shards.iter().take(NAMED_MAX).map(u32::to_string).collect();
-    let (ids, more) = (ids.join(" "), if shards.len() > NAMED_MAX { " ..." } else { "" });
+    let ids = ids(shards, " ");
     format!(
-        "not in the cluster file any more, but served: {ids}{more}; `weir controller retire {ids}{more}` ends \
-         their flows"
+        "not in the cluster file any more, but served: {ids}; `weir controller retire {ids}` ends their flows"
     )
+}
+
+/// The first of them, and a sign that there are more.
+pub(super) fn ids(shards: &[u32], separator: &str) -> String {
+    let mut ids: Vec<String> = shards.iter().take(NAMED_MAX).map(u32::to_string).collect();
+    if shards.len() > NAMED_MAX {
+        ids.push("...".to_owned());
+    }
+    ids.join(separator)
 }
 
 pub(super) fn node(node: &NodeReport) -> String {

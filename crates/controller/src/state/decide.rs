@@ -13,6 +13,7 @@ use super::doubts::InDoubt;
 use super::fleet::Fleet;
 use super::job::Job;
 use super::kind::Kind;
+use super::log_lines::{self, Line};
 use super::time::Now;
 use super::words;
 use crate::records::{Control, FreezeOrder};
@@ -57,7 +58,8 @@ impl Controller {
         let copies =
             1 + self.view.desired().map_or(0, |it| usize::from(it.cluster.replicas.min(4)));
         for change in self.lives.cut_off_changes(&self.options, now) {
-            self.journal.tell(Some(&change.node), &change.what, &change.why);
+            let line = if change.is_cut_off { Line::NodeWorse } else { Line::NodeBetter };
+            self.journal.tell(line, Some(&change.node), &change.what, &change.why);
         }
         let fleet = Fleet::of(&self.view, &self.lives, copies, &self.options, now);
         self.tell_lives(&fleet);
@@ -90,6 +92,9 @@ impl Controller {
         if !sight.gates.is_total {
             self.keep_house(&sight, control.as_ref());
         }
+        let standing = self.standing_of(&sight, now);
+        log_lines::log_changes(&self.standing, &standing);
+        self.standing = standing;
         if let Some(report) = self.report_of(&sight, now) {
             self.jobs.push_back(Job::Report(Box::new(report)));
         }
@@ -286,7 +291,8 @@ impl Controller {
             let what = format!("the node is {}", words::life(standing.liveness));
             let why =
                 if standing.liveness == Liveness::Alive { "registered" } else { &standing.why };
-            self.journal.tell(Some(node), &what, why);
+            let line = Line::of_life(standing.liveness);
+            self.journal.tell(line, Some(node), &what, why);
         }
         self.told.retain(|node, _| fleet.standings.contains_key(node));
     }

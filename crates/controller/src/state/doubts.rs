@@ -17,6 +17,7 @@ use super::event::{NodeDoubts, NodeReport};
 use super::job::{Job, say};
 use super::journal::Telling;
 use super::lives::worker_views;
+use super::log_lines::Line;
 use super::time::Now;
 use super::{Controller, words};
 
@@ -171,7 +172,7 @@ impl Controller {
         if !doubts.is_empty() {
             why = format!("{why}; ordered, although {doubts}");
         }
-        let mut telling = say(&what, &why);
+        let mut telling = say(Line::Followed, &what, &why);
         telling.shard = Some(shard);
         (swaps, Some(telling))
     }

@@ -10,6 +10,7 @@ use weir_shard::{Incarnation, NodeId, ShardEntry, ShardId};
 use super::journal::{ALONG_MAX, Telling};
 use super::kind::Kind;
 use super::lives::worker_views;
+use super::log_lines::Line;
 use super::time::Now;
 use super::{Controller, words};
 use crate::records::{Control, FORMAT, FreezeOrder, Intent, Meta, Order, Report};
@@ -54,6 +55,8 @@ pub(super) struct Batch {
     pub(super) swaps: Vec<Swap>,
     /// Waiting events that it holds.
     pub(super) along: usize,
+    /// The events of what is decided in it.
+    pub(super) decided: Vec<Telling>,
     /// The steps it is made of, if they may be tried again.
     pub(super) steps: Vec<Job>,
 }
@@ -88,9 +91,9 @@ impl Controller {
         if batch.swaps.is_empty() && self.journal.is_empty() {
             return None;
         }
-        let (events, along) = self.journal.swaps(tellings, &self.view, &self.options.name, now);
+        let (events, along) = self.journal.swaps(&tellings, &self.view, &self.options.name, now);
         batch.swaps.extend(events);
-        batch.along = along;
+        (batch.along, batch.decided) = (along, tellings);
         Some(batch)
     }
 
@@ -105,7 +108,10 @@ impl Controller {
             Job::Meta => {
                 let cluster_id = format!("{:032x}", self.options.new_cluster_id);
                 let swap = self.put(Key::Meta, &Meta { format: FORMAT, cluster_id });
-                Some((vec![swap], Some(say("the cluster begins", "it had no identity yet"))))
+                Some((
+                    vec![swap],
+                    Some(say(Line::Ordered, "the cluster begins", "it had no identity yet")),
+                ))
             }
             Job::FreezeWhole => {
                 let why =
@@ -114,7 +120,7 @@ impl Controller {
                 let freeze = Some(FreezeOrder { order, why: why.into(), is_total: true });
                 let control = Control { freeze, ..self.view.control().unwrap_or_default() };
                 let swap = self.put(Key::Control, &control);
-                Some((vec![swap], Some(say("everything is frozen", why))))
+                Some((vec![swap], Some(say(Line::Frozen, "everything is frozen", why))))
             }
             Job::Rebase { shard, entry, doubts } => Some(self.rebase_swaps(*shard, entry, doubts)),
             Job::DropFence(node) => self.drop_fence(node),
@@ -123,20 +129,24 @@ impl Controller {
                 let order = control.rebalance.take()?;
                 let swap = self.put(Key::Control, &control);
                 let why = format!("asked for by {}, and nothing is left to do", order.by);
-                Some((vec![swap], Some(say("the map is balanced", &why))))
+                Some((vec![swap], Some(say(Line::Ordered, "the map is balanced", &why))))
             }
             Job::EndRebase => {
                 let mut control = self.view.control()?;
                 let order = control.rebase.take()?;
                 let swap = self.put(Key::Control, &control);
                 let why = format!("asked for by {}", order.by);
-                Some((vec![swap], Some(say("nothing is left to go on by order", &why))))
+                Some((
+                    vec![swap],
+                    Some(say(Line::Ordered, "nothing is left to go on by order", &why)),
+                ))
             }
             Job::Retire(shard) => {
                 let key = Key::Shard(*shard);
                 let expected = Some(self.view.revision(&key)?);
                 let swap = Swap { key, expected, change: Change::Delete };
-                let mut telling = say("the shard is retired", "not desired, and told to");
+                let mut telling =
+                    say(Line::Retired, "the shard is retired", "not desired, and told to");
                 telling.shard = Some(*shard);
                 Some((vec![swap, self.keep(Key::Desired)], Some(telling)))
             }
@@ -173,7 +183,8 @@ impl Controller {
         let change = Change::Put(entry.to_json().into_bytes());
         swaps.insert(0, Swap { expected: self.view.revision(&key), key, change });
         let (node, shard) = (words::node_of(&step.change), Some(step.shard));
-        Some((swaps, Some(Telling { node, shard, what, why, is_move: kind.is_move() })))
+        let line = Line::of_step(&step.change, kind);
+        Some((swaps, Some(Telling { node, shard, what, why, is_move: kind.is_move(), line })))
     }
 
     /// What has to be true when it is written that somebody has ended; none if it cannot be shown.
@@ -216,7 +227,7 @@ impl Controller {
         let (shards, replicas) = (desired.shards.len(), desired.cluster.replicas);
         let what = format!("a cluster file is taken: shards: {shards}, replicas: {replicas}");
         let why = desired.applied.as_ref().map(|applied| format!("applied by {}", applied.by));
-        Some(say(&what, &why.unwrap_or_else(|| "it was written by hand".to_owned())))
+        Some(say(Line::Ordered, &what, &why.unwrap_or_else(|| "it was written by hand".to_owned())))
     }
 
     fn drop_fence(&self, node: &NodeId) -> Option<Written> {
@@ -224,7 +235,8 @@ impl Controller {
         let expected = Some(self.view.revision(&key)?);
         let intent = Intent { fence: None, ..self.view.intent(node)?.clone() };
         let change = if intent.is_empty() { Change::Delete } else { Change::Put(json(&intent)) };
-        let mut telling = say("the fence is done", "no shard names what has ended any more");
+        let mut telling =
+            say(Line::Ordered, "the fence is done", "no shard names what has ended any more");
         telling.node = Some(node.clone());
         Some((vec![Swap { key, expected, change }], Some(telling)))
     }
@@ -253,9 +265,9 @@ fn add(all: &mut Vec<Swap>, swaps: Vec<Swap>) {
     }
 }
 
-pub(super) fn say(what: &str, why: &str) -> Telling {
+pub(super) fn say(line: Line, what: &str, why: &str) -> Telling {
     let (what, why) = (what.to_owned(), why.to_owned());
-    Telling { node: None, shard: None, what, why, is_move: false }
+    Telling { node: None, shard: None, what, why, is_move: false, line }
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {

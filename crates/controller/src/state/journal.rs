@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use weir_cluster::{Change, Key, Swap};
 use weir_shard::{NodeId, ShardId};
 
+use super::log_lines::Line;
 use super::time::Now;
 use super::view::View;
 use crate::records::{EVENTS_MAX, Event};
@@ -28,6 +29,8 @@ pub(super) struct Telling {
     pub(super) what: String,
     pub(super) why: String,
     pub(super) is_move: bool,
+    /// In the operational log.
+    pub(super) line: Line,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -36,13 +39,13 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    pub(super) fn tell(&mut self, node: Option<&NodeId>, what: &str, why: &str) {
+    pub(super) fn tell(&mut self, line: Line, node: Option<&NodeId>, what: &str, why: &str) {
         if self.waiting.len() == WAITING_MAX {
             return;
         }
         let (what, why) = (what.to_owned(), why.to_owned());
         let node = node.cloned();
-        self.waiting.push_back(Telling { node, shard: None, what, why, is_move: false });
+        self.waiting.push_back(Telling { node, shard: None, what, why, is_move: false, line });
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -56,7 +59,7 @@ impl Journal {
     /// The writes of some that wait and of what is decided now; and how many of the former.
     pub(super) fn swaps(
         &self,
-        decided: Vec<Telling>,
+        decided: &[Telling],
         view: &View,
         by: &str,
         now: Now,
@@ -66,7 +69,7 @@ impl Journal {
         let numbers = readable.map(|event| event.number).filter(|number| *number <= NUMBER_MAX);
         let last = numbers.max().unwrap_or(0);
         let along = self.waiting.iter().take(ALONG_MAX);
-        let swaps = along.cloned().chain(decided).zip(last + 1..).map(|(telling, number)| {
+        let swaps = along.chain(decided).cloned().zip(last + 1..).map(|(telling, number)| {
             let key = Key::Event((number % u64::from(EVENTS_MAX)) as u32);
             let event = Event {
                 number,
@@ -86,7 +89,7 @@ impl Journal {
     }
 
     /// The first `count` are written.
-    pub(super) fn written(&mut self, count: usize) {
-        self.waiting.drain(..count.min(self.waiting.len()));
+    pub(super) fn written(&mut self, count: usize) -> impl Iterator<Item = Telling> + '_ {
+        self.waiting.drain(..count.min(self.waiting.len()))
     }
 }

@@ -102,7 +102,7 @@ impl Controller {
     }
 
     /// Why the drain of a node does not go on.
-    fn waits(&self, node: &NodeId, shards: usize, sight: &Sight) -> String {
+    pub(super) fn waits(&self, node: &NodeId, shards: usize, sight: &Sight) -> String {
         if !self.is_drain_ordered(node) || shards == 0 {
             return String::new();
         }

@@ -212,6 +212,33 @@ fn the_controller_takes_it_and_says_so() {
 }
 
 #[test]
+fn only_shards_that_exist_and_are_no_longer_wanted_are_retired() {
+    let bench = Bench::new();
+    let operator = bench.operator("ann");
+    let _node = bench.cluster.session("n1".parse().unwrap(), &node_record(BootId(1)));
+    let runner = Runner::start(&bench.cluster, &record("a"), options("a"), NoReports);
+    let revision = bench.apply(&file(6, ""));
+    wait_for("shards", || bench.wait(operator.apply_progress(revision)).unwrap().is_served());
+    bench.apply_as("ann", &bench.compare(&file(5, "")), true).unwrap();
+    let retire = |shards: &[u32]| bench.wait(operator.retire(shards)).map_err(|it| it.to_string());
+    let is_served = |shard: u32| {
+        let lines = bench.wait(operator.shards()).unwrap();
+        lines.iter().any(|line| line.shard == shard)
+    };
+    // Together with one that does not exist it stays.
+    let refused = retire(&[6, 7]).unwrap_err();
+    let expected =
+        "there is no shard 7, so nothing was written; served, and not in the cluster file: 6";
+    assert_eq!(refused, expected);
+    assert!(retire(&[5]).unwrap_err().contains("shard 5 is still desired"));
+    assert!(is_served(6));
+    retire(&[6]).unwrap();
+    wait_for("the retired shard's end", || !is_served(6));
+    assert!(retire(&[6]).unwrap_err().ends_with("not in the cluster file: none"));
+    bench.wait(runner.stop()).unwrap();
+}
+
+#[test]
 fn a_file_is_not_done_while_the_cluster_is_at_risk() {
     let bench = Bench::new();
     let operator = bench.operator("ann");

@@ -196,6 +196,8 @@ fn an_operator_drains_fences_and_reads_what_happened() {
     assert!(matches!(fence, Err(OperateError::StillRegistered(_))), "{fence:?}");
     let unknown = bench.wait(operator.drain(&node(9), false, 1)).unwrap_err().to_string();
     assert_eq!(unknown, "there is no node n9; there are: n0, n1, n2, n3");
+    let unknown = bench.wait(operator.events_of(&node(9))).unwrap_err().to_string();
+    assert_eq!(unknown, "there is no node n9; there are: n0, n1, n2, n3");
     bench.wait(operator.drain(&node(1), false, 1)).unwrap();
     wait_for("empty node", || {
         bench.work();

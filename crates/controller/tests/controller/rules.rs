@@ -3,6 +3,7 @@
 mod bird;
 mod cut_off;
 mod load;
+mod log_lines;
 mod orders;
 mod restored_etcd;
 mod still;

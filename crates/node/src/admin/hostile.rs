@@ -93,10 +93,15 @@ async fn told(path: &str, response: Response<Incoming>) {
         "/status" => drop(serde_json::from_slice::<Status>(&body).expect(path)),
         "/shards" => drop(serde_json::from_slice::<Vec<ShardStatus>>(&body).expect(path)),
         "/drops" => drop(serde_json::from_slice::<Vec<DropCount>>(&body).expect(path)),
-        "/metrics" => assert!(body.ends_with(b"# EOF\n")),
+        "/metrics" => assert!(body.starts_with(b"# HELP weir_build")),
         "/sessions" => {
             for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
                 serde_json::from_slice::<Session>(line).expect(path);
+            }
+        }
+        "/subscribers" => {
+            for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                serde_json::from_slice::<SubscriberStatus>(line).expect(path);
             }
         }
         _ if path.ends_with("/flush") => {

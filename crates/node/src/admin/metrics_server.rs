@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
@@ -20,6 +20,7 @@ use super::problem::Refused;
 use super::server::Server;
 use crate::metrics;
 use crate::node::Node;
+use crate::scrape_format::ScrapeFormat;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -33,6 +34,14 @@ impl MetricsServer {
     /// When the address is in use or not of this machine.
     pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
         Ok(Self(TcpListener::bind(address)?))
+    }
+
+    /// A second handle of the listening socket.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub(crate) fn listener(&self) -> io::Result<TcpListener> {
+        self.0.try_clone()
     }
 
     /// Serves until the task is dropped.
@@ -72,6 +81,12 @@ async fn report(State(node): State<Arc<Node>>) -> Result<Json<NodeAnswer>, Refus
     Ok(Json(node.answer().ok_or_else(alone)?))
 }
 
-async fn numbers(State(node): State<Arc<Node>>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&node))
+async fn numbers(State(node): State<Arc<Node>>, headers: HeaderMap) -> impl IntoResponse {
+    in_format(&headers, metrics::text(&node))
+}
+
+/// OpenMetrics text in the format that the headers of the request ask for.
+pub(super) fn in_format(headers: &HeaderMap, open_metrics: String) -> impl IntoResponse + use<> {
+    let format = ScrapeFormat::asked_for(headers);
+    ([(CONTENT_TYPE, format.content_type())], format.of(open_metrics))
 }

@@ -19,13 +19,17 @@ mod server;
 mod server_tests;
 mod sessions_route;
 mod socket;
+mod start_server;
 mod subscriber_route;
 mod table;
 #[cfg(test)]
 mod tests;
+mod text_server;
 mod timed_stream;
 
 pub(crate) use metrics_server::MetricsServer;
 pub(crate) use refusals::{HttpNumbers, Refusal};
 pub(crate) use routes::serve;
 pub(crate) use socket::{AdminSocket, ClaimError};
+pub(crate) use start_server::StartServer;
+pub(crate) use text_server::serve_text;

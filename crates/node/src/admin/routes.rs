@@ -39,6 +39,7 @@ fn router(node: Arc<Node>) -> Router {
         .route("/member", get(member))
         .route("/drops", get(drops))
         .route("/sessions", get(sessions_route::sessions))
+        .route("/subscribers", get(subscriber_route::list))
         .route("/subscriber/{address}", get(subscriber_route::show))
         .route("/subscriber/{address}/flush", post(subscriber_route::flush))
         .route("/capture", get(capture_route::capture))

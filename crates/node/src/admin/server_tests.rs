@@ -21,7 +21,9 @@ use crate::sample_node::{sample_node, session};
 /// Longer than any limit here; an answer that takes longer is none.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(5);
-const GET_METRICS: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n";
+const GET_METRICS: &[u8] =
+    b"GET /metrics HTTP/1.1\r\nHost: weir\r\nAccept: application/openmetrics-text\r\n\
+    Connection: close\r\n\r\n";
 
 /// As shipped, with times that a test can wait for.
 const LIMITS: Limits = Limits {

@@ -10,14 +10,17 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Bytes;
-use serde::Deserialize;
+use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use weir_nat::{Endpoint, PageCursor, SessionFilter, SessionView};
+use weir_nat::{
+    Endpoint, EndpointRange, PageCursor, Protocol, SESSION_STATES, SessionFilter, SessionView,
+};
 
 use super::body::pieces;
 use super::problem::Refused;
 use crate::api::Session;
-use crate::node::Node;
+use crate::node::{Node, Roles};
 use crate::request::{AskError, Page, Request};
 
 /// Room of a page, in sessions.
@@ -27,8 +30,13 @@ const PAGE: usize = 1024;
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
     subscriber: Option<String>,
+    inside: Option<String>,
     public: Option<String>,
     remote: Option<String>,
+    protocol: Option<String>,
+    state: Option<String>,
+    older: Option<u32>,
+    younger: Option<u32>,
     limit: Option<u64>,
 }
 
@@ -37,11 +45,18 @@ pub(super) async fn sessions(
     wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Refused> {
     let Query(wanted) = wanted?;
+    let public = range("public", &wanted.public)?;
     let filter = SessionFilter {
         subscriber: parse::<Ipv4Addr>("subscriber", &wanted.subscriber, "an IPv4 address")?
             .map(u32::from),
-        public: parse("public", &wanted.public, "ADDRESS:PORT")?.map(endpoint),
-        remote: parse("remote", &wanted.remote, "ADDRESS:PORT")?.map(endpoint),
+        public: public.and_then(single),
+        public_in: public,
+        inside_in: range("inside", &wanted.inside)?,
+        remote_in: range("remote", &wanted.remote)?,
+        protocol: known("protocol", &wanted.protocol, Protocol::ALL.map(|it| (it.name(), it)))?,
+        state: known("state", &wanted.state, SESSION_STATES.map(|name| (name, name)))?,
+        age_min_sec: wanted.older,
+        age_max_sec: wanted.younger,
     };
     let left = wanted.limit.unwrap_or(u64::MAX);
     let (sender, body) = pieces();
@@ -62,13 +77,48 @@ fn parse<T: std::str::FromStr>(
         .transpose()
 }
 
-fn endpoint(address: SocketAddrV4) -> Endpoint {
-    Endpoint::new(u32::from(*address.ip()), address.port())
+/// One of some words.
+fn known<T: Copy, const N: usize>(
+    name: &str,
+    text: &Option<String>,
+    words: [(&'static str, T); N],
+) -> Result<Option<T>, Refused> {
+    let Some(text) = text else { return Ok(None) };
+    let found = words.iter().find(|(word, _)| word == text);
+    found.map(|(_, value)| Some(*value)).ok_or_else(|| {
+        let words = words.map(|(word, _)| word).join(", ");
+        let error = format!("{name}: '{text}' is none of {words}");
+        Refused::new(StatusCode::BAD_REQUEST, error)
+    })
 }
 
-/// Worker after worker, page after page, as long as the reader takes them. A worker that does not answer is left out
-/// after a line that says so.
+/// An address, a prefix, or an address with a port.
+fn range(name: &str, text: &Option<String>) -> Result<Option<EndpointRange>, Refused> {
+    let Some(text) = text else { return Ok(None) };
+    if let Ok(one) = text.parse::<SocketAddrV4>() {
+        return Ok(Some(Endpoint::new(u32::from(*one.ip()), one.port()).into()));
+    }
+    let net = text.parse::<Ipv4Addr>().map(Ipv4Net::from).or_else(|_| text.parse::<Ipv4Net>());
+    let range = net.map(|net| EndpointRange {
+        network: u32::from(net.network()),
+        mask: u32::from(net.netmask()),
+        port: None,
+    });
+    range.map(Some).map_err(|_| {
+        let error = format!("{name}: '{text}' is not ADDRESS, ADDRESS/LENGTH or ADDRESS:PORT");
+        Refused::new(StatusCode::BAD_REQUEST, error)
+    })
+}
+
+/// The endpoint, if it is one alone: it is looked up, not searched for.
+fn single(range: EndpointRange) -> Option<Endpoint> {
+    (range.mask == u32::MAX).then_some(Endpoint::new(range.network, range.port?))
+}
+
+/// Worker after worker, page after page, as long as the reader takes them. An empty page is an empty line, so that the
+/// reader sees that the search goes on. A worker that does not answer is left out after a line that says so.
 async fn list(node: Arc<Node>, filter: SessionFilter, mut left: u64, sender: mpsc::Sender<Bytes>) {
+    let roles = node.roles();
     for worker in &node.workers {
         let mut page = Page {
             cursor: PageCursor::default(),
@@ -87,32 +137,36 @@ async fn list(node: Arc<Node>, filter: SessionFilter, mut left: u64, sender: mps
             };
             page.sessions.truncate(usize::try_from(left).unwrap_or(usize::MAX));
             left -= page.sessions.len() as u64;
-            let lines = lines(worker.worker, &page.sessions);
-            if !lines.is_empty() && sender.send(lines).await.is_err() {
+            let sessions = page.sessions.iter().map(|view| session(worker.worker, view, &roles));
+            if sender.send(json_lines(sessions)).await.is_err() {
                 return;
             }
         }
     }
 }
 
-fn lines(worker: usize, views: &[SessionView]) -> Bytes {
+/// A line for each value; of none an empty line.
+pub(super) fn json_lines(values: impl Iterator<Item = impl Serialize>) -> Bytes {
     let mut text = Vec::new();
-    for view in views {
+    for value in values {
         // Writing into memory does not fail.
-        let _ = serde_json::to_writer(&mut text, &session(worker, view));
+        let _ = serde_json::to_writer(&mut text, &value);
+        text.push(b'\n');
+    }
+    if text.is_empty() {
         text.push(b'\n');
     }
     text.into()
 }
 
-fn problem_line(worker: usize, error: AskError) -> Bytes {
+pub(super) fn problem_line(worker: usize, error: AskError) -> Bytes {
     let problem = crate::api::Problem { error: format!("worker {worker}: {error}") };
     let mut text = serde_json::to_vec(&problem).unwrap_or_default();
     text.push(b'\n');
     text.into()
 }
 
-fn session(worker: usize, view: &SessionView) -> Session {
+fn session(worker: usize, view: &SessionView, roles: &Roles) -> Session {
     let address =
         |endpoint: Endpoint| SocketAddrV4::new(Ipv4Addr::from(endpoint.address), endpoint.port);
     Session {
@@ -128,5 +182,6 @@ fn session(worker: usize, view: &SessionView) -> Session {
         age_sec: view.age_sec,
         idle_sec: view.idle_sec,
         timeout_sec: view.timeout_sec,
+        role: roles.of(worker, view.shard.0),
     }
 }

@@ -1,20 +1,30 @@
-//! `/subscriber/ADDRESS`: what a home holds, and ending all of it.
+//! `/subscriber/ADDRESS`: what a home holds, and ending all of it. `/subscribers`: all homes.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::body::Body;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use weir_nat::{SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use hyper::body::Bytes;
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use weir_nat::{
+    HomeLimits, ShardId, SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,
+};
 
+use super::body::pieces;
 use super::problem::Refused;
-use crate::api::{Block, Flushed, SubscriberStatus};
-use crate::node::{Node, WorkerHandle};
-use crate::request::{Request, SubscriberPage};
+use super::sessions_route::{json_lines, problem_line};
+use crate::api::{Block, Flushed, SubscriberLimits, SubscriberStatus};
+use crate::node::{Node, Roles, WorkerHandle};
+use crate::request::{HomesPage, Request, SubscriberPage};
 
-/// Room of a page, in homes and blocks.
+/// Room of a page, in homes or blocks.
 const PAGE: usize = 1024;
 /// Homes and blocks of a worker in one answer.
 const PARTS_MAX: usize = 1 << 20;
@@ -25,11 +35,11 @@ pub(super) async fn show(
 ) -> Result<Json<Vec<SubscriberStatus>>, Refused> {
     let Path(address) = address?;
     let outer = u32::from(parse(&address)?);
-    let mut found = Vec::new();
+    let (mut found, roles) = (Vec::new(), node.roles());
     for worker in &node.workers {
         let parts = parts(worker, outer).await?;
         let views = subscriber_views(parts).into_iter();
-        found.extend(views.map(|view| subscriber(worker.worker, view)));
+        found.extend(views.map(|view| subscriber(worker.worker, view, &roles)));
     }
     if found.is_empty() {
         let error = format!("{address} holds nothing: no packet of it was translated lately");
@@ -77,7 +87,47 @@ fn parse(address: &str) -> Result<Ipv4Addr, Refused> {
     })
 }
 
-fn subscriber(worker: usize, view: SubscriberView) -> SubscriberStatus {
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    shard: Option<u32>,
+}
+
+/// All homes, or those of a shard, as JSON lines.
+pub(super) async fn list(
+    State(node): State<Arc<Node>>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Response, Refused> {
+    let Query(Wanted { shard }) = wanted?;
+    let (sender, body) = pieces();
+    tokio::spawn(list_homes(node, shard.map(ShardId), sender));
+    Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::new(body)).into_response())
+}
+
+async fn list_homes(node: Arc<Node>, shard: Option<ShardId>, sender: mpsc::Sender<Bytes>) {
+    let roles = node.roles();
+    for worker in &node.workers {
+        let mut page = HomesPage { cursor: 0, homes: Vec::with_capacity(PAGE), has_more: true };
+        while page.has_more {
+            page.homes.clear();
+            let make = |reply| Request::Homes { page, shard, reply };
+            page = match worker.requester.ask(make).await {
+                Ok(page) => page,
+                Err(error) => {
+                    let _ = sender.send(problem_line(worker.worker, error)).await;
+                    break;
+                }
+            };
+            let homes = page.homes.drain(..);
+            let homes = homes.map(|view| subscriber(worker.worker, view, &roles));
+            if sender.send(json_lines(homes)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn subscriber(worker: usize, view: SubscriberView, roles: &Roles) -> SubscriberStatus {
     let blocks = view.blocks.iter().map(|block| Block {
         public_address: Ipv4Addr::from(block.public_address),
         port_first: block.port_first,
@@ -93,5 +143,20 @@ fn subscriber(worker: usize, view: SubscriberView) -> SubscriberStatus {
         ports_used: view.ports_used,
         mappings: view.mappings,
         flows: view.flows,
+        sessions: view.sessions,
+        blocks_held: view.blocks_held,
+        new_flows_left: view.new_flows_left,
+        limits: limits(view.limits),
+        role: roles.of(worker, view.shard.0),
+    }
+}
+
+fn limits(limits: HomeLimits) -> SubscriberLimits {
+    let bound = |limit: u32| (limit != u32::MAX).then_some(limit);
+    SubscriberLimits {
+        blocks: bound(limits.blocks),
+        flows: bound(limits.flows),
+        sessions: bound(limits.sessions),
+        new_flows_per_sec: bound(limits.new_flows_per_sec),
     }
 }

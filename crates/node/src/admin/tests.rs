@@ -6,15 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use weir_controller::records::NodeAnswer;
 use weir_engine::{Direction, Side};
 
 use super::{AdminSocket, serve};
-use crate::api::{Flushed, Problem, Session, ShardStatus, Status, SubscriberStatus, Verdict};
+use crate::api::{
+    Flushed, MemberStatus, Problem, RoleStatus, Session, ShardStatus, Status, SubscriberStatus,
+    Verdict,
+};
 use crate::capture::{Tally, Tap};
 use crate::client::{Client, ClientError};
+use crate::cluster::MemberBoard;
 use crate::node::Node;
 use crate::request::{Mailbox, Request};
-use crate::sample_node::{sample_node, session, show_subscriber};
+use crate::sample_node::{sample_node, session, show_homes, show_subscriber};
 
 const SESSIONS: u16 = 2500;
 
@@ -85,6 +90,10 @@ fn answer(mut mailbox: Mailbox, is_over: &AtomicBool) {
                 show_subscriber(outer, &mut page);
                 reply.send(page).unwrap();
             }
+            Some(Request::Homes { mut page, shard, reply }) => {
+                show_homes(shard, &mut page);
+                reply.send(page).unwrap();
+            }
             Some(Request::Flush { reply, .. }) => reply.send(12).unwrap(),
             Some(Request::Capture { tap, reply }) => {
                 let is_free = captures.is_none();
@@ -129,7 +138,7 @@ fn sessions_come_page_by_page_up_to_the_limit() {
         text.extend_from_slice(bytes);
         Ok(ControlFlow::Continue(()))
     };
-    serving.client.stream("/sessions?limit=2000&subscriber=10.200.0.1", collect).unwrap();
+    serving.client.stream("/sessions?limit=2000&subscriber=10.200.0.1", None, collect).unwrap();
     let lines: Vec<Session> = text
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
@@ -140,11 +149,72 @@ fn sessions_come_page_by_page_up_to_the_limit() {
     assert_eq!(lines[0].subscriber.to_string(), "10.200.0.1");
 }
 
+/// The lines of an answer.
+fn lines(client: &Client, path: &str) -> Vec<serde_json::Value> {
+    let mut text = Vec::new();
+    let collect = |bytes: &[u8]| {
+        text.extend_from_slice(bytes);
+        Ok(ControlFlow::Continue(()))
+    };
+    client.stream(path, None, collect).unwrap();
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
+}
+
+#[test]
+fn homes_are_listed_by_shard() {
+    let serving = Serving::start();
+    let homes = lines(&serving.client, "/subscribers");
+    assert_eq!((homes.len(), &homes[0]["subscriber"]), (1, &"10.200.0.1".into()));
+    assert_eq!(lines(&serving.client, "/subscribers?shard=7"), homes);
+    assert!(lines(&serving.client, "/subscribers?shard=8").is_empty());
+}
+
+#[test]
+fn what_is_shown_of_a_member_is_marked_as_the_primarys_or_a_copys() {
+    let serving = Serving::start();
+    let sessions = "/sessions?limit=1";
+    assert_eq!(lines(&serving.client, sessions)[0].get("role"), None);
+    let board = Arc::<MemberBoard>::default();
+    let role = RoleStatus { shard: 7, role: "synced".into(), ..RoleStatus::default() };
+    let status = MemberStatus { shards: vec![role], ..MemberStatus::default() };
+    board.show(status, NodeAnswer::default());
+    serving.node.member.set(board).unwrap();
+    assert_eq!(lines(&serving.client, sessions)[0]["role"], "synced");
+    assert_eq!(lines(&serving.client, "/subscribers")[0]["role"], "synced");
+    let found: Vec<SubscriberStatus> = serving.client.get("/subscriber/10.200.0.1").unwrap();
+    assert_eq!(found[0].role.as_deref(), Some("synced"));
+}
+
+#[test]
+fn filters_of_sessions_are_understood_or_refused_with_their_name() {
+    let serving = Serving::start();
+    let all = "/sessions?limit=1&inside=192.168.0.0/16&public=203.0.113.1&remote=1.1.1.1:53&protocol=udp\
+               &state=stream&older=1&younger=9";
+    assert_eq!(lines(&serving.client, all).len(), 1);
+    for (query, word) in [
+        ("inside=192.168.0.0/33", "inside"),
+        ("public=x", "public"),
+        ("remote=1.1.1.1:65536", "remote"),
+        ("protocol=sctp", "icmp, tcp, udp"),
+        ("state=new", "established"),
+        ("older=-1", "older"),
+    ] {
+        let refused =
+            serving.client.stream(&format!("/sessions?{query}"), None, |_| unreachable!());
+        let error = refused.unwrap_err();
+        assert!(matches!(error, ClientError::Refused { code: 400, .. }), "{query}: {error:?}");
+        assert!(error.to_string().contains(word), "{query}: {error}");
+    }
+}
+
 #[test]
 fn subscribers_are_shown_and_flushed() {
     let serving = Serving::start();
     let found: Vec<SubscriberStatus> = serving.client.get("/subscriber/10.200.0.1").unwrap();
     assert_eq!(found[0].blocks[0].port_last, 1279);
+    let limits = &found[0].limits;
+    assert_eq!((limits.blocks, limits.flows, limits.sessions), (Some(16), Some(4), None));
     // The tests' user decides: root may, anyone else is told why not.
     let flushed = serving.client.post::<Flushed>("/subscriber/10.200.0.1/flush");
     if nix::unistd::geteuid().is_root() {
@@ -160,7 +230,7 @@ fn wrong_requests_are_refused_with_a_sentence() {
     let cases = [
         ("/subscriber/10.9.9.9", 404),
         ("/subscriber/nobody", 400),
-        ("/sessions?public=1.2.3.4", 400),
+        ("/sessions?public=1.2.3", 400),
         ("/sessions?colour=red", 400),
         ("/capture?filter=prot%2053", 400),
         ("/capture?side=left", 400),
@@ -194,7 +264,7 @@ fn a_capture_ends_by_count_and_frees_the_worker() {
         let mut tally = Tally::default();
         // The worker notices the end of the last capture in its own time.
         let result = loop {
-            let result = serving.client.stream("/capture?count=10", |bytes| {
+            let result = serving.client.stream("/capture?count=10", None, |bytes| {
                 tally.add(bytes);
                 Ok(ControlFlow::Continue(()))
             });

@@ -7,14 +7,23 @@ use weir_config::Desired;
 use weir_node_core::KnownMap;
 use weir_node_core::first_look::{FirstLook, Found, LOOK_INTERVAL, NotFound, found};
 
+use crate::start_progress::StartProgress;
+
 /// The id of the cluster and what the operator wants of it, once both are known. `name`: the cluster that the node's file
-/// names.
-pub(super) fn wait_for_cluster(cluster: &Cluster, map: &KnownMap, name: &str) -> Found {
+/// names. `progress` shows meanwhile what is waited for.
+pub(super) fn wait_for_cluster(
+    cluster: &Cluster,
+    map: &KnownMap,
+    name: &str,
+    progress: &StartProgress,
+) -> Found {
     let began = Instant::now();
     let mut looks = FirstLook::new(began.elapsed());
     loop {
+        progress.waits(looks.wait(), began);
         let looked = cluster.handle().block_on(look(&cluster.store()));
         if let Some(found) = looks.take(began.elapsed(), looked, map, name) {
+            progress.goes_on();
             return found;
         }
         std::thread::sleep(LOOK_INTERVAL);

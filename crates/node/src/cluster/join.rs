@@ -29,6 +29,7 @@ use super::worker_part::{WorkerLink, WorkerPart, worker_part};
 use crate::cores::keep_to;
 use crate::engine_config::{Room, random};
 use crate::failure::Failure;
+use crate::start_progress::StartProgress;
 
 /// Packets of a worker that may wait for copies at once: 40 ms of 100,000 new flows a second.
 const COMMIT_HELD_MAX: usize = 4096;
@@ -67,11 +68,16 @@ pub(crate) struct Joining {
 
 impl Joining {
     /// Starts the guard and the thread for etcd, and waits until the cluster file has been applied, for as long as it
-    /// takes. A node that was part of the cluster before does not wait for an etcd that does not answer.
+    /// takes; `progress` shows what is waited for. A node that was part of the cluster before does not wait for an etcd
+    /// that does not answer.
     ///
     /// # Errors
     /// What is wrong on this machine.
-    pub(crate) fn begin(member: &Member, control_cores: &[usize]) -> Result<Self, Failure> {
+    pub(crate) fn begin(
+        member: &Member,
+        control_cores: &[usize],
+        progress: &StartProgress,
+    ) -> Result<Self, Failure> {
         let keys = read_keys(&member.cluster.key_file)?;
         let mut life = LifeFile::take(&state_path(member, "life"))?;
         let path = state_path(member, "json");
@@ -94,7 +100,7 @@ impl Joining {
         let boot_ids: Vec<BootId> = boot_ids;
         life.begin(&boot_ids[0].to_string());
         let Found { cluster_id, desired, is_without_etcd } =
-            wait_for_cluster(&cluster, &map, &member.cluster.name);
+            wait_for_cluster(&cluster, &map, &member.cluster.name, progress);
         map.set_cluster(&cluster_id);
         let (inbox, messages) = inbox();
         let map_file = MapFile::new(path, inbox.clone());

@@ -61,8 +61,10 @@ impl Weir {
         command.arg("run").arg("--config").arg(&config);
         let mut process = Process::start("weir", command, place.folder.join("weir.log"))?;
         let patience = START_PATIENCE + START_PATIENCE_PER_MILLION * (load.flows_max() / 1_000_000);
+        // While it starts it answers as well, and shows no workers.
         process.wait_until(place.plan, patience, |_| {
-            metrics::get(&admin_socket, "/metrics").is_ok()
+            metrics::get(&admin_socket, "/metrics")
+                .is_ok_and(|text| Reading::parse(&text).is_some())
         })?;
         Ok(Weir { process, admin_socket, metrics })
     }

@@ -42,6 +42,7 @@ pub(super) struct CutOff {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct CutOffChange {
     pub(in super::super) node: NodeId,
+    pub(in super::super) is_cut_off: bool,
     pub(in super::super) what: String,
     pub(in super::super) why: String,
 }
@@ -186,6 +187,7 @@ impl Life {
         }
         let change = |worker: &u16, is: &str, why: &str| CutOffChange {
             node: node.clone(),
+            is_cut_off: after.contains_key(worker),
             what: format!("worker {worker} is {is}"),
             why: why.into(),
         };

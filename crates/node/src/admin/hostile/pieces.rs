@@ -6,7 +6,7 @@ use crate::client::query_value;
 
 const METHODS: [&str; 8] = ["GET", "GET", "GET", "HEAD", "POST", "DELETE", "OPTIONS", "get"];
 
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 13] = [
     "/status",
     "/shards",
     "/member",
@@ -16,15 +16,22 @@ const PATHS: [&str; 12] = [
     "/report",
     "/capture",
     "/subscriber/",
+    "/subscribers",
     "/",
     "//status",
     "/status/",
 ];
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 16] = [
     "subscriber",
     "public",
     "remote",
+    "inside",
+    "protocol",
+    "state",
+    "older",
+    "younger",
+    "shard",
     "limit",
     "worker",
     "side",
@@ -35,11 +42,15 @@ const KEYS: [&str; 10] = [
 ];
 
 /// Right for one key and wrong for most others; as they stand in a query.
-const VALUES: [&str; 20] = [
+const VALUES: [&str; 24] = [
     "10.200.0.1",
     "10.9.9.9",
     "203.0.113.1:4000",
     "203.0.113.1:65536",
+    "203.0.113.0/28",
+    "203.0.113.1/33",
+    "udp",
+    "stream",
     "::1",
     "0",
     "1",
@@ -115,7 +126,10 @@ impl Asked {
         let at = usize::from(self.path) % (8 * PATHS.len());
         let path = match PATHS.get(at) {
             Some(path) => path,
-            None => PATHS.iter().filter(|path| **path != "/capture").nth(at % 11).unwrap_or(&"/"),
+            None => {
+                let mut others = PATHS.iter().filter(|path| **path != "/capture");
+                others.nth(at % (PATHS.len() - 1)).unwrap_or(&"/")
+            }
         };
         if *path != "/subscriber/" {
             return (*path).to_owned();
@@ -166,7 +180,8 @@ pub(super) enum Part {
     Bytes(Vec<u8>),
 }
 
-const HEADERS: [&str; 10] = [
+const HEADERS: [&str; 11] = [
+    "Accept",
     "Content-Length",
     "Transfer-Encoding",
     "Connection",

@@ -10,7 +10,7 @@ use crate::admin::peer::Peer;
 use crate::admin::routes::server;
 use crate::admin::table::Remote;
 use crate::request::{Mailbox, Request};
-use crate::sample_node::{HOME, sample_node, session, show_subscriber};
+use crate::sample_node::{HOME, sample_node, session, show_homes, show_subscriber};
 
 /// Bytes that a connection holds each way: more than any answer but a capture.
 const WIRE_BYTES: usize = 256 << 10;
@@ -56,6 +56,10 @@ async fn answer(mut mailbox: Mailbox) {
             }
             Some(Request::Subscriber { outer, mut page, reply }) => {
                 show_subscriber(outer, &mut page);
+                let _ = reply.send(page);
+            }
+            Some(Request::Homes { mut page, shard, reply }) => {
+                show_homes(shard, &mut page);
                 let _ = reply.send(page);
             }
             Some(Request::Flush { reply, .. }) => drop(reply.send(1)),

@@ -1,0 +1,179 @@
+//! All nodes of a cluster beside each other and the cluster file. All findings are warnings: files may be missing among
+//! those that are checked, and some networks want what most do not.
+
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+
+use crate::cluster_types::Member;
+use crate::desired::Desired;
+use crate::findings::Findings;
+use crate::types::{Interface, Worker};
+
+/// Sessions for each home of a worker's shards, copies included, below which its table is too small: the least that
+/// `limits.flows` can allow a home.
+const FLOWS_OF_HOME_MIN: u64 = 16;
+
+/// A node's file, and what is found in it.
+pub(crate) struct NodeFile<'m, 't> {
+    pub(crate) name: &'t str,
+    pub(crate) member: &'m Member,
+    pub(crate) findings: Findings<'t>,
+}
+
+/// `cluster`: what is found in the cluster file.
+pub(crate) fn check(desired: &Desired, cluster: &mut Findings<'_>, nodes: &mut [NodeFile<'_, '_>]) {
+    let members: Vec<&Member> = nodes.iter().map(|node| node.member).collect();
+    copies(desired, &members, cluster);
+    flows(desired, &members, cluster);
+    for node in &mut *nodes {
+        room(desired, &members, node);
+    }
+    metrics(nodes);
+    sides(nodes, "access", |worker| &worker.access);
+    sides(nodes, "internet", |worker| &worker.internet);
+}
+
+/// Each copy of a shard is on another node than its primary and the other copies.
+fn copies(desired: &Desired, members: &[&Member], findings: &mut Findings<'_>) {
+    let takes_shards = |member: &&&Member| {
+        !member.node.drain && member.workers.iter().any(|worker| worker.weight > 0)
+    };
+    let (nodes, copies) =
+        (members.iter().filter(takes_shards).count(), usize::from(desired.cluster.replicas));
+    if !members.is_empty() && nodes <= copies {
+        let word = if copies == 1 { "copy" } else { "copies" };
+        let message = format!(
+            "a primary and {copies} {word} need {} nodes that take shards, these files are of {nodes}: shards stay short \
+             of copies",
+            copies + 1
+        );
+        let fix = "add nodes, or the files that are missing here, or write fewer copies";
+        findings.warning("cluster.replicas", message, fix);
+    }
+}
+
+/// Room for the sessions of all homes that a worker serves and has copies of.
+fn flows(desired: &Desired, members: &[&Member], findings: &mut Findings<'_>) {
+    let workers = members.iter().flat_map(|member| &member.workers);
+    let shares = workers.map(|worker| desired.share(worker, members));
+    let Some(share) = shares.max().filter(|share| *share > 0) else { return };
+    let homes = (desired.homes() * share as u64).div_ceil(desired.shards.len() as u64);
+    let flows = u64::from(desired.nat.flows_max);
+    if flows < homes * FLOWS_OF_HOME_MIN {
+        let message = format!(
+            "{flows} sessions of a worker for the {homes} homes of its share, about {share} shards with the copies: \
+             fewer than {FLOWS_OF_HOME_MIN} for each"
+        );
+        let fix = format!("write at least {}, or add workers", homes * FLOWS_OF_HOME_MIN);
+        findings.warning("nat.flows_max", message, fix);
+    }
+}
+
+/// Room for the shards of a worker's share.
+fn room(desired: &Desired, members: &[&Member], node: &mut NodeFile<'_, '_>) {
+    for (index, worker) in node.member.workers.iter().enumerate() {
+        let (share, room) = (desired.share(worker, members), desired.shard_room(worker));
+        if share > room {
+            let message = format!(
+                "room for {room} shards, fewer than its share of about {share}, copies included"
+            );
+            let fix = format!("write at least {share}, or add workers");
+            node.findings.warning(&format!("worker[{index}].shards_max"), message, fix);
+        }
+    }
+}
+
+/// Two nodes of one machine cannot serve their metrics at one address, and controllers would ask one node for both.
+fn metrics(nodes: &mut [NodeFile<'_, '_>]) {
+    for index in 1..nodes.len() {
+        let (before, from_here) = nodes.split_at_mut(index);
+        let node = &mut from_here[0];
+        let Some(address) = node.member.node.metrics else { continue };
+        let is_twin = |other: &&NodeFile<'_, '_>| other.member.node.metrics == Some(address);
+        let Some(twin) = before.iter().find(is_twin) else { continue };
+        let message = format!("{address} is also node.metrics in {}", twin.name);
+        let fix = if address.ip().is_loopback() || address.ip().is_unspecified() {
+            "give nodes of one machine a port each; on two machines it may stay"
+        } else {
+            "write an address of this node's machine, and give nodes of one machine a port each"
+        };
+        node.findings.warning("node.metrics", message, fix);
+    }
+}
+
+/// The network of a side of a worker: the same for most workers, as a rule.
+#[derive(Debug, PartialEq, Eq)]
+struct Link {
+    subnet: Ipv4Net,
+    vlan: Option<u16>,
+    /// In order of addresses.
+    gateways: Vec<Ipv4Addr>,
+}
+
+impl Link {
+    fn of(side: &Interface) -> Self {
+        let mut gateways = side.gateways.clone();
+        gateways.sort_unstable();
+        Self { subnet: side.address.trunc(), vlan: side.vlan, gateways }
+    }
+}
+
+/// The workers of a side share a subnet, a VLAN and its gateways with most others.
+fn sides(nodes: &mut [NodeFile<'_, '_>], side: &str, of: impl Fn(&Worker) -> &Interface) {
+    let mut links: Vec<(Link, String)> = Vec::new();
+    for node in &*nodes {
+        for (index, worker) in node.member.workers.iter().enumerate() {
+            links.push((Link::of(of(worker)), format!("{}, worker[{index}].{side}", node.name)));
+        }
+    }
+    let count = |link: &Link| links.iter().filter(|(other, _)| other == link).count();
+    // The first one, where several are equally frequent.
+    let usual = links.iter().rev().max_by_key(|(link, _)| count(link));
+    let Some((usual, place)) = usual else { return };
+    for node in nodes {
+        let mut reported = Vec::new();
+        for (index, worker) in node.member.workers.iter().enumerate() {
+            let link = Link::of(of(worker));
+            if link != *usual && !reported.contains(&link) {
+                let path = format!("worker[{index}].{side}");
+                odd_link(&link, usual, place, &path, &mut node.findings);
+                reported.push(link);
+            }
+        }
+    }
+}
+
+/// `place`: of a worker with the usual link.
+fn odd_link(link: &Link, usual: &Link, place: &str, path: &str, findings: &mut Findings<'_>) {
+    if link.vlan != usual.vlan {
+        let tag = |vlan: Option<u16>| {
+            vlan.map_or_else(|| "untagged".to_owned(), |vlan| format!("VLAN {vlan}"))
+        };
+        let message = format!("{}, others are {} ({place})", tag(link.vlan), tag(usual.vlan));
+        let fix = match usual.vlan {
+            Some(vlan) => format!(
+                "write vlan = {vlan}; right as it is only where the function or the switch sets the tag"
+            ),
+            None => "remove vlan; right as it is only where the others' tag is set by the function or the switch"
+                .to_owned(),
+        };
+        findings.warning(&format!("{path}.vlan"), message, fix);
+    }
+    if link.subnet != usual.subnet {
+        let message = format!("{} is another subnet than {} ({place})", link.subnet, usual.subnet);
+        let fix = format!(
+            "write an address of {}: workers and switch share one subnet on each side (docs/topology.md)",
+            usual.subnet
+        );
+        findings.warning(&format!("{path}.address"), message, fix);
+    } else if link.gateways != usual.gateways {
+        let list = |gateways: &[Ipv4Addr]| {
+            gateways.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        };
+        let message =
+            format!("{}, others have {} ({place})", list(&link.gateways), list(&usual.gateways));
+        let fix = "write the same gateways; right as it is only where each switch of a pair is the gateway of its own nodes";
+        findings.warning(&format!("{path}.gateway"), message, fix);
+    }
+}

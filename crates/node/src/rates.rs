@@ -1,0 +1,110 @@
+//! Rates of the workers: the differences of their counters over the last second or so.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use weir_engine::{Direction, DropReason, Side};
+
+use crate::api::WorkerRates;
+use crate::board::Board;
+
+/// Time that a rate is of, at least.
+const SPAN: Duration = Duration::from_secs(1);
+
+/// The rates of all workers. The control thread looks, and whoever is asked for a status reads.
+#[derive(Debug, Default)]
+pub(crate) struct Rates(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    looked: Option<(Duration, Vec<WorkerRates>)>,
+    rates: Vec<WorkerRates>,
+}
+
+impl Rates {
+    /// Takes the counters of all workers at this time, once a second.
+    pub(crate) fn look<'a>(&self, now: Duration, boards: impl Iterator<Item = &'a Board>) {
+        let mut state = self.state();
+        let state = &mut *state;
+        if state.looked.as_ref().is_some_and(|(at, _)| now < *at + SPAN) {
+            return;
+        }
+        let totals: Vec<WorkerRates> = boards.map(totals).collect();
+        if let Some((at, before)) = &state.looked {
+            let seconds = (now - *at).as_secs_f64();
+            let rates = totals.iter().zip(before).map(|(total, before)| {
+                let rate = |of: fn(&WorkerRates) -> f64| (of(total) - of(before)) / seconds;
+                WorkerRates {
+                    access_rx_packets: rate(|it| it.access_rx_packets),
+                    access_tx_packets: rate(|it| it.access_tx_packets),
+                    internet_rx_packets: rate(|it| it.internet_rx_packets),
+                    internet_tx_packets: rate(|it| it.internet_tx_packets),
+                    new_flows: rate(|it| it.new_flows),
+                    drops: rate(|it| it.drops),
+                }
+            });
+            state.rates = rates.collect();
+        }
+        state.looked = Some((now, totals));
+    }
+
+    /// The rates of one worker; zeros until two looks have been taken.
+    pub(crate) fn of(&self, worker: usize) -> WorkerRates {
+        self.state().rates.get(worker).cloned().unwrap_or_default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The counters that the rates are of, since start.
+fn totals(board: &Board) -> WorkerRates {
+    let engine = &board.engine;
+    let packets = |side, direction| engine.packets(side, direction) as f64;
+    let drops: u64 = DropReason::ALL.iter().map(|reason| engine.dropped(*reason)).sum();
+    WorkerRates {
+        access_rx_packets: packets(Side::Access, Direction::Receive),
+        access_tx_packets: packets(Side::Access, Direction::Transmit),
+        internet_rx_packets: packets(Side::Internet, Direction::Receive),
+        internet_tx_packets: packets(Side::Internet, Direction::Transmit),
+        new_flows: board.flow_creates.get() as f64,
+        drops: drops as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use weir_engine::Counters;
+
+    use super::*;
+
+    #[test]
+    fn rates_are_of_the_time_between_two_looks_that_lie_a_second_apart() {
+        let counters = Arc::new(Counters::default());
+        let board = Board::new(Arc::clone(&counters), 1, 2_000_000_000);
+        let rates = Rates::default();
+        let look = |ms| rates.look(Duration::from_millis(ms), std::iter::once(&board));
+        counters.count(Side::Access, Direction::Receive, 1_000_000, 64_000_000);
+        look(5_000);
+        assert_eq!(rates.of(0), WorkerRates::default(), "nothing is known of the time before");
+        counters.count(Side::Access, Direction::Receive, 300, 19_200);
+        counters.count(Side::Internet, Direction::Transmit, 150, 9_600);
+        board.flow_creates.set(30);
+        look(5_500);
+        assert_eq!(rates.of(0), WorkerRates::default());
+        look(6_500);
+        let expected = WorkerRates {
+            access_rx_packets: 200.0,
+            internet_tx_packets: 100.0,
+            new_flows: 20.0,
+            ..WorkerRates::default()
+        };
+        assert_eq!(rates.of(0), expected);
+        look(8_000);
+        assert_eq!(rates.of(0), WorkerRates::default(), "it does nothing any more");
+        assert_eq!(rates.of(1), WorkerRates::default(), "there is no such worker");
+    }
+}
