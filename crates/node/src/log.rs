@@ -5,7 +5,9 @@
 //! A line goes into a bounded queue, and a thread of its own writes it: whoever logs never waits for the reader of stderr.
 //! Where that is systemd's journal, each line begins with its priority.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -244,13 +246,23 @@ pub fn to_stderr(
 ) -> io::Result<Log> {
     let is_journal = is_journal(io::stderr());
     let lost_line = move |lost| lost_line(format, is_journal, lost);
-    let queue = LineQueue::start("weir-log", io::stderr(), lost_line, on_start)?;
+    let queue = LineQueue::start("weir-log", own_stderr(), lost_line, on_start)?;
     let limit = LogLimit::default();
     let writer = Marked { writer: writer_of(&queue), is_journal };
     let subscriber = subscriber(level, format, limit.clone(), writer);
     // Fails only when a log is already set, which then stays.
     let _ = tracing::subscriber::set_global_default(subscriber);
     Ok(Log { limit, queue: Some(queue) })
+}
+
+/// Standard error by a descriptor of its own: while the EAL starts, descriptor 2 leads elsewhere, to hold back what it
+/// prints.
+fn own_stderr() -> Box<dyn io::Write + Send> {
+    match io::stderr().as_fd().try_clone_to_owned() {
+        Ok(stderr) => Box::new(File::from(stderr)),
+        // A process without stderr loses its lines.
+        Err(_) => Box::new(io::stderr()),
+    }
 }
 
 fn writer_of(queue: &LineQueue) -> impl Fn() -> LineWriter + Send + Sync + 'static {
