@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use weir_cluster::Key;
 use weir_config::{Desired, parse_cluster};
+use weir_controller::records::Control as ControlRecord;
 use weir_controller::state::{NodeReport, Options as ControllerOptions};
 use weir_engine::Side;
 use weir_shard::{ShardEntry, ShardId};
@@ -237,6 +238,12 @@ impl Control {
 
     fn cut_management(&mut self, node: usize, is_cut: bool) {
         self.plane.management.cut(&name_of(node), is_cut);
+    }
+
+    /// Whether nothing is moved until somebody takes the freeze back.
+    pub(super) fn is_frozen(&self) -> bool {
+        let record = self.plane.operator.read::<ControlRecord>(&self.plane.etcd, &Key::Control);
+        record.is_some_and(|record| record.freeze.is_some())
     }
 
     /// What an operator does after etcd was set back: orders that it has again are taken back, and with them the freeze

@@ -19,8 +19,6 @@ const TAKEN_MAX_US: u64 = 350_000;
 
 /// From the end of a routing daemon until others serve the shards of its node.
 const EMPTIED_MAX_US: u64 = 9_000_000;
-/// A controller tries nothing for so long after etcd has refused a write, as it does of one that was set back.
-const REFUSED_US: u64 = 10_000_000;
 /// From the power of a site until it serves its shards without etcd.
 const SITE_SERVES_MS: u64 = SITE_WITHOUT_ETCD_MS - 1_000;
 
@@ -28,8 +26,6 @@ const SITE_SERVES_MS: u64 = SITE_WITHOUT_ETCD_MS - 1_000;
 pub(super) struct Promises {
     /// Counts faults: what was promised for one ends with the next.
     faults: u64,
-    /// When etcd was set back last.
-    set_back_us: Option<u64>,
     /// Nodes of which one does not hear the other, with shards of the first of which a third node has a copy as well.
     deaf: Option<(usize, Vec<ShardId>)>,
 }
@@ -39,10 +35,6 @@ impl World {
     pub(super) fn promise(&mut self, fault: &Fault, is_only: bool) {
         self.promises.faults += 1;
         self.promises.deaf = None;
-        if matches!(fault, Fault::Restore { .. }) {
-            self.promises.set_back_us = Some(self.now_us);
-        }
-        let was_refused = self.promises.set_back_us.is_some_and(|it| self.now_us < it + REFUSED_US);
         let is_calm = self.active.values().all(|other| !other.is_weather()) && !fault.is_weather();
         if !is_only || !is_calm {
             return;
@@ -57,7 +49,7 @@ impl World {
                     self.queue.push(self.now_us + after_us, Event::Taken { node, number });
                 }
             }
-            Fault::BirdDown { node, ms } if 1_000 * ms >= EMPTIED_MAX_US && !was_refused => {
+            Fault::BirdDown { node, ms } if 1_000 * ms >= EMPTIED_MAX_US => {
                 let number = self.promises.faults;
                 self.queue.push(self.now_us + EMPTIED_MAX_US, Event::Emptied { node, number });
             }
@@ -104,7 +96,9 @@ impl World {
 
     /// By now others serve what a node served whose routing daemon is gone.
     pub(super) fn check_emptied(&mut self, node: usize, number: u64) {
-        if self.promises.faults != number || self.nodes.len() < 2 {
+        // After etcd was set back the map is frozen until an operator has looked at it.
+        let is_void = self.promises.faults != number || self.control.is_frozen();
+        if is_void || self.nodes.len() < 2 {
             return;
         }
         let name = &self.nodes[node].name;
