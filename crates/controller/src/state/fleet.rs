@@ -40,7 +40,7 @@ impl Fleet {
             undead: BTreeSet::new(),
             wanted: 0,
         };
-        // Who asks for a rebalance wants the node used now, and has perhaps just repaired it.
+        // An operator who asks for a rebalance wants the node used now, perhaps because it has just been repaired.
         let ends_trials = view.control().is_some_and(|control| control.rebalance.is_some());
         let names: BTreeSet<&NodeId> = view.nodes.keys().chain(named.keys()).collect();
         for node in names {

@@ -3,9 +3,6 @@
 //! `weir events` has the same decisions for the whole cluster. These lines are of the controller that made them, in the
 //! log of its machine, and are there also when etcd is not. A write whose answer is lost leaves no line.
 
-use std::collections::BTreeMap;
-
-use weir_shard::NodeId;
 use weir_shard::allocate::{Change, Liveness, Note};
 use weir_shard::map::Transition;
 
@@ -93,15 +90,10 @@ impl Controller {
     /// The brakes on decisions, and the drains.
     pub(super) fn standing_of(&self, sight: &Sight, now: Now) -> Standing {
         let halted = sight.notes.iter().find(|note| matches!(note, Note::Halted { .. }));
-        let mut held: BTreeMap<&NodeId, usize> = BTreeMap::new();
-        for (_, entry) in self.view.entries() {
-            for member in entry.members() {
-                *held.entry(&member.incarnation.worker.node).or_default() += 1;
-            }
-        }
+        let held = self.shards_held();
         let drains = self.view.intents.iter().filter_map(|(node, intent)| {
             let drain = intent.value.as_ref()?.drain.as_ref()?;
-            let shards = held.get(node).copied().unwrap_or_default();
+            let (shards, _) = held.get(node).copied().unwrap_or_default();
             let waits = self.waits(node, shards, sight);
             let since_ms = drain.order.at_ms.min(now.unix_ms);
             Some((node.to_string(), Drain { by: drain.order.by.clone(), since_ms, shards, waits }))

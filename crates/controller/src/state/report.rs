@@ -58,15 +58,7 @@ impl Controller {
     }
 
     fn node_reports(&self, sight: &Sight, before: Option<&Report>) -> Vec<NodeReport> {
-        let loads = self.worker_loads();
-        let mut held: BTreeMap<&NodeId, (usize, usize)> = BTreeMap::new();
-        for (_, entry) in self.view.entries() {
-            for (rank, member) in entry.members().iter().enumerate() {
-                let sums = held.entry(&member.incarnation.worker.node).or_default();
-                sums.0 += 1;
-                sums.1 += usize::from(rank == 0);
-            }
-        }
+        let (loads, held) = (self.worker_loads(), self.shards_held());
         let nodes = sight.fleet.nodes.iter().map(|node| {
             let (shards, primaries) = held.get(&node.name).copied().unwrap_or_default();
             let standing = &sight.fleet.standings[&node.name];
@@ -95,6 +87,19 @@ impl Controller {
             }
         });
         nodes.collect()
+    }
+
+    /// By node, of how many shards it is a member, and of how many the primary.
+    pub(super) fn shards_held(&self) -> BTreeMap<&NodeId, (usize, usize)> {
+        let mut held: BTreeMap<&NodeId, (usize, usize)> = BTreeMap::new();
+        for (_, entry) in self.view.entries() {
+            for (rank, member) in entry.members().iter().enumerate() {
+                let sums = held.entry(&member.incarnation.worker.node).or_default();
+                sums.0 += 1;
+                sums.1 += usize::from(rank == 0);
+            }
+        }
+        held
     }
 
     fn is_drain_ordered(&self, node: &NodeId) -> bool {
