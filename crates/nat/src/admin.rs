@@ -30,7 +30,7 @@ impl Nat {
     ) -> bool {
         let mut left = budget.div_ceil(PAGE_STEP).max(1);
         while left > 0 && cursor.stage != PageStage::Done {
-            match (cursor.stage, filter.public) {
+            match (cursor.stage, filter.public_endpoint()) {
                 (PageStage::First, Some(public)) => {
                     self.page_of_public(cursor, public, filter, out)
                 }
@@ -97,12 +97,12 @@ impl Nat {
         // Sessions that only we know lie in a slab of their own, behind all others.
         let is_last = match (cursor.slab == local, has_local) {
             (true, _) => true,
-            (false, true) if filter.public.is_some() => {
+            (false, true) if filter.public_endpoint().is_some() => {
                 cursor.slab = local;
                 return;
             }
             (false, true) => false,
-            (false, false) => cursor.slab + 1 == local || filter.public.is_some(),
+            (false, false) => cursor.slab + 1 == local || filter.public_endpoint().is_some(),
         };
         cursor.slab += 1;
         if is_last {
@@ -126,10 +126,9 @@ impl Nat {
         out: &mut Vec<SessionView>,
     ) {
         let matches = filter.subscriber.is_none_or(|outer| outer == mapping.outer)
-            && filter.public.is_none_or(|public| public == mapping.public())
-            && filter.inside_in.is_none_or(|range| range.has(mapping.inside()))
-            && filter.public_in.is_none_or(|range| range.has(mapping.public()))
-            && filter.remote_in.is_none_or(|range| range.has(remote.endpoint()))
+            && filter.inside.is_none_or(|range| range.has(mapping.inside()))
+            && filter.public.is_none_or(|range| range.has(mapping.public()))
+            && filter.remote.is_none_or(|range| range.has(remote.endpoint()))
             && filter.protocol.is_none_or(|protocol| protocol == mapping.protocol);
         let (lane, timeouts) = (self.lanes.get(slab), &self.policy.timeouts);
         if !matches || lane.has_run_out(remote, mapping.protocol, timeouts, self.now) {

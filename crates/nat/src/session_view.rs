@@ -10,11 +10,10 @@ use crate::session_state::Phase;
 pub struct SessionFilter {
     /// Outer address of the home.
     pub subscriber: Option<u32>,
-    /// Is looked up in the index, where [`public_in`](Self::public_in) is searched for.
-    pub public: Option<Endpoint>,
-    pub inside_in: Option<EndpointRange>,
-    pub public_in: Option<EndpointRange>,
-    pub remote_in: Option<EndpointRange>,
+    pub inside: Option<EndpointRange>,
+    /// One endpoint alone is looked up in the index; others are searched for.
+    pub public: Option<EndpointRange>,
+    pub remote: Option<EndpointRange>,
     pub protocol: Option<Protocol>,
     /// One of [`SESSION_STATES`].
     pub state: Option<&'static str>,
@@ -22,6 +21,12 @@ pub struct SessionFilter {
     pub age_min_sec: Option<u32>,
     /// Greatest age of the mapping.
     pub age_max_sec: Option<u32>,
+}
+
+impl SessionFilter {
+    pub(crate) fn public_endpoint(&self) -> Option<Endpoint> {
+        self.public.and_then(|range| range.single())
+    }
 }
 
 /// Endpoints of a network, with any port or with one.
@@ -41,6 +46,12 @@ impl From<Endpoint> for EndpointRange {
 }
 
 impl EndpointRange {
+    /// The endpoint, if it is one alone.
+    pub(crate) fn single(&self) -> Option<Endpoint> {
+        let port = self.port.filter(|_| self.mask == u32::MAX)?;
+        Some(Endpoint::new(self.network, port))
+    }
+
     pub(crate) fn has(&self, endpoint: Endpoint) -> bool {
         endpoint.address & self.mask == self.network & self.mask
             && self.port.is_none_or(|port| port == endpoint.port)

@@ -101,19 +101,19 @@ fn filters_select_by_network_protocol_state_and_age() {
     };
     let count = |world: &World, filter: SessionFilter| world.list(&filter).len();
     let one = inside(7).into();
-    assert_eq!(count(&world, SessionFilter { inside_in: Some(one), ..all }), 20 * 3);
+    assert_eq!(count(&world, SessionFilter { inside: Some(one), ..all }), 20 * 3);
     let any_port = network(inside(7), 32);
-    let of_inside = world.list(&SessionFilter { inside_in: Some(any_port), ..all });
+    let of_inside = world.list(&SessionFilter { inside: Some(any_port), ..all });
     assert!(!of_inside.is_empty());
     assert!(of_inside.iter().all(|session| session.inside.address == inside(7).address));
     let public = world.list(&all)[0].public;
-    let of_public = world.list(&SessionFilter { public_in: Some(network(public, 32)), ..all });
+    let of_public = world.list(&SessionFilter { public: Some(network(public, 32)), ..all });
     assert!(of_public.len() > 3);
     assert!(of_public.iter().all(|session| session.public.address == public.address));
-    let wide = SessionFilter { remote_in: Some(network(server(0), 8)), ..all };
+    let wide = SessionFilter { remote: Some(network(server(0), 8)), ..all };
     assert_eq!(count(&world, wide), 1800);
     let elsewhere = Endpoint::new(server(0).address ^ 1 << 31, 0);
-    assert_eq!(count(&world, SessionFilter { remote_in: Some(network(elsewhere, 8)), ..all }), 0);
+    assert_eq!(count(&world, SessionFilter { remote: Some(network(elsewhere, 8)), ..all }), 0);
 
     assert_eq!(count(&world, SessionFilter { protocol: Some(Protocol::Udp), ..all }), 1800);
     assert_eq!(count(&world, SessionFilter { protocol: Some(Protocol::Tcp), ..all }), 0);
@@ -135,19 +135,23 @@ fn filters_select() {
     let of_home = world.list(&SessionFilter { subscriber: Some(home(3).outer), ..all });
     assert_eq!(of_home.len(), 90);
     assert!(of_home.iter().all(|session| session.outer == home(3).outer));
-    let of_public = world.list(&SessionFilter { public: Some(public), ..all });
+    let of_public = world.list(&SessionFilter { public: Some(public.into()), ..all });
     assert_eq!(of_public.len(), 3);
     assert!(of_public.iter().all(|session| session.inside == inside(7)));
-    let of_remote = world.list(&SessionFilter { remote_in: Some(server(2).into()), ..all });
+    let of_remote = world.list(&SessionFilter { remote: Some(server(2).into()), ..all });
     assert_eq!(of_remote.len(), 600);
     let one = SessionFilter {
         subscriber: Some(home(3).outer),
-        public: Some(public),
-        remote_in: Some(server(2).into()),
+        public: Some(public.into()),
+        remote: Some(server(2).into()),
         ..all
     };
     assert_eq!(world.list(&one).len(), 1);
-    assert!(world.list(&SessionFilter { public: Some(at("203.0.113.1:1024")), ..one }).is_empty());
+    assert!(
+        world
+            .list(&SessionFilter { public: Some(at("203.0.113.1:1024").into()), ..one })
+            .is_empty()
+    );
 }
 
 #[test]

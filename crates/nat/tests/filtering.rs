@@ -164,8 +164,8 @@ fn t4_an_unsolicited_syn_is_silent_and_a_later_outbound_syn_is_a_simultaneous_op
     world.tcp_back(public, server(1), SYN).unwrap();
     world.tcp_out(home(1), inside(0), server(1), SYN_ACK).unwrap();
     world.tcp_back(public, server(1), SYN_ACK).unwrap();
-    let view = world
-        .list(&SessionFilter { remote_in: Some(server(1).into()), ..SessionFilter::default() });
+    let view =
+        world.list(&SessionFilter { remote: Some(server(1).into()), ..SessionFilter::default() });
     assert_eq!(view[0].state, "established");
 }
 

@@ -105,7 +105,7 @@ fn a_taker_restarts_timers_and_keeps_the_state_of_tcp() {
     replica.nat.set_owned_lanes(SHARD, 0xff, replica.now);
     assert_eq!(replica.nat.gauges().quarantined, 1);
     let states: Vec<_> = replica
-        .list(&SessionFilter { public: Some(tcp), ..SessionFilter::default() })
+        .list(&SessionFilter { public: Some(tcp.into()), ..SessionFilter::default() })
         .iter()
         .map(|session| (session.state, session.idle_sec, session.timeout_sec))
         .collect();

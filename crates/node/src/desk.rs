@@ -138,6 +138,11 @@ impl Desk {
     }
 }
 
+/// Whether what the slots of another turn may add fits into a page.
+fn has_room<T>(page: &Vec<T>) -> bool {
+    page.len() + SLOTS_PER_TURN <= page.capacity()
+}
+
 impl Dump {
     /// Looks at the next slots. Nothing is left once the page is full or complete, has taken long, or nobody waits for
     /// it.
@@ -148,9 +153,8 @@ impl Dump {
         let page = &mut self.page;
         page.has_more =
             nat.sessions(&mut page.cursor, SLOTS_PER_TURN, &self.filter, &mut page.sessions);
-        let is_full = page.sessions.len() + SLOTS_PER_TURN > page.sessions.capacity();
         self.turns_left -= 1;
-        if page.has_more && !is_full && self.turns_left > 0 {
+        if page.has_more && has_room(&page.sessions) && self.turns_left > 0 {
             return Some(self);
         }
         let _ = self.reply.send(self.page);
@@ -166,9 +170,8 @@ impl Listing {
         }
         let page = &mut self.page;
         page.has_more = nat.homes(&mut page.cursor, SLOTS_PER_TURN, self.shard, &mut page.homes);
-        let is_full = page.homes.len() + SLOTS_PER_TURN > page.homes.capacity();
         self.turns_left -= 1;
-        if page.has_more && !is_full && self.turns_left > 0 {
+        if page.has_more && has_room(&page.homes) && self.turns_left > 0 {
             return Some(self);
         }
         let _ = self.reply.send(self.page);

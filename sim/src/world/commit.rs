@@ -233,7 +233,7 @@ impl World {
     /// The mapping of a socket with this public endpoint in the table of a worker.
     fn session_at(&self, place: Place, socket: &Socket, left: &Left) -> Option<SessionView> {
         let (mut cursor, mut found) = (PageCursor::default(), Vec::new());
-        let filter = SessionFilter { public: Some(left.public), ..SessionFilter::default() };
+        let filter = SessionFilter { public: Some(left.public.into()), ..SessionFilter::default() };
         // The first page is the mapping with its first session, and the sockets have no more.
         self.worker(place).engine().nat().sessions(&mut cursor, 1, &filter, &mut found);
         let inside = socket.key();

@@ -5,7 +5,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use hyper::body::{Bytes, Frame};
+use serde::Serialize;
 use tokio::sync::mpsc;
+
+use crate::api::Problem;
+use crate::request::AskError;
 
 /// Pieces waiting for the reader: the maker waits when there are more.
 const PIECES: usize = 4;
@@ -30,4 +34,25 @@ impl hyper::body::Body for PieceBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         self.0.poll_recv(context).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
     }
+}
+
+/// A line for each value; of none an empty line.
+pub(super) fn json_lines(values: impl Iterator<Item = impl Serialize>) -> Bytes {
+    let mut text = Vec::new();
+    for value in values {
+        // Writing into memory does not fail.
+        let _ = serde_json::to_writer(&mut text, &value);
+        text.push(b'\n');
+    }
+    if text.is_empty() {
+        text.push(b'\n');
+    }
+    text.into()
+}
+
+pub(super) fn problem_line(worker: usize, error: AskError) -> Bytes {
+    let problem = Problem { error: format!("worker {worker}: {error}") };
+    let mut text = serde_json::to_vec(&problem).unwrap_or_default();
+    text.push(b'\n');
+    text.into()
 }

@@ -11,17 +11,17 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Bytes;
 use ipnet::Ipv4Net;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::sync::mpsc;
 use weir_nat::{
     Endpoint, EndpointRange, PageCursor, Protocol, SESSION_STATES, SessionFilter, SessionView,
 };
 
-use super::body::pieces;
+use super::body::{json_lines, pieces, problem_line};
 use super::problem::Refused;
 use crate::api::Session;
 use crate::node::{Node, Roles};
-use crate::request::{AskError, Page, Request};
+use crate::request::{Page, Request};
 
 /// Room of a page, in sessions.
 const PAGE: usize = 1024;
@@ -45,14 +45,12 @@ pub(super) async fn sessions(
     wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Refused> {
     let Query(wanted) = wanted?;
-    let public = range("public", &wanted.public)?;
     let filter = SessionFilter {
         subscriber: parse::<Ipv4Addr>("subscriber", &wanted.subscriber, "an IPv4 address")?
             .map(u32::from),
-        public: public.and_then(single),
-        public_in: public,
-        inside_in: range("inside", &wanted.inside)?,
-        remote_in: range("remote", &wanted.remote)?,
+        inside: range("inside", &wanted.inside)?,
+        public: range("public", &wanted.public)?,
+        remote: range("remote", &wanted.remote)?,
         protocol: known("protocol", &wanted.protocol, Protocol::ALL.map(|it| (it.name(), it)))?,
         state: known("state", &wanted.state, SESSION_STATES.map(|name| (name, name)))?,
         age_min_sec: wanted.older,
@@ -110,11 +108,6 @@ fn range(name: &str, text: &Option<String>) -> Result<Option<EndpointRange>, Ref
     })
 }
 
-/// The endpoint, if it is one alone: it is looked up, not searched for.
-fn single(range: EndpointRange) -> Option<Endpoint> {
-    (range.mask == u32::MAX).then_some(Endpoint::new(range.network, range.port?))
-}
-
 /// Worker after worker, page after page, as long as the reader takes them. An empty page is an empty line, so that the
 /// reader sees that the search goes on. A worker that does not answer is left out after a line that says so.
 async fn list(node: Arc<Node>, filter: SessionFilter, mut left: u64, sender: mpsc::Sender<Bytes>) {
@@ -143,27 +136,6 @@ async fn list(node: Arc<Node>, filter: SessionFilter, mut left: u64, sender: mps
             }
         }
     }
-}
-
-/// A line for each value; of none an empty line.
-pub(super) fn json_lines(values: impl Iterator<Item = impl Serialize>) -> Bytes {
-    let mut text = Vec::new();
-    for value in values {
-        // Writing into memory does not fail.
-        let _ = serde_json::to_writer(&mut text, &value);
-        text.push(b'\n');
-    }
-    if text.is_empty() {
-        text.push(b'\n');
-    }
-    text.into()
-}
-
-pub(super) fn problem_line(worker: usize, error: AskError) -> Bytes {
-    let problem = crate::api::Problem { error: format!("worker {worker}: {error}") };
-    let mut text = serde_json::to_vec(&problem).unwrap_or_default();
-    text.push(b'\n');
-    text.into()
 }
 
 fn session(worker: usize, view: &SessionView, roles: &Roles) -> Session {

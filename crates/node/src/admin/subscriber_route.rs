@@ -17,9 +17,8 @@ use weir_nat::{
     HomeLimits, ShardId, SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,
 };
 
-use super::body::pieces;
+use super::body::{json_lines, pieces, problem_line};
 use super::problem::Refused;
-use super::sessions_route::{json_lines, problem_line};
 use crate::api::{Block, Flushed, SubscriberLimits, SubscriberStatus};
 use crate::node::{Node, Roles, WorkerHandle};
 use crate::request::{HomesPage, Request, SubscriberPage};
