@@ -44,12 +44,3 @@ fn take_line<T: DeserializeOwned>(
         }
     }
 }
-
-/// A worker's role for a shard, in words; empty on a node of its own.
-pub(crate) fn role_words(role: Option<&str>) -> String {
-    match role {
-        None => String::new(),
-        Some(role @ ("primary" | "acting")) => role.to_owned(),
-        Some(role) => format!("copy ({role})"),
-    }
-}

@@ -25,6 +25,7 @@ mod node_socket;
 mod processor;
 mod rebalance;
 mod replay;
+mod role;
 mod routes;
 mod run;
 mod sessions;

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let ended = match file {
         File::Single(_) if args.record.is_some() => {
             say_error(&format!(
-                "--record: {name} is of a node of its own: only nodes of a cluster are told anything"
+                "--record: {name} is the file of a single node; only a node of a cluster can be recorded"
             ));
             return ExitCode::from(11);
         }

@@ -8,8 +8,9 @@ use ipnet::Ipv4Net;
 use weir_node::api::{SESSION_STATES, Session};
 use weir_node::client::query_value;
 
-use crate::json_lines::{read_lines, role_words};
+use crate::json_lines::read_lines;
 use crate::node_socket::NodeSocket;
+use crate::role;
 
 /// List sessions as they stand now. The workers are asked page by page and never stall.
 ///
@@ -132,7 +133,7 @@ impl<W: Write> Printer<W> {
             session.age_sec.to_string(),
             format!("{}/{}", session.idle_sec, session.timeout_sec),
             session.shard.to_string(),
-            role_words(session.role.as_deref()),
+            role::words(session.role.as_deref()),
         ];
         let columns = columns.each_ref().map(String::as_str);
         let last = last.each_ref().map(String::as_str);

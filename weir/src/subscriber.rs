@@ -10,8 +10,9 @@ use clap::{Subcommand, ValueEnum};
 use weir_node::api::{Flushed, SubscriberStatus};
 use weir_node::client::{Client, ClientError};
 
-use crate::json_lines::{read_lines, role_words};
+use crate::json_lines::read_lines;
 use crate::node_socket::NodeSocket;
+use crate::role;
 use crate::table::{Align, Table};
 
 /// Show or flush what one home holds: public address, port blocks, mappings. List homes.
@@ -176,7 +177,7 @@ fn list(out: &mut impl Write, homes: &[SubscriberStatus], json: bool) -> io::Res
             home.flows.to_string(),
         ];
         if has_roles {
-            row.push(role_words(home.role.as_deref()));
+            row.push(role::words(home.role.as_deref()));
         }
         table.row(row);
     }
@@ -190,10 +191,7 @@ fn print(out: &mut impl Write, subscriber: &SubscriberStatus) -> io::Result<()> 
         .public_address
         .map_or_else(|| "none (no translation)".into(), |address| address.to_string());
     writeln!(out, "subscriber {}{key}", subscriber.subscriber)?;
-    let role = match role_words(subscriber.role.as_deref()).as_str() {
-        "" => String::new(),
-        role => format!(", {role}"),
-    };
+    let role = role::suffix(subscriber.role.as_deref());
     writeln!(out, "  shard           {} on worker {}{role}", subscriber.shard, subscriber.worker)?;
     writeln!(out, "  public address  {public}")?;
     for block in &subscriber.blocks {

@@ -10,7 +10,7 @@ use anyhow::bail;
 use weir_node::api::{DropCount, SubscriberStatus};
 use weir_node::client::{Client, ClientError};
 
-use crate::json_lines::role_words;
+use crate::role;
 use crate::table::{Align, Table};
 
 /// Between two looks.
@@ -81,10 +81,7 @@ fn print(
     before: Option<&SubscriberStatus>,
 ) -> anyhow::Result<Vec<&'static str>> {
     let key = home.gre_key.map(|key| format!(" GRE key {key}")).unwrap_or_default();
-    let role = match role_words(home.role.as_deref()).as_str() {
-        "" => String::new(),
-        role => format!(", {role}"),
-    };
+    let role = role::suffix(home.role.as_deref());
     let (shard, worker) = (home.shard, home.worker);
     writeln!(out, "subscriber {}{key}: shard {shard} on worker {worker}{role}", home.subscriber)?;
     let mut table = Table::new(&[

@@ -1,0 +1,250 @@
+//! A node's files and process.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+pub(crate) const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+/// Far longer than any step takes, so that only a hang meets it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A folder with everything one node needs; the node is killed with it.
+pub(crate) struct Lab {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) node: Option<Child>,
+}
+
+impl Lab {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), node: None }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A configuration on these two devices.
+    pub(crate) fn configure(
+        &self,
+        name: &str,
+        access: &str,
+        internet: &str,
+        node_keys: &str,
+    ) -> PathBuf {
+        let file = self.path(&format!("{name}.toml"));
+        let text = format!(
+            r#"
+            [node]
+            name = "test-{name}-{}"
+            admin_socket = "{}"
+            block_log = "{}"
+            hugepages = "never"
+            {node_keys}
+
+            [[worker]]
+            core = 0
+            access = {{ device = "{access}", address = "10.1.0.1/24", gateway = "10.1.0.2", mtu = 1524 }}
+            internet = {{ device = "{internet}", address = "10.2.0.1/24", gateway = "10.2.0.2" }}
+
+            [access]
+            mode = "gre"
+            subscribers = ["10.200.0.0/16"]
+
+            [nat]
+            flows_max = 10_000
+
+            [[shard]]
+            id = 7
+            endpoint = "10.100.0.1"
+            public = ["203.0.113.0/28"]
+            "#,
+            std::process::id(),
+            self.path("n.sock").display(),
+            self.path("blocks.jsonl").display(),
+        );
+        fs::write(&file, text).unwrap();
+        file
+    }
+
+    /// The largest tables for as many workers as there are core numbers: more memory than any machine has.
+    pub(crate) fn configure_too_much(&self) -> PathBuf {
+        let worker = |n: u32| {
+            let (third, fourth) = (n / 200, n % 200 + 2);
+            format!(
+                r#"
+                [[worker]]
+                core = {n}
+                access = {{ device = "net_null{}", address = "10.1.{third}.{fourth}/16", gateway = "10.1.255.254", mtu = 1524 }}
+                internet = {{ device = "net_null{}", address = "10.2.{third}.{fourth}/16", gateway = "10.2.255.254" }}
+
+                [[shard]]
+                id = {}
+                endpoint = "10.100.{third}.{fourth}"
+                public = ["203.{third}.{fourth}.0/28"]
+                "#,
+                2 * n,
+                2 * n + 1,
+                n + 1,
+            )
+        };
+        let workers: String = (0..1000).map(worker).collect();
+        let text = format!(
+            r#"
+            [node]
+            name = "test-too-much-{}"
+            admin_socket = "{}"
+            hugepages = "never"
+
+            [access]
+            mode = "gre"
+            subscribers = ["10.200.0.0/16"]
+
+            [nat]
+            flows_max = 200_000_000
+            sessions_max = 200_000_000
+            filtering = "address-dependent"
+            {workers}
+            "#,
+            std::process::id(),
+            self.path("n.sock").display(),
+        );
+        let file = self.path("too-much.toml");
+        fs::write(&file, text).unwrap();
+        file
+    }
+
+    /// A node of a cluster whose etcd nobody runs.
+    pub(crate) fn configure_member(&self) -> PathBuf {
+        let key = self.path("cluster.key");
+        fs::write(&key, "1".repeat(64)).unwrap();
+        fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
+        let text = format!(
+            r#"
+            [node]
+            name = "test-member-{}"
+            admin_socket = "{}"
+            hugepages = "never"
+
+            [cluster]
+            name = "north"
+            etcd = ["http://127.0.0.1:1"]
+            key_file = "{}"
+
+            [[worker]]
+            core = 0
+            access = {{ device = "net_null0", address = "10.1.0.1/24", gateway = "10.1.0.2", mtu = 1524 }}
+            internet = {{ device = "net_null1", address = "10.2.0.1/24", gateway = "10.2.0.2" }}
+            "#,
+            std::process::id(),
+            self.path("n.sock").display(),
+            key.display(),
+        );
+        let file = self.path("member.toml");
+        fs::write(&file, text).unwrap();
+        file
+    }
+
+    /// A pcap device that hears its gateway's ARP answer over and over.
+    pub(crate) fn gateway(&self, name: &str, gateway: [u8; 4], worker: [u8; 4]) -> String {
+        let (rx, tx) = (self.path(&format!("{name}.rx")), self.path(&format!("{name}.tx")));
+        fs::write(&rx, arp_answer(gateway, worker)).unwrap();
+        format!("{name},rx_pcap={},tx_pcap={},infinite_rx=1", rx.display(), tx.display())
+    }
+
+    /// Starts the node and waits until it says that it is ready.
+    pub(crate) fn start(&mut self, config: &PathBuf) {
+        let mut node = Command::new(WEIR)
+            .args(["run", "--config"])
+            .arg(config)
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(self.path("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(node.stdout.take().unwrap()).lines();
+        self.node = Some(node);
+        let first = lines.next().unwrap_or_else(|| panic!("no line; log:\n{}", self.log()));
+        assert_eq!(first.unwrap(), "ready");
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let process = self.node.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &process]).status().unwrap().success());
+    }
+
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let node = self.node.as_mut().unwrap();
+        wait_for("the node's end", || node.try_wait().unwrap())
+    }
+
+    /// A command to the node.
+    pub(crate) fn ask(&self, words: &[&str]) -> Output {
+        Command::new(WEIR).args(words).arg("--socket").arg(self.path("n.sock")).output().unwrap()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if let Some(node) = &mut self.node {
+            let _ = node.kill();
+            let _ = node.wait();
+        }
+    }
+}
+
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A pcap file with one frame: `gateway` answers `worker`'s ARP request.
+pub(crate) fn arp_answer(gateway: [u8; 4], worker: [u8; 4]) -> Vec<u8> {
+    let mac = [2, 0, 0, 0, 0, gateway[1]];
+    let mut frame =
+        [&[0xff; 6][..], &mac, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2], &mac, &gateway].concat();
+    frame.extend([0xff; 6]);
+    frame.extend(worker);
+    frame.resize(60, 0);
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, 1, 0, 0, 60, 60] {
+        file.extend(word.to_le_bytes());
+    }
+    file.extend(frame);
+    file
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a node that cannot start: its exit code and what it said.
+pub(crate) fn fail(config: &PathBuf) -> (Option<i32>, String) {
+    let output = Command::new(WEIR).args(["run", "--config"]).arg(config).output().unwrap();
+    assert_eq!(text(&output.stdout), "");
+    (output.status.code(), text(&output.stderr))
+}
+
+/// As systemd names the stream of a service's stderr.
+pub(crate) fn journal_stream(stream: impl Into<OwnedFd>) -> String {
+    let metadata = fs::File::from(stream.into()).metadata().unwrap();
+    format!("{}:{}", metadata.dev(), metadata.ino())
+}
+
+pub(crate) fn ready_node(lab: &mut Lab, name: &str) {
+    let access = lab.gateway("net_pcap0", [10, 1, 0, 2], [10, 1, 0, 1]);
+    let internet = lab.gateway("net_pcap1", [10, 2, 0, 2], [10, 2, 0, 1]);
+    let config = lab.configure(name, &access, &internet, "");
+    lab.start(&config);
+}
