@@ -107,8 +107,10 @@ pub struct CopyOrder {
     pub boot: BootId,
     /// Lanes that this worker writes, and frozen ones, which it passes on as it got them.
     pub lanes: LaneSet,
-    /// It forgets its copies soon, so it is none of the replicas that packets wait for.
-    pub is_leaving: bool,
+    /// Packets may wait for it: it has no reason to forget its copies.
+    pub is_awaited: bool,
+    /// The entry names its former life. It may forget its copies when the entry names it in its place.
+    pub is_guest: bool,
 }
 
 /// A lane that this worker has put down and gives to this life of a peer: all changes first, then the grant.

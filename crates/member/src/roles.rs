@@ -77,7 +77,6 @@ pub struct Roles {
     entry_gone: BTreeSet<ShardId>,
     /// Histories of the store cannot be told from epochs alone any more.
     was_restored: bool,
-    is_fresh: bool,
     lost: lost::Lost,
     /// Since the store is told of this node: up to when guests go on without hearing of it.
     guests_until_ms: Option<u64>,
@@ -90,6 +89,7 @@ impl Roles {
             now_ms: 0,
             is_registered: false,
             may_resume: true,
+            is_fresh: false,
             options,
             directory: directory::Directory::default(),
             desired: BTreeMap::new(),
@@ -122,7 +122,6 @@ impl Roles {
             unconfirmed_nodes: BTreeSet::new(),
             entry_gone: BTreeSet::new(),
             was_restored: false,
-            is_fresh: false,
             lost: lost::Lost::default(),
             guests_until_ms: None,
         }
@@ -281,7 +280,7 @@ impl Roles {
     fn look_at_guests(&mut self) {
         match self.guests_until_ms {
             None => {}
-            Some(_) if self.is_fresh => self.renew_guests(),
+            Some(_) if self.shared.is_fresh => self.renew_guests(),
             Some(until_ms) if self.shared.now_ms < until_ms => {}
             Some(_) => {
                 self.shared.kept.clear();
@@ -325,10 +324,11 @@ impl Roles {
     }
 
     fn set_fresh(&mut self, is_fresh: bool) {
-        if std::mem::replace(&mut self.is_fresh, is_fresh) != is_fresh {
-            for worker in &mut self.workers {
+        if std::mem::replace(&mut self.shared.is_fresh, is_fresh) != is_fresh {
+            self.each_worker(|worker, shared| {
                 worker.orders.push_back(Order::SetMapStale(!is_fresh));
-            }
+                worker.renew_all(shared);
+            });
         }
     }
 
@@ -444,7 +444,7 @@ impl Roles {
 
     /// The store's state is known in full, and as of now.
     pub fn is_fresh(&self) -> bool {
-        self.is_fresh
+        self.shared.is_fresh
     }
 
     fn parts(&self) -> impl Iterator<Item = (usize, ShardId, &Part)> {
@@ -466,7 +466,9 @@ impl Roles {
 
     /// The store is known, and nothing is under way in any shard of this node.
     pub fn has_settled(&self) -> bool {
-        self.is_fresh && self.set_back.is_empty() && self.workers.iter().all(Worker::has_settled)
+        self.shared.is_fresh
+            && self.set_back.is_empty()
+            && self.workers.iter().all(Worker::has_settled)
     }
 
     /// Shards whose entries in the store are not obeyed, or are gone: the highest epoch that was seen of each, and the

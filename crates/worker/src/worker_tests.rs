@@ -239,8 +239,13 @@ impl Case {
     fn serving(engine: Engine<VecFrame>, replication: Replication) -> Self {
         let mut case = Self::new(engine, replication);
         let address = SocketAddrV4::new(on_link(Side::Access, 2), PORT);
-        let copy =
-            CopyOrder { peer: PEER, boot: BootId(8), lanes: LaneSet::ALL, is_leaving: false };
+        let copy = CopyOrder {
+            peer: PEER,
+            boot: BootId(8),
+            lanes: LaneSet::ALL,
+            is_awaited: true,
+            is_guest: false,
+        };
         let duties = ShardDuties {
             serves_hits: true,
             lanes: LaneSet::ALL,

@@ -313,8 +313,13 @@ fn join(
         let lanes = group.lanes(shard, host);
         let source = |lane| Some(group.owner(shard, lane)).filter(|&owner| owner != host);
         let sources: [_; LANES] = std::array::from_fn(|lane| source(lane).map(peer_id));
-        let copy =
-            |other| CopyOrder { peer: peer_id(other), boot: boot(other), lanes, is_leaving: false };
+        let copy = |other| CopyOrder {
+            peer: peer_id(other),
+            boot: boot(other),
+            lanes,
+            is_awaited: true,
+            is_guest: false,
+        };
         let duties = ShardDuties {
             shard: ShardId(shard),
             begins_empty: false,

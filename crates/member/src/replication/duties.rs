@@ -147,7 +147,15 @@ impl Replication {
                     self.endpoint.peer(order.peer) == Some(out.peer) && order.boot == out.boot
                 };
                 let order = part.duties.copies.iter().find(is_his);
-                out.is_leaving = order.is_some_and(|order| order.is_leaving);
+                out.is_awaited = order.is_none_or(|order| order.is_awaited);
+                match order.is_some_and(|order| order.is_guest) {
+                    true => out.was_guest = true,
+                    // It may have forgotten all, and have a copy from another worker now: its confirmations are void.
+                    false if out.is_awaited && std::mem::take(&mut out.was_guest) => {
+                        out.restart(&mut self.endpoint);
+                    }
+                    false => {}
+                }
             }
             own.readers.clear();
             own.readers.extend(own.outgoing.iter().map(|out| out.peer));

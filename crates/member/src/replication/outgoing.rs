@@ -11,13 +11,15 @@ pub(super) struct Outgoing {
     /// The epoch of the stream to the peer, and the reign, in which it follows its copy, as it has said. None: it has not
     /// said so of the last copy.
     pub(super) followed_in: Option<(u64, u64)>,
-    /// The peer forgets it soon.
-    pub(super) is_leaving: bool,
+    /// Packets may wait for the peer.
+    pub(super) is_awaited: bool,
+    /// The peer was a guest, and is not known to be synced as a member since.
+    pub(super) was_guest: bool,
 }
 
 impl Outgoing {
     pub(super) fn new(peer: PeerIndex, boot: BootId, copy: CopyId) -> Self {
-        Self { peer, boot, copy, followed_in: None, is_leaving: false }
+        Self { peer, boot, copy, followed_in: None, is_awaited: false, was_guest: false }
     }
 
     /// It is made anew.
@@ -33,7 +35,7 @@ impl Outgoing {
         let is_synced = status.is_some_and(|status| status.state == CopyState::Synced);
         let (epoch, _) = endpoint.acknowledged(self.peer, lane);
         let is_followed = self.followed_in == Some((epoch.into(), reign.now));
-        is_synced && is_followed && !self.is_leaving
+        is_synced && is_followed && self.is_awaited
     }
 }
 

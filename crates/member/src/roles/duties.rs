@@ -25,6 +25,7 @@ use weir_shard::{BootId, Incarnation, LaneSet, Member, MemberState, ShardEntry, 
 
 use super::directory::{Directory, NOBODY};
 use super::peers::Peers;
+use super::worker::Shared;
 use crate::PeerId;
 use crate::order::{CopyOrder, GrantOrder, ShardDuties};
 
@@ -33,6 +34,14 @@ use crate::order::{CopyOrder, GrantOrder, ShardDuties};
 pub(super) struct Others<'a> {
     pub(super) directory: &'a Directory,
     pub(super) peers: &'a Peers,
+    /// The store is heard: guests will soon be members, or nothing.
+    pub(super) is_store_heard: bool,
+}
+
+impl<'a> Others<'a> {
+    pub(super) fn of(shared: &'a Shared, peers: &'a Peers) -> Self {
+        Self { directory: &shared.directory, peers, is_store_heard: shared.is_fresh }
+    }
 }
 
 impl Others<'_> {
@@ -182,7 +191,13 @@ impl<'a> Seen<'a> {
             let lanes = LaneSet::of(|lane| {
                 mine.contains(lane) || passed_on.contains(lane) && !its_own(lane)
             });
-            CopyOrder { peer, boot, lanes, is_leaving: member.is_leaving }
+            // A guest that becomes a member may have to forget its copies, and will soon be one if the store is heard. The
+            // entry calls it synced once it has copies as a member.
+            let stays = match is_guest {
+                true => !self.others.is_store_heard,
+                false => member.state == MemberState::Synced,
+            };
+            CopyOrder { peer, boot, lanes, is_awaited: stays && !member.is_leaving, is_guest }
         });
         copies.filter(|copy| !copy.lanes.is_empty()).collect()
     }

@@ -183,7 +183,7 @@ impl Worker {
     /// Replicas in front of this one that are heard and have a full copy: it is theirs to act first.
     fn ahead_of(&self, shared: &Shared, part: &Part) -> u64 {
         let Some(entry) = part.machine.entry() else { return 0 };
-        let others = Others { directory: &shared.directory, peers: &self.peers };
+        let others = Others::of(shared, &self.peers);
         let me = part.machine.incarnation();
         let in_front = (0..).map(Rank).zip(entry.members());
         let in_front = in_front.take_while(|(_, member)| member.incarnation != *me);

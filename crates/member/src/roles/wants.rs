@@ -13,13 +13,19 @@ use super::worker::{Shared, Worker};
 use crate::order::{Order, ShardDuties};
 
 impl Worker {
+    pub(super) fn renew_all(&mut self, shared: &Shared) {
+        for shard in self.parts.keys().copied().collect::<Vec<_>>() {
+            self.renew(shared, shard);
+        }
+    }
+
     /// Orders and wishes as they follow from the role now: only differences are ordered.
     pub(super) fn renew(&mut self, shared: &Shared, shard: ShardId) {
         let Some(part) = self.parts.get_mut(&shard) else { return };
         if part.tables != Tables::There {
             return;
         }
-        let others = Others { directory: &shared.directory, peers: &self.peers };
+        let others = Others::of(shared, &self.peers);
         let needed = duties::peers_needed(&part.machine, others);
         for &peer in needed.iter().filter(|peer| !part.peers.contains(peer)) {
             let node = shared.directory.worker_at(peer).map(|id| number_of(&id.node));
@@ -38,7 +44,7 @@ impl Worker {
             part.route = route;
         }
         let is_route_out = self.routes_out >= part.route_number;
-        let others = Others { directory: &shared.directory, peers: &self.peers };
+        let others = Others::of(shared, &self.peers);
         let duties = duties::of(shard, &part.machine, is_route_out, others);
         if part.ordered.as_ref().unwrap_or(&ShardDuties::none(shard)) != &duties {
             self.orders.push_back(Order::Duties(Box::new(duties.clone())));

@@ -33,6 +33,8 @@ pub(super) struct Shared {
     pub(super) now_ms: u64,
     /// The store is not told yet of this process, whose record proves the end of former lives, but of those that it names.
     pub(super) may_resume: bool,
+    /// The store is heard, and all that it has is known.
+    pub(super) is_fresh: bool,
     /// The store has had the node's record.
     pub(super) is_registered: bool,
     pub(super) options: RolesOptions,
@@ -288,7 +290,7 @@ impl Worker {
         let is_entry = matches!(event, Event::Entry(_));
         let role = part.role();
         let former = part.primary().filter(|_| is_entry).cloned();
-        let others = Others { directory: &shared.directory, peers: &self.peers };
+        let others = Others::of(shared, &self.peers);
         let has_changed = part.take(shared.now_ms, event, others);
         count_failover(&mut shared.counters, part, role, former);
         if part.is_restless(shared.now_ms, &shared.options) {

@@ -110,7 +110,8 @@ impl Plan {
             boot: cluster.boot(other),
             // Nobody else tells it of its own.
             lanes: LaneSet(copied.0 & !(own(other).0 & !lanes.0)),
-            is_leaving: false,
+            is_awaited: true,
+            is_guest: false,
         });
         let gives = |lane: usize| {
             let LanePlan { owner, from: Some((from, since)) } = self.lanes[lane] else {

@@ -70,10 +70,12 @@ impl History {
         self.plan.order_one(&mut self.cluster, member);
     }
 
-    /// The primary does what it does for the shard, while the others stay or leave it.
-    fn serve(&mut self, is_leaving: bool) {
+    /// The primary does what it does for the shard, while the others are members or guests that stay or leave.
+    fn serve(&mut self, is_awaited: bool, is_guest: bool) {
         let mut duties = self.plan.duties(&mut self.cluster, 0);
-        duties.copies.iter_mut().for_each(|copy| copy.is_leaving = is_leaving);
+        for copy in &mut duties.copies {
+            (copy.is_awaited, copy.is_guest) = (is_awaited, is_guest);
+        }
         self.cluster.duties(0, duties);
     }
 
@@ -372,13 +374,38 @@ fn who_acknowledges_what_he_does_not_take_is_no_replica() {
 #[test]
 fn who_leaves_the_shard_is_no_replica() {
     let mut history = History::new(2, commit(1, Uncommitted::Drop, 100), 1);
-    for is_leaving in [true, false] {
-        history.serve(is_leaving);
+    for is_awaited in [false, true] {
+        history.serve(is_awaited, false);
         (0..1_000).for_each(|_| history.turn());
         history.ask();
         (0..3_000).for_each(|_| history.turn());
-        assert_eq!(history.left.is_empty(), is_leaving);
+        assert_eq!(history.left.is_empty(), !is_awaited);
     }
+}
+
+/// A guest that is made a member may have forgotten what it confirmed before. Seed 3288 of the simulator.
+#[test]
+fn confirmations_of_a_guest_are_void_once_it_is_a_member() {
+    let mut history = History::new(2, commit(1, Uncommitted::Drop, 100), 1);
+    // Soon enough that a peer which falls silent counts as heard.
+    let is_short = |history: &mut History| {
+        (0..5_000 / TURN_US).for_each(|_| history.turn());
+        let now_us = history.cluster.now_us;
+        !history.primary().replication().status(now_us).shards_short.is_empty()
+    };
+    history.serve(true, true);
+    history.make_whole();
+    assert!(!is_short(&mut history), "the guest counts");
+    history.serve(false, false);
+    assert!(is_short(&mut history), "it may be forgetting");
+    history.cluster.network.muted.push(address(1));
+    history.serve(true, false);
+    assert!(is_short(&mut history), "it has confirmed nothing as a member");
+    history.cluster.network.muted.clear();
+    history.make_whole();
+    history.cluster.network.muted.push(address(1));
+    history.serve(true, false);
+    assert!(!is_short(&mut history), "its confirmations as a member stay");
 }
 
 /// What was changed while there were copies is waited for, though there are none when it is told.

@@ -197,9 +197,9 @@ fn who_leaves_is_copied_to_and_said_to_leave() {
     let entry = after(&ShardEntry::create(us()), Transition::AddReplica(them()));
     let entry = settled(&after(&entry, Transition::Synced(them())), &them());
     hand.entry(&entry);
-    assert!(!hand.duties().copies[0].is_leaving);
+    assert!(hand.duties().copies[0].is_awaited);
     hand.entry(&after(&entry, Transition::Retire(them())));
-    assert!(hand.duties().copies[0].is_leaving);
+    assert!(!hand.duties().copies[0].is_awaited);
 }
 
 #[test]

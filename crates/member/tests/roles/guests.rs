@@ -185,6 +185,37 @@ fn heard_for(hand: &mut Hand, ms: u64) {
     }
 }
 
+/// As a member it may have to forget its copies, and the store makes it one soon.
+#[test]
+fn a_guest_is_awaited_while_the_store_is_not_heard() {
+    let mut hand = Hand::new();
+    let entry = after(&ShardEntry::create(us()), Transition::AddReplica(them()));
+    let entry = settled(&after(&entry, Transition::Synced(them())), &them());
+    let awaited = |hand: &Hand, boot_id: u128| {
+        let [copy] = &hand.duties().copies[..] else { panic!("one copy") };
+        assert_eq!(copy.boot, BootId(boot_id));
+        (copy.is_guest, copy.is_awaited)
+    };
+    hand.registered(1, 2);
+    hand.on(Input::Fresh);
+    hand.entry(&entry);
+    hand.met(1, 2);
+    assert_eq!(awaited(&hand, 2), (false, true));
+    // It has restarted, and has not told the store of it yet.
+    let next = life(1, 3);
+    hand.met(1, 3);
+    assert_eq!(awaited(&hand, 3), (true, false));
+    hand.on(Input::Stale);
+    assert_eq!(awaited(&hand, 3), (true, true));
+    hand.on(Input::Fresh);
+    hand.registered(1, 3);
+    let entry = after(&entry, Transition::Restart { ended: them(), boot_id: next.boot_id });
+    hand.entry(&entry);
+    assert_eq!(awaited(&hand, 3), (false, false), "it has no copy as a member");
+    hand.entry(&after(&entry, Transition::Synced(next)));
+    assert_eq!(awaited(&hand, 3), (false, true));
+}
+
 const QUARANTINE_MS: u64 = 120_000;
 
 #[test]
@@ -210,7 +241,8 @@ fn members_that_all_come_back_empty_open_after_the_quarantine() {
         peer: peer(1),
         boot: BootId(77),
         lanes: LaneSet::EMPTY.with(1),
-        is_leaving: false,
+        is_awaited: true,
+        is_guest: false,
     };
     assert_eq!(hand.duties().copies, [copy]);
     assert_eq!(hand.duties().sources[0], Some(peer(1)));
