@@ -1,35 +1,63 @@
-//! `weir where`: who had a public address and port at a time, from the block log.
+//! `weir where`: who had a public address and port at a time, from the block logs.
+
+mod json;
+mod text;
 
 use std::io::{self, Write};
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use weir_node::api::Status;
-use weir_records::{Answer, End, Holder, rotated_files, where_was_in_files};
+use weir_records::{About, Answer, Question, Verdict, rotated_files, search_files};
 
-use crate::endpoint::endpoint;
 use crate::node_socket::NodeSocket;
+
+const EXIT_NOBODY: u8 = 1;
+/// A question that cannot be asked, or a log that cannot be read.
+const EXIT_ERROR: u8 = 2;
+const EXIT_CANNOT_SAY: u8 = 3;
 
 /// Tell which home had a public address and port at a time.
 ///
-/// Reads the block log with its rotated files; without --log, the log of the node that runs here.
+/// Reads the block logs with their rotated files, plain or packed by gzip or zstd; without --log, the
+/// log of the node that runs here. In a cluster, give the logs of all nodes: a home keeps its ports
+/// when another node goes on. Where a log is missing, weir says so and names nobody.
+///
+/// Without a port, lists all who had ports of the address; with --home, all ports that the home had.
 ///
 ///   weir where 203.0.113.5:40000 --at 2026-03-01T12:00:00Z
-///   weir where 203.0.113.5:40000 --at 2026-03-01T13:00:00+01:00 --log /var/log/weir/blocks.jsonl
+///   weir where 203.0.113.5:40000 --at 2026-03-01T13:00:00+01:00 --log n1.jsonl --log n2.jsonl
+///   weir where 203.0.113.5 --at 2026-03-01T12:00:00Z --json
+///   weir where --home 10.200.0.1 --from 2026-03-01T00:00:00Z --to 2026-03-02T00:00:00Z
+///
+/// The exit code is 0: it is known who; 1: nobody; 3: the logs cannot say; 2: an error.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
     #[command(flatten)]
     node: NodeSocket,
-    /// The public address and port (for ICMP: the identifier).
-    #[arg(value_name = "A:P", value_parser = endpoint)]
-    public: SocketAddrV4,
-    /// When, as RFC 3339 with a time zone; without it, now.
-    #[arg(long, value_name = "TIME", value_parser = instant)]
+    /// The public address and port (for ICMP: the identifier), or the address alone.
+    #[arg(value_name = "A[:P]", value_parser = public, required_unless_present = "home", conflicts_with = "home")]
+    public: Option<About>,
+    /// When, as RFC 3339 with a time zone; without it, at the end of the logs.
+    #[arg(long, value_name = "TIME", value_parser = instant, conflicts_with = "home")]
     at: Option<Timestamp>,
+    /// The ports of this home: its tunnel address (in plain mode its own), perhaps with its GRE key.
+    #[arg(long, value_name = "HOME[,KEY]", value_parser = home, requires_all = ["from", "to"])]
+    home: Option<About>,
+    /// The begin of the time to list the ports of a home for.
+    #[arg(long, value_name = "TIME", value_parser = instant, requires = "home")]
+    from: Option<Timestamp>,
+    /// Its end.
+    #[arg(long, value_name = "TIME", value_parser = instant, requires = "home")]
+    to: Option<Timestamp>,
+    /// How far the clocks of the nodes, and the one that the time was read from, may be apart.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
+    clock_error: Duration,
     /// A block log; its rotated files beside it are read, too. May be repeated, for the logs of several nodes.
     #[arg(long, value_name = "FILE")]
     log: Vec<PathBuf>,
@@ -38,25 +66,75 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let at = args.at.map_or_else(SystemTime::now, SystemTime::from);
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match answer(args) {
+        Ok(Verdict::Held) => ExitCode::SUCCESS,
+        Ok(Verdict::Nobody) => ExitCode::from(EXIT_NOBODY),
+        Ok(Verdict::CannotSay) => ExitCode::from(EXIT_CANNOT_SAY),
+        Err(error) => {
+            eprintln!("weir: {error:#}");
+            ExitCode::from(EXIT_ERROR)
+        }
+    }
+}
+
+fn answer(args: &Args) -> anyhow::Result<Verdict> {
+    let question = question(args)?;
     let files = files(&logs(args)?)?;
-    let answer = where_was_in_files(&files, *args.public.ip(), args.public.port(), at)?;
+    let answer = search_files(&files, &question)?;
+    let printed = print(args.json, &question, &answer);
+    // A reader that has seen enough (`weir where ... | head`) does not change the verdict.
+    printed.or_else(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    })?;
+    notes(&question, &answer);
+    Ok(answer.verdict)
+}
+
+fn print(is_json: bool, question: &Question, answer: &Answer) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&json(&answer))?)?;
+    if is_json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&json::of(answer))?)
     } else {
-        print(&mut out, args.public, at, &answer)?;
+        text::print(&mut out, question, answer)
     }
-    doubts(&answer, at);
-    if answer.holders.is_empty() {
-        bail!("nobody held {} at {}", args.public, time(at));
-    }
-    Ok(())
+}
+
+fn question(args: &Args) -> anyhow::Result<Question> {
+    let time = match (args.at, args.from.zip(args.to)) {
+        (_, Some((from, to))) if to < from => bail!("--to {to} is before --from {from}"),
+        (_, Some((from, to))) => Some((from, to)),
+        (at, None) => at.map(|at| (at, at)),
+    };
+    let about = args.public.or(args.home).context("no address and no --home given")?;
+    let time = time.map(|(from, to)| (SystemTime::from(from), SystemTime::from(to)));
+    Ok(Question { about, time, clock_error: args.clock_error })
+}
+
+fn public(text: &str) -> Result<About, String> {
+    let port = text.parse().map(|it: SocketAddrV4| About::Port(*it.ip(), it.port()));
+    port.or_else(|_| text.parse().map(About::Address))
+        .map_err(|_| "write address:port or address, for example 203.0.113.5:40000".into())
+}
+
+fn home(text: &str) -> Result<About, String> {
+    let (address, key) = match text.split_once(',') {
+        Some((address, key)) => (address, Some(key.parse::<u32>())),
+        None => (text, None),
+    };
+    let address = address.parse::<Ipv4Addr>().ok();
+    let home = address.zip(key.transpose().ok()).map(|(address, key)| About::Home(address, key));
+    home.ok_or_else(|| "write address or address,key, for example 10.200.0.1,7".into())
 }
 
 fn instant(text: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| "write it as 2026-03-01T12:00:00Z or 2026-03-01T13:00:00+01:00".into())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "write seconds, for example 0.5".into())
 }
 
 fn logs(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
@@ -76,100 +154,50 @@ fn files(logs: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for log in logs {
         let rotated = rotated_files(log).with_context(|| log.display().to_string())?;
-        for file in &rotated.compressed {
-            eprintln!("weir: {} is compressed and not searched; unpack it first", file.display());
+        for file in &rotated.unreadable {
+            eprintln!("weir: {} is not searched; unpack it first", file.display());
         }
-        if rotated.plain.is_empty() {
+        if rotated.readable.is_empty() {
             bail!("{}: no such file", log.display());
         }
-        files.extend(rotated.plain);
+        files.extend(rotated.readable);
     }
     files.sort();
     files.dedup();
     Ok(files)
 }
 
-fn print(
-    out: &mut impl Write,
-    public: SocketAddrV4,
-    at: SystemTime,
-    answer: &Answer,
-) -> io::Result<()> {
-    for holder in &answer.holders {
-        let key = holder.gre_key.map(|key| format!(" (GRE key {key})")).unwrap_or_default();
-        writeln!(out, "{public} at {}: subscriber {}{key}", time(at), holder.subscriber)?;
-        writeln!(out, "  shard  {} on node {}", holder.shard, holder.node)?;
-        writeln!(out, "  block  ports {}-{}", holder.ports.0, holder.ports.1)?;
-        let from = holder.from.map_or_else(|| "before these logs".into(), time);
-        writeln!(out, "  from   {from}")?;
-        writeln!(out, "  until  {}", until(holder))?;
-    }
-    Ok(())
-}
-
-fn until(holder: &Holder) -> String {
-    let end = holder.until.map_or_else(|| "still held".into(), time);
-    match holder.end {
-        End::Released | End::Open => end,
-        End::NodeStopped => format!("{end} (the node stopped)"),
-        End::NodeRestarted => format!("{end} or before (the node started anew)"),
-        End::GivenToAnother => {
-            format!("{end} or before (given to another; the release is missing)")
-        }
-    }
-}
-
-/// What limits the answer, for whoever must vouch for it.
-fn doubts(answer: &Answer, at: SystemTime) {
+/// Notes on the logs, for whoever must vouch for the answer.
+fn notes(question: &Question, answer: &Answer) {
     if answer.records_lost > 0 {
         eprintln!("weir: {} records were lost when these logs were written", answer.records_lost);
     }
     if answer.lines_unreadable > 0 {
         eprintln!("weir: {} lines of the logs are unreadable", answer.lines_unreadable);
     }
-    if at > SystemTime::now() {
-        eprintln!("weir: {} is in the future", time(at));
+    if let Some((_, until)) = question.time.filter(|(_, until)| *until > SystemTime::now()) {
+        eprintln!("weir: {} is in the future", text::time(until));
     }
-    match answer.covered {
-        None => eprintln!("weir: the logs hold no record"),
-        Some((first, _)) if at < first => {
-            eprintln!("weir: the logs begin at {}, after the time asked for", time(first));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_a_port_and_a_home_are_told_apart() {
+        let address = Ipv4Addr::new(203, 0, 113, 5);
+        assert_eq!(public("203.0.113.5:40000"), Ok(About::Port(address, 40000)));
+        assert_eq!(public("203.0.113.5"), Ok(About::Address(address)));
+        assert_eq!(home("203.0.113.5"), Ok(About::Home(address, None)));
+        assert_eq!(home("203.0.113.5,7"), Ok(About::Home(address, Some(7))));
+        for wrong in ["", "203.0.113", "203.0.113.5:", "203.0.113.5:65536", "::1"] {
+            assert!(public(wrong).is_err(), "{wrong}");
         }
-        Some(_) => {}
+        for wrong in ["", "203.0.113.5,", "203.0.113.5,-1", ",7", "203.0.113.5:7"] {
+            assert!(home(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(seconds("-1").is_err() && seconds("x").is_err());
     }
-}
-
-fn json(answer: &Answer) -> serde_json::Value {
-    let holders: Vec<serde_json::Value> = answer
-        .holders
-        .iter()
-        .map(|holder| {
-            serde_json::json!({
-                "shard": holder.shard,
-                "subscriber": holder.subscriber,
-                "gre_key": holder.gre_key,
-                "node": holder.node,
-                "port_first": holder.ports.0,
-                "port_last": holder.ports.1,
-                "from": holder.from.map(time),
-                "until": holder.until.map(time),
-                "end": match holder.end {
-                    End::Released => "released",
-                    End::NodeStopped => "node-stopped",
-                    End::NodeRestarted => "node-restarted",
-                    End::GivenToAnother => "given-to-another",
-                    End::Open => "open",
-                },
-            })
-        })
-        .collect();
-    serde_json::json!({
-        "holders": holders,
-        "records_lost": answer.records_lost,
-        "lines_unreadable": answer.lines_unreadable,
-    })
-}
-
-fn time(time: SystemTime) -> String {
-    Timestamp::try_from(time).map_or_else(|_| format!("{time:?}"), |time| format!("{time:.3}"))
 }

@@ -75,8 +75,6 @@ pub(crate) struct Board {
     /// In the order of [`weir_engine::Engine::table_uses`]: name, used, most.
     pub uses: [TableBoard; TABLES],
     pub homes_displaced: Gauge,
-    /// Block events lost inside the NAT because nobody took them in time.
-    pub block_events_lost: Gauge,
     /// By the places of the worker's shards.
     pub shards: Vec<ShardBoard>,
 }
@@ -128,7 +126,6 @@ impl Board {
             table_bytes: Default::default(),
             uses: Default::default(),
             homes_displaced: Gauge::default(),
-            block_events_lost: Gauge::default(),
             shards: (0..shards).map(|_| ShardBoard::default()).collect(),
         }
     }

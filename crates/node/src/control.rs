@@ -146,8 +146,7 @@ fn say_ready() {
 fn look_at_block_log(node: &Node, loss: &mut LogLoss) {
     let Some(log) = &node.block_log else { return };
     let counters = log.counters();
-    let unseen: u64 = node.workers.iter().map(|worker| worker.board.block_events_lost.get()).sum();
-    let lost = counters.lost_total + counters.write_errors_total + unseen;
+    let lost = counters.lost_total + counters.write_errors_total;
     if loss.observe(Instant::now(), lost) {
         tracing::error!(event = "block-log-failing", lost_total = lost, "block log loses records");
     }

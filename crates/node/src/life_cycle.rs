@@ -20,13 +20,13 @@ use weir_config::{
 use weir_dpdk::{Eal, EalConfig, Error as DpdkError, MbufPool, socket_of_core};
 use weir_engine::Side;
 use weir_nat::AddressRanges;
-use weir_records::{BlockLog, BlockLogSender};
+use weir_records::{BlockLog, BlockLogSender, NodeLife};
 
 use crate::admin::{AdminSocket, ClaimError, HttpNumbers, MetricsServer, StartServer};
 use crate::clock::Clock;
 use crate::cluster::{HAND_OVER_MAX, Joining, Membership, WorkerPart};
 use crate::control::{Signals, control};
-use crate::engine_config::{Room, all_public, engine_config, shards_of};
+use crate::engine_config::{Room, all_public, engine_config, random, shards_of};
 use crate::failure::{FORCED_END, Failure};
 use crate::forced_end::{ForcedEnd, Why};
 use crate::log::{self, Log};
@@ -177,7 +177,7 @@ fn start_and_control(
         File::Member(_) => HAND_OVER_MAX,
     });
     let eal = start_eal(&config, &rooms, control_cores)?;
-    let (block_log, mut senders) = start_block_log(&config)?;
+    let (block_log, mut senders) = start_block_log(&config, joining.is_some())?;
     let (ended_in, ended) = unbounded_channel();
     let start = Start {
         config: &config,
@@ -333,10 +333,13 @@ fn dpdk_failure(error: DpdkError) -> Failure {
 /// The log and one sender per worker; without a log no senders.
 fn start_block_log(
     config: &Config,
+    is_clustered: bool,
 ) -> Result<(Option<NodeBlockLog>, Vec<BlockLogSender>), Failure> {
     let Some(path) = &config.node.block_log else { return Ok((None, Vec::new())) };
+    let boot = random().map_err(Failure::Control)?;
+    let life = NodeLife { node: &config.node.name, boot, is_clustered };
     let clock = Box::new(SystemTime::now);
-    let (senders, handle) = BlockLog::start(path, &config.node.name, config.workers.len(), clock)
+    let (senders, handle) = BlockLog::start(path, life, config.workers.len(), clock)
         .map_err(|error| Failure::BlockLog(error.to_string()))?;
     let log = NodeBlockLog { path: path.clone(), handle: Some(handle).into() };
     Ok((Some(log), senders))

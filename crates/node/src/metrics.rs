@@ -403,12 +403,8 @@ fn threads(family: &mut Family<'_, '_>, node: &Node) -> Result<(), Error> {
 
 fn logs(family: &mut Family<'_, '_>, node: &Node) -> Result<(), Error> {
     let block_log = node.block_log.as_ref().map(|log| log.counters()).unwrap_or_default();
-    let unseen: u64 = node.workers.iter().map(|w| w.board.block_events_lost.get()).sum();
     let log = |name| Labels([("log", name), NO_LABEL, NO_LABEL]);
-    let lost = [
-        (log("block"), block_log.lost_total + unseen),
-        (log("operational"), node.log.suppressed()),
-    ];
+    let lost = [(log("block"), block_log.lost_total), (log("operational"), node.log.suppressed())];
     family.counter("weir_log_lines_dropped", "Log lines lost or kept back.", lost)?;
     let lost = [(log("operational"), node.log.reading().lost_total)];
     let help = "Log lines lost because their reader stood still.";

@@ -115,7 +115,6 @@ fn publish_worker<F: Frame>(engine: &Engine<F>, board: &Board) {
         board.max.set(table.max);
     }
     board.homes_displaced.set(gauges.homes_displaced_total);
-    board.block_events_lost.set(engine.nat().events_lost());
     board.held.set(engine.held() as u64);
     board.commits_alone.set(engine.nat().commits_alone());
 }

@@ -14,10 +14,9 @@ use std::time::SystemTime;
 
 use weir_config::Poll;
 use weir_dpdk::{Mbuf, tsc};
-use weir_records::BlockLogSender;
 
 use crate::back_off::{BackOff, Rest};
-use crate::block_events::to_log;
+use crate::block_events::BlockEventLog;
 use crate::cluster::ThreadLink;
 use crate::dpdk_ports::DpdkPorts;
 use crate::publisher::Publisher;
@@ -31,7 +30,7 @@ pub(crate) struct Worker {
     pub core: weir_worker::Worker<Mbuf, ThreadLink>,
     pub ports: DpdkPorts,
     pub publisher: Publisher,
-    pub block_log: Option<BlockLogSender>,
+    pub block_log: Option<BlockEventLog>,
     pub poll: Poll,
     pub is_stopping: Arc<AtomicBool>,
 }
@@ -96,12 +95,14 @@ impl Worker {
     fn log_blocks(&mut self, events_max: usize) {
         let Some(first) = self.core.engine.next_event() else { return };
         let at = SystemTime::now();
+        if let Some(log) = &mut self.block_log {
+            log.note_lost(self.core.engine.nat().events_lost());
+        }
         let mut next = Some(first);
         let mut events = 0;
         while let Some(event) = next {
             if let Some(log) = &mut self.block_log {
-                // A full ring is counted by the log itself.
-                let _ = log.push(to_log(&event), at);
+                log.push(&event, at);
             }
             events += 1;
             next = if events < events_max { self.core.engine.next_event() } else { None };

@@ -20,6 +20,7 @@ use weir_nat::{AddressRanges, NatError};
 use weir_records::BlockLogSender;
 use weir_wire::ethernet::Mac;
 
+use crate::block_events::BlockEventLog;
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::cluster::WorkerPart;
@@ -201,7 +202,7 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
             has_ticked: false,
         },
         publisher,
-        block_log: parts.block_log,
+        block_log: parts.block_log.map(BlockEventLog::new),
         poll: parts.poll,
         is_stopping: parts.is_stopping,
     }

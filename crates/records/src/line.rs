@@ -1,35 +1,56 @@
 //! A line of the block log.
 //!
 //! ```text
-//! {"time":"2026-03-01T12:00:00.123Z","event":"block-allocated","shard":1,"subscriber":"10.200.0.1",
-//!  "public":"203.0.113.1","ports":"1024-1279","node":"n1","sequence":7}
-//! {"time":"2026-03-01T11:59:59.000Z","event":"log-opened","node":"n1","sequence":1}
-//! {"time":"2026-03-01T12:00:01.000Z","event":"records-lost","count":3,"node":"n1","sequence":10}
+//! {"time":"2026-03-01T11:59:59.000Z","event":"log-opened","clustered":true,"node":"n1","boot":"4f..","sequence":1}
+//! {"time":"2026-03-01T12:00:00.100Z","event":"lane-taken","shard":1,"lane":3,"epoch":17,"index":1,"before":12,
+//!  "node":"n1","boot":"4f..","sequence":2}
+//! {"time":"2026-03-01T12:00:00.123Z","event":"block-allocated","shard":1,"lane":3,"epoch":17,"index":2,
+//!  "subscriber":"10.200.0.1","public":"203.0.113.1","ports":"1024-1279","node":"n1","boot":"4f..","sequence":3}
+//! {"time":"2026-03-01T12:00:01.000Z","event":"records-lost","count":3,"node":"n1","boot":"4f..","sequence":6}
 //! ```
 //!
-//! `log-closed` stands at each clean end: all that the node had given out ends there.
-//! `sequence` counts the records of a node since its start; the lost ones are counted too. `log-opened` stands at each
-//! start: whatever the node had given out before has ended, since a restart loses all state.
+//! docs/operations.md says what each event means. `sequence` counts the records of one life of a node, those that were
+//! lost included. Lines without `boot`, `lane`, `epoch` and `index` are those of an older version.
 
 use std::borrow::Cow;
 use std::net::Ipv4Addr;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{BlockEvent, BlockEventKind};
+use crate::event::{Block, BlockEvent, BlockEventKind};
+
+/// Lanes of a shard.
+pub(crate) const LANES: u8 = 8;
+/// Without translation the owner of this lane speaks of all addresses of the shard.
+pub(crate) const ADDRESS_LANE: u8 = 0;
+/// A mark is dated so long before the rings were empty: a worker sends packets, then stamps the record of a new block,
+/// then hands it in.
+pub(crate) const MARK_MARGIN_MS: u64 = 1000;
 
 /// What a line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// The node started.
-    Opened,
-    /// The node stopped.
+    /// The process started.
+    Opened {
+        is_clustered: bool,
+        /// The life that wrote the record before this one in the same file.
+        boot_before: Option<u128>,
+    },
+    /// The process ended in order.
     Closed,
-    Block(BlockEvent),
+    /// Every record from before this time is above.
+    Mark,
     /// This many records are missing here.
     Lost(u64),
+    Lane(BlockEvent),
+    /// A block given or taken back, in a line without lane, epoch and index.
+    Old {
+        shard: u32,
+        block: Block,
+        is_release: bool,
+    },
 }
 
 /// A line, read or to be written.
@@ -38,6 +59,8 @@ pub(crate) struct Line {
     /// Milliseconds since 1970, UTC.
     pub(crate) time_ms: u64,
     pub(crate) node: String,
+    /// `None` in the lines of an older version.
+    pub(crate) boot: Option<u128>,
     pub(crate) sequence: u64,
     pub(crate) content: Content,
 }
@@ -47,19 +70,40 @@ pub(crate) const PREFIX: &[u8] = b"{\"time\":\"";
 
 const OPENED: &str = "log-opened";
 const CLOSED: &str = "log-closed";
+const MARK: &str = "log-mark";
+const LOST: &str = "records-lost";
+const TAKEN: &str = "lane-taken";
+const LEFT: &str = "lane-left";
+const LISTED: &str = "lane-listed";
 const ALLOCATED: &str = "block-allocated";
 const RELEASED: &str = "block-released";
-const LOST: &str = "records-lost";
+const HELD: &str = "block-held";
 
 /// The fields in the order they are written; unknown ones are skipped, so that a log of a newer version can be read.
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 struct Fields<'a> {
     #[serde(borrow)]
     time: Cow<'a, str>,
     #[serde(borrow)]
     event: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    clustered: Option<bool>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    boot_before: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     shard: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lane: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     subscriber: Option<Ipv4Addr>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,10 +112,14 @@ struct Fields<'a> {
     public: Option<Ipv4Addr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ports: Option<String>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    since: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u64>,
     #[serde(borrow)]
     node: Cow<'a, str>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    boot: Option<Cow<'a, str>>,
     sequence: u64,
 }
 
@@ -79,31 +127,26 @@ impl Line {
     /// Appends the line with its newline.
     pub(crate) fn emit(&self, out: &mut Vec<u8>) {
         let mut fields = Fields {
-            time: format!("{:.3}", timestamp(self.time_ms)).into(),
-            event: LOST.into(),
-            shard: None,
-            subscriber: None,
-            gre_key: None,
-            public: None,
-            ports: None,
-            count: None,
+            time: time_text(self.time_ms).into(),
             node: self.node.as_str().into(),
+            boot: self.boot.map(|boot| boot_text(boot).into()),
             sequence: self.sequence,
+            ..Fields::default()
         };
         match &self.content {
-            Content::Opened => fields.event = OPENED.into(),
+            Content::Opened { is_clustered, boot_before } => {
+                fields.event = OPENED.into();
+                fields.clustered = Some(*is_clustered);
+                fields.boot_before = boot_before.map(|boot| boot_text(boot).into());
+            }
             Content::Closed => fields.event = CLOSED.into(),
-            Content::Lost(count) => fields.count = Some(*count),
-            Content::Block(block) => {
-                fields.event = match block.kind {
-                    BlockEventKind::Allocated => ALLOCATED.into(),
-                    BlockEventKind::Released => RELEASED.into(),
-                };
-                fields.shard = Some(block.shard);
-                fields.subscriber = Some(block.subscriber);
-                fields.gre_key = block.gre_key;
-                fields.public = Some(block.public);
-                fields.ports = Some(format!("{}-{}", block.port_first, block.port_last));
+            Content::Mark => fields.event = MARK.into(),
+            Content::Lost(count) => (fields.event, fields.count) = (LOST.into(), Some(*count)),
+            Content::Lane(event) => fields.set_lane(event),
+            Content::Old { shard, block, is_release } => {
+                fields.event = if *is_release { RELEASED } else { ALLOCATED }.into();
+                fields.shard = Some(*shard);
+                fields.set_block(block);
             }
         }
         // Writing to memory; strings and numbers always have a JSON form.
@@ -114,22 +157,14 @@ impl Line {
     /// Reads one line. `Ok(None)`: a kind of record this version does not know; `Err`: not a record, e.g. cut off.
     pub(crate) fn parse(text: &[u8]) -> Result<Option<Self>, NotARecord> {
         let fields: Fields<'_> = serde_json::from_slice(text).map_err(|_| NotARecord)?;
-        let content = match &*fields.event {
-            OPENED => Content::Opened,
-            CLOSED => Content::Closed,
-            LOST => Content::Lost(fields.count.ok_or(NotARecord)?),
-            ALLOCATED => {
-                Content::Block(block(&fields, BlockEventKind::Allocated).ok_or(NotARecord)?)
-            }
-            RELEASED => Content::Block(block(&fields, BlockEventKind::Released).ok_or(NotARecord)?),
-            _ => return Ok(None),
-        };
-        let time_ms = time_ms(fields.time.as_bytes()).ok_or(NotARecord)?;
+        let Some(content) = fields.content().transpose() else { return Ok(None) };
+        let boot = fields.boot.as_deref().map(|boot| parse_boot(boot.as_bytes()).ok_or(NotARecord));
         Ok(Some(Self {
-            time_ms,
+            time_ms: time_ms(fields.time.as_bytes()).ok_or(NotARecord)?,
             node: fields.node.into_owned(),
+            boot: boot.transpose()?,
             sequence: fields.sequence,
-            content,
+            content: content?,
         }))
     }
 }
@@ -138,24 +173,120 @@ impl Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotARecord;
 
-fn block(fields: &Fields<'_>, kind: BlockEventKind) -> Option<BlockEvent> {
-    let (first, last) = fields.ports.as_deref()?.split_once('-')?;
-    let (port_first, port_last) = (first.parse().ok()?, last.parse().ok()?);
-    Some(BlockEvent {
-        kind,
-        shard: fields.shard?,
-        subscriber: fields.subscriber?,
-        gre_key: fields.gre_key,
-        public: fields.public?,
-        port_first,
-        port_last,
-    })
-    .filter(|block| block.port_first <= block.port_last)
+impl Fields<'_> {
+    fn set_lane(&mut self, event: &BlockEvent) {
+        (self.shard, self.lane) = (Some(event.shard), Some(event.lane));
+        (self.epoch, self.index) = (Some(event.epoch), Some(event.index));
+        let name = match event.kind {
+            BlockEventKind::Taken { before } => {
+                self.before = before;
+                TAKEN
+            }
+            BlockEventKind::Left => LEFT,
+            BlockEventKind::Listed { blocks, from } => {
+                (self.blocks, self.from) = (Some(blocks), Some(from));
+                LISTED
+            }
+            BlockEventKind::Allocated(block) => {
+                self.set_block(&block);
+                ALLOCATED
+            }
+            BlockEventKind::Released(block) => {
+                self.set_block(&block);
+                RELEASED
+            }
+            BlockEventKind::Held { block, since } => {
+                self.set_block(&block);
+                self.since = since.map(|since| time_text(unix_ms(since)).into());
+                HELD
+            }
+        };
+        self.event = name.into();
+    }
+
+    fn set_block(&mut self, block: &Block) {
+        (self.subscriber, self.gre_key) = (Some(block.subscriber), block.gre_key);
+        self.public = Some(block.public);
+        self.ports = Some(format!("{}-{}", block.port_first, block.port_last));
+    }
+
+    /// `None`: an event that this version does not know.
+    fn content(&self) -> Result<Option<Content>, NotARecord> {
+        let content = match &*self.event {
+            OPENED => {
+                let before = self.boot_before.as_deref();
+                let boot_before =
+                    before.map(|boot| parse_boot(boot.as_bytes()).ok_or(NotARecord)).transpose()?;
+                Content::Opened { is_clustered: self.clustered.unwrap_or(false), boot_before }
+            }
+            CLOSED => Content::Closed,
+            MARK => Content::Mark,
+            LOST => Content::Lost(self.count.ok_or(NotARecord)?),
+            ALLOCATED if self.is_old() => self.old(false)?,
+            RELEASED if self.is_old() => self.old(true)?,
+            TAKEN => self.lane(BlockEventKind::Taken { before: self.before })?,
+            LEFT => self.lane(BlockEventKind::Left)?,
+            LISTED => {
+                let (blocks, from) = self.blocks.zip(self.from).ok_or(NotARecord)?;
+                self.lane(BlockEventKind::Listed { blocks, from })?
+            }
+            ALLOCATED => self.lane(BlockEventKind::Allocated(self.block()?))?,
+            RELEASED => self.lane(BlockEventKind::Released(self.block()?))?,
+            HELD => {
+                let since = self.since.as_deref().map(|since| time_ms(since.as_bytes()));
+                let since = since.map(|ms| ms.map(system_time).ok_or(NotARecord)).transpose()?;
+                self.lane(BlockEventKind::Held { block: self.block()?, since })?
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(content))
+    }
+
+    fn is_old(&self) -> bool {
+        self.boot.is_none() && self.lane.is_none() && self.epoch.is_none() && self.index.is_none()
+    }
+
+    fn old(&self, is_release: bool) -> Result<Content, NotARecord> {
+        let shard = self.shard.ok_or(NotARecord)?;
+        Ok(Content::Old { shard, block: self.block()?, is_release })
+    }
+
+    fn lane(&self, kind: BlockEventKind) -> Result<Content, NotARecord> {
+        let lane = self.lane.filter(|lane| *lane < LANES).ok_or(NotARecord)?;
+        let index = self.index.filter(|index| *index > 0).ok_or(NotARecord)?;
+        let (shard, epoch) = self.shard.zip(self.epoch).ok_or(NotARecord)?;
+        self.boot.as_ref().ok_or(NotARecord)?;
+        Ok(Content::Lane(BlockEvent { shard, lane, epoch, index, kind }))
+    }
+
+    fn block(&self) -> Result<Block, NotARecord> {
+        let ports = self.ports.as_deref().and_then(|ports| ports.split_once('-'));
+        let (first, last) = ports.ok_or(NotARecord)?;
+        let (first, last) = first.parse().ok().zip(last.parse().ok()).ok_or(NotARecord)?;
+        let (subscriber, public) = self.subscriber.zip(self.public).ok_or(NotARecord)?;
+        let block =
+            Block { subscriber, gre_key: self.gre_key, public, port_first: first, port_last: last };
+        if first <= last { Ok(block) } else { Err(NotARecord) }
+    }
+}
+
+fn boot_text(boot: u128) -> String {
+    format!("{boot:032x}")
+}
+
+/// 32 hexadecimal digits.
+pub(crate) fn parse_boot(text: &[u8]) -> Option<u128> {
+    let digit = |boot: u128, byte: &u8| Some(boot << 4 | u128::from((*byte as char).to_digit(16)?));
+    if text.len() == 32 { text.iter().try_fold(0, digit) } else { None }
 }
 
 /// Milliseconds since 1970; a clock before that counts as 1970.
 pub(crate) fn unix_ms(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+pub(crate) fn system_time(ms: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(ms)
 }
 
 /// Milliseconds since 1970 of an RFC 3339 time.
@@ -164,98 +295,13 @@ pub(crate) fn time_ms(text: &[u8]) -> Option<u64> {
     u64::try_from(time.as_millisecond()).ok()
 }
 
-/// The first instant of a millisecond since 1970; the end of jiff's calendar, the year 9999, at most.
-fn timestamp(ms: u64) -> Timestamp {
+/// A millisecond since 1970 as RFC 3339; the end of jiff's calendar, the year 9999, at most.
+fn time_text(ms: u64) -> String {
     let ms = i64::try_from(ms).unwrap_or(i64::MAX);
-    Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX)
+    let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);
+    format!("{time:.3}")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ALLOCATED_LINE: &str = concat!(
-        r#"{"time":"2026-03-01T12:00:00.120Z","event":"block-allocated","shard":1,"subscriber":"10.200.0.1","#,
-        r#""gre_key":9,"public":"203.0.113.1","ports":"1024-1279","node":"n\"1","sequence":7}"#,
-        "\n"
-    );
-
-    fn allocated() -> Line {
-        let block = BlockEvent {
-            kind: BlockEventKind::Allocated,
-            shard: 1,
-            subscriber: Ipv4Addr::new(10, 200, 0, 1),
-            gre_key: Some(9),
-            public: Ipv4Addr::new(203, 0, 113, 1),
-            port_first: 1024,
-            port_last: 1279,
-        };
-        let node = "n\"1".to_owned();
-        Line { time_ms: 1_772_366_400_120, node, sequence: 7, content: Content::Block(block) }
-    }
-
-    fn emitted(line: &Line) -> String {
-        let mut out = Vec::new();
-        line.emit(&mut out);
-        String::from_utf8(out).expect("UTF-8")
-    }
-
-    #[test]
-    fn a_line_reads_as_documented() {
-        assert_eq!(emitted(&allocated()), ALLOCATED_LINE);
-        assert_eq!(Line::parse(ALLOCATED_LINE.as_bytes()), Ok(Some(allocated())));
-    }
-
-    #[test]
-    fn whole_seconds_keep_their_milliseconds() {
-        let opened =
-            Line { time_ms: 1000, node: "n".into(), sequence: 1, content: Content::Opened };
-        let text =
-            r#"{"time":"1970-01-01T00:00:01.000Z","event":"log-opened","node":"n","sequence":1}"#;
-        assert_eq!(emitted(&opened).trim_end(), text);
-        assert_eq!(Line::parse(text.as_bytes()), Ok(Some(opened)));
-    }
-
-    #[test]
-    fn lines_of_a_newer_version_are_read_as_far_as_they_are_known() {
-        let more = ALLOCATED_LINE.replace("\"shard\"", "\"colour\":[\"blue\"],\"shard\"");
-        assert_eq!(Line::parse(more.as_bytes()), Ok(Some(allocated())));
-        let other = ALLOCATED_LINE.replace("block-allocated", "quota-reached");
-        assert_eq!(Line::parse(other.as_bytes()), Ok(None));
-    }
-
-    #[test]
-    fn a_line_cut_off_anywhere_is_not_a_record() {
-        let text = ALLOCATED_LINE.trim_end();
-        for end in 0..text.len() {
-            assert_eq!(Line::parse(&text.as_bytes()[..end]), Err(NotARecord), "{end}");
-        }
-        for wrong in
-            [("1024-1279", "1279-1024"), ("1024-1279", "1024"), ("2026", "1926"), (":7}", ":-7}")]
-        {
-            let text = ALLOCATED_LINE.replace(wrong.0, wrong.1);
-            assert_eq!(Line::parse(text.as_bytes()), Err(NotARecord), "{text}");
-        }
-    }
-
-    #[test]
-    fn no_bytes_make_the_reader_panic_and_what_it_reads_it_can_write() {
-        bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
-            let _ = Line::parse(bytes);
-        });
-        bolero::check!().with_type::<(u64, u32, Option<u32>, u16, u16, String)>().for_each(
-            |case| {
-                let (time_ms, address, gre_key, port, more, node) = case.clone();
-                let mut line = allocated();
-                // Times end at 9999-12-30T22:00Z.
-                line.time_ms = time_ms % 253_402_207_200_000;
-                line.node = node;
-                if let Content::Block(block) = &mut line.content {
-                    (block.public, block.gre_key) = (address.into(), gre_key);
-                    (block.port_first, block.port_last) = (port, port.saturating_add(more));
-                }
-                assert_eq!(Line::parse(emitted(&line).as_bytes()), Ok(Some(line)));
-            },
-        );
-    }
-}
+#[path = "line_tests.rs"]
+mod tests;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::log_file;
+use crate::event::NodeLife;
 use crate::sender::BlockLogSender;
 use crate::writer::{Inlet, Writer};
 
@@ -96,12 +96,10 @@ impl BlockLog {
     /// When the file cannot be opened or the thread not started.
     pub fn start(
         path: &Path,
-        node: &str,
+        life: NodeLife<'_>,
         workers: usize,
         clock: Clock,
     ) -> Result<(Vec<BlockLogSender>, BlockLogHandle), BlockLogError> {
-        let file = log_file::open(path)
-            .map_err(|source| BlockLogError::Open { path: path.to_owned(), source })?;
         let shared = Arc::new(Shared::new());
         let (mut senders, mut inlets, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..workers {
@@ -111,7 +109,8 @@ impl BlockLog {
             inlets.push(Inlet::new(consumer, Arc::clone(&lost_total)));
             lost.push(lost_total);
         }
-        let writer = Writer::new(path, file, node, inlets, Arc::clone(&shared), clock);
+        let writer = Writer::open(path, life, inlets, Arc::clone(&shared), clock)
+            .map_err(|source| BlockLogError::Open { path: path.to_owned(), source })?;
         let builder = std::thread::Builder::new().name("weir-block-log".to_owned());
         let thread = builder.spawn(move || writer.run()).map_err(BlockLogError::Thread)?;
         Ok((senders, BlockLogHandle { shared, lost, thread: Some(thread) }))

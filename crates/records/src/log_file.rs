@@ -5,26 +5,37 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use crate::line::Line;
+
 /// Who used an address when is personal data: readable for the owner and the group only.
 const MODE: u32 = 0o640;
 
-/// Opens `path` for appending. A last line that a crash cut off is ended, so that the next one stands alone.
-pub(crate) fn open(path: &Path) -> std::io::Result<File> {
+/// The last record of a file lies within its last bytes, but for one that a crash cut off.
+pub(crate) const TAIL_BYTES: u64 = 8192;
+
+/// Opens `path` for appending. A last line that a crash cut off is ended, so that the next one stands alone. Gives the
+/// last record of the file, too.
+pub(crate) fn open(path: &Path) -> std::io::Result<(File, Option<Line>)> {
     let mut options = OpenOptions::new();
     let mut file = options.append(true).read(true).create(true).mode(MODE).open(path)?;
-    if is_cut_off(&mut file)? {
+    let tail = tail(&mut file)?;
+    if tail.last().is_some_and(|last| *last != b'\n') {
         file.write_all(b"\n")?;
     }
-    Ok(file)
+    Ok((file, last_record(&tail)))
 }
 
-/// Whether the last byte is not a newline. Pipes and devices have no last byte.
-fn is_cut_off(file: &mut File) -> std::io::Result<bool> {
-    if !file.metadata()?.is_file() || file.seek(SeekFrom::End(0))? == 0 {
-        return Ok(false);
+/// The last bytes of a file. Pipes and devices have none.
+pub(crate) fn tail(file: &mut File) -> std::io::Result<Vec<u8>> {
+    let mut tail = Vec::new();
+    if file.metadata()?.is_file() {
+        let end = file.seek(SeekFrom::End(0))?;
+        file.seek(SeekFrom::Start(end.saturating_sub(TAIL_BYTES)))?;
+        file.take(TAIL_BYTES).read_to_end(&mut tail)?;
     }
-    file.seek(SeekFrom::End(-1))?;
-    let mut last = [0];
-    file.read_exact(&mut last)?;
-    Ok(last != *b"\n")
+    Ok(tail)
+}
+
+pub(crate) fn last_record(tail: &[u8]) -> Option<Line> {
+    tail.rsplit(|byte| *byte == b'\n').find_map(|text| Line::parse(text).ok().flatten())
 }

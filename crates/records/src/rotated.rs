@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-/// Compressed files must be unpacked before they can be searched.
-const COMPRESSED: [&str; 4] = [".gz", ".xz", ".zst", ".bz2"];
+/// Files that must be unpacked before they can be searched.
+const UNREADABLE: [&str; 4] = [".xz", ".bz2", ".lz4", ".lzma"];
 
 /// What belongs to a block log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RotatedFiles {
     /// The log and its rotated predecessors, in no order of time.
-    pub plain: Vec<PathBuf>,
-    /// Predecessors that a search cannot read.
-    pub compressed: Vec<PathBuf>,
+    pub readable: Vec<PathBuf>,
+    /// Predecessors that a search cannot read: their compression is not gzip or zstd.
+    pub unreadable: Vec<PathBuf>,
 }
 
 /// The files of the block log at `path`: `blocks.jsonl`, `blocks.jsonl.1`, `blocks.jsonl-20260301`, ...
@@ -32,10 +32,11 @@ pub fn rotated_files(path: &Path) -> std::io::Result<RotatedFiles> {
         if !rest.is_empty() && !rest.starts_with(['.', '-', '_']) {
             continue;
         }
-        let is_compressed = COMPRESSED.iter().any(|ending| rest.ends_with(ending));
-        if is_compressed { &mut files.compressed } else { &mut files.plain }.push(entry.path());
+        let is_unreadable = UNREADABLE.iter().any(|ending| rest.ends_with(ending));
+        let files = if is_unreadable { &mut files.unreadable } else { &mut files.readable };
+        files.push(entry.path());
     }
-    files.plain.sort();
-    files.compressed.sort();
+    files.readable.sort();
+    files.unreadable.sort();
     Ok(files)
 }

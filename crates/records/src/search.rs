@@ -1,230 +1,205 @@
 //! Who held a public address and port at a time: the question that a block log exists to answer.
+//!
+//! ```text
+//!   files near the time --> which lanes? --> records of these lanes --> timelines --> answer
+//!        ^                   (1st pass)         (2nd pass)                              |
+//!        +------ all files <---------------------- cannot say --------------------------+
+//! ```
+//!
+//! A search needs no more memory for a log of a year than for one of an hour: it keeps what is said of the blocks that
+//! are asked for, and of each lane they lie in where records are missing.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
-use crate::glance::Glance;
-use crate::line::{Content, Line, unix_ms};
-use crate::replay::{Begin, Replay, Tenancy};
+use crate::answer::Answer;
+use crate::event::Block;
+use crate::glance::{Glance, Mention};
+use crate::history::History;
+use crate::line::{Line, NotARecord, unix_ms};
+use crate::mentions::Mentions;
+use crate::source::{Extent, SearchError, Source};
+use crate::verdict::Court;
 
-/// Longer lines are none of ours.
-const LINE_BYTES_MAX: u64 = 4096;
+/// Listings are repeated within an hour, so a log of two hours before a time knows every block at that time.
+const BEFORE_MS: u64 = 2 * 3_600_000;
+/// A mark that says that nothing is missing comes within seconds, the next owner of a lane within minutes.
+const AFTER_MS: u64 = 600_000;
 
-/// A subscriber that held the port.
+/// A question to block logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
-    pub shard: u32,
-    /// Outer source address in gre mode, inside address in plain mode.
-    pub subscriber: Ipv4Addr,
-    pub gre_key: Option<u32>,
-    pub node: String,
-    /// The block, both ports included.
-    pub ports: (u16, u16),
-    /// `None`: the allocation is not in these logs.
-    pub from: Option<SystemTime>,
-    /// `None`: held at the end of these logs.
-    pub until: Option<SystemTime>,
-    pub end: End,
+pub struct Question {
+    pub about: About,
+    /// `None`: the end of what the logs tell.
+    pub time: Option<(SystemTime, SystemTime)>,
+    /// How far the clocks of the nodes, and the one that the time was read from, may be apart.
+    pub clock_error: Duration,
 }
 
-/// How a tenancy ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    Released,
-    /// The node stopped.
-    NodeStopped,
-    /// The node started anew; it ended at `until` or before.
-    NodeRestarted,
-    /// Another subscriber has the block; the record of the release is missing, it ended at `until` or before.
-    GivenToAnother,
-    /// It had not ended at the end of these logs.
-    Open,
+pub enum About {
+    /// Who had this port?
+    Port(Ipv4Addr, u16),
+    /// Who had ports of this address?
+    Address(Ipv4Addr),
+    /// Which ports had this home? Without a key: with any.
+    Home(Ipv4Addr, Option<u32>),
 }
 
-/// What the logs say, and how far they can be trusted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
-    /// More than one only if a release and an allocation fall into the same millisecond, or if records are missing.
-    pub holders: Vec<Holder>,
-    /// Records the nodes reported as lost, in all the logs.
-    pub records_lost: u64,
-    /// Lines that are no records, such as one that a crash cut off.
-    pub lines_unreadable: u64,
-    /// Times of the first and the last record read: outside of them the logs say nothing.
-    pub covered: Option<(SystemTime, SystemTime)>,
+impl About {
+    /// Lines that do not name it are about something else.
+    pub(crate) fn address(self) -> Ipv4Addr {
+        match self {
+            Self::Port(address, _) | Self::Address(address) | Self::Home(address, _) => address,
+        }
+    }
+
+    pub(crate) fn is_named_by(self, block: &Block) -> bool {
+        match self {
+            Self::Port(public, port) => {
+                block.public == public && (block.port_first..=block.port_last).contains(&port)
+            }
+            Self::Address(public) => block.public == public,
+            Self::Home(home, key) => {
+                block.subscriber == home && key.is_none_or(|key| block.gre_key == Some(key))
+            }
+        }
+    }
 }
 
-/// A log that could not be read.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot read {}", path.display())]
-pub struct SearchError {
-    pub path: PathBuf,
-    pub source: std::io::Error,
+impl Question {
+    /// The times asked about, clock error included.
+    pub(crate) fn interval_ms(&self) -> Option<(u64, u64)> {
+        let (from, until) = self.time?;
+        let error_ms = self.clock_error_ms();
+        Some((unix_ms(from).saturating_sub(error_ms), unix_ms(until).saturating_add(error_ms)))
+    }
+
+    pub(crate) fn clock_error_ms(&self) -> u64 {
+        u64::try_from(self.clock_error.as_millis()).unwrap_or(u64::MAX)
+    }
 }
 
-/// Who held `public`:`port` at the time `at`, from block logs in any order: those of several nodes, and their rotated
-/// predecessors ([`crate::rotated_files`]). Reads each file once, line by line.
+/// Answers from block logs in any order: those of several nodes, and their rotated predecessors
+/// ([`crate::rotated_files`]), plain or compressed by gzip or zstd.
 ///
 /// # Errors
 /// Names the file that could not be read.
-pub fn where_was_in_files(
-    paths: &[PathBuf],
-    public: Ipv4Addr,
-    port: u16,
-    at: SystemTime,
-) -> Result<Answer, SearchError> {
-    let named = |path: &Path, source| SearchError { path: path.to_owned(), source };
+pub fn search_files(paths: &[PathBuf], question: &Question) -> Result<Answer, SearchError> {
     let mut files = Vec::new();
     for path in paths {
-        let open = || File::open(path).map(BufReader::new).map_err(|source| named(path, source));
-        if let Some(first) = first_record(open()?).map_err(|source| named(path, source))? {
-            files.push((first.time_ms, path, open()?));
+        let source = Source::File(path);
+        if let Some(extent) = source.extent()? {
+            files.push((extent, source));
         }
     }
-    files.sort_by_key(|(first_ms, ..)| *first_ms);
-    let mut search = Search::new(public, port, at);
-    for (_, path, file) in files {
-        search.read(file).map_err(|source| named(path, source))?;
+    files.sort_by_key(|(extent, _)| extent.first_ms);
+    if let Some(near) = question.interval_ms().and_then(|interval| near(&files, interval)) {
+        let answer = search(&near, question)?;
+        if answer.is_complete() {
+            return Ok(Answer { files_skipped: files.len() - near.len(), ..answer });
+        }
     }
-    Ok(search.finish())
+    let all: Vec<Source<'_>> = files.into_iter().map(|(_, source)| source).collect();
+    search(&all, question)
 }
 
-/// As [`where_was_in_files`], from logs in order of time.
+/// As [`search_files`], from logs in memory, in order of time.
 ///
 /// # Errors
-/// Those of the readers.
-pub fn where_was<R: BufRead>(
-    logs: impl IntoIterator<Item = R>,
-    public: Ipv4Addr,
-    port: u16,
-    at: SystemTime,
-) -> std::io::Result<Answer> {
-    let mut search = Search::new(public, port, at);
+/// None but those of the machine.
+pub fn search_logs(logs: &[&[u8]], question: &Question) -> Result<Answer, SearchError> {
+    let sources: Vec<_> = logs.iter().map(|log| Source::Memory(log)).collect();
+    search(&sources, question)
+}
+
+/// The files that lie near the time asked about. An answer from some of the logs is never wrong, so these may be enough.
+/// `None`: no file would be left out.
+fn near<'a>(files: &[(Extent, Source<'a>)], interval: (u64, u64)) -> Option<Vec<Source<'a>>> {
+    let (from, until) = (interval.0.saturating_sub(BEFORE_MS), interval.1.saturating_add(AFTER_MS));
+    let is_near = |extent: &Extent| {
+        extent.first_ms <= until && extent.last_ms.is_none_or(|last| from <= last)
+    };
+    let near: Vec<_> =
+        files.iter().filter(|(extent, _)| is_near(extent)).map(|(_, file)| file.clone()).collect();
+    (near.len() < files.len()).then_some(near)
+}
+
+fn search(logs: &[Source<'_>], question: &Question) -> Result<Answer, SearchError> {
+    let (mentions, lengths) = find(logs, question)?;
+    let wanted = mentions.lanes();
+    let publics = mentions.publics().iter().map(|public| public.to_string().into_bytes()).collect();
+    let mut reading = Reading {
+        mentions: &mentions,
+        publics,
+        history: History::of(wanted),
+        glance: Glance::new(),
+        lines_unreadable: 0,
+    };
+    for (log, length) in logs.iter().zip(lengths) {
+        // A log that grows meanwhile may name blocks that the first pass has not seen.
+        let mut lines = log.lines_up_to(length)?;
+        while let Some(text) = lines.next().map_err(|source| log.named(source))? {
+            reading.take(text);
+        }
+    }
+    reading.history.sort();
+    let court = Court { question, mentions: &mentions, history: &reading.history };
+    Ok(Answer { lines_unreadable: reading.lines_unreadable, ..court.answer() })
+}
+
+/// The first pass: which blocks, in which lanes, the question is about; and how long each log is.
+fn find(logs: &[Source<'_>], question: &Question) -> Result<(Mentions, Vec<u64>), SearchError> {
+    let (mut mentions, mention) =
+        (Mentions::new(question.about), Mention::new(question.about.address()));
+    let mut lengths = Vec::new();
     for log in logs {
-        search.read(log)?;
+        let mut lines = log.lines_up_to(u64::MAX)?;
+        while let Some(text) = lines.next().map_err(|source| log.named(source))? {
+            if mention.is_in(text)
+                && let Ok(Some(line)) = Line::parse(text)
+            {
+                mentions.note(&line);
+            }
+        }
+        lengths.push(lines.bytes_read());
     }
-    Ok(search.finish())
+    Ok((mentions, lengths))
 }
 
-struct Search {
-    public: Ipv4Addr,
-    port: u16,
-    at_ms: u64,
+/// The second pass.
+struct Reading<'a> {
+    mentions: &'a Mentions,
+    /// The addresses of the blocks asked for, as a line has them.
+    publics: BTreeSet<Vec<u8>>,
+    history: History,
     glance: Glance,
-    replay: Replay,
-    found: Vec<Tenancy>,
-    answer: Answer,
+    lines_unreadable: u64,
 }
 
-impl Search {
-    fn new(public: Ipv4Addr, port: u16, at: SystemTime) -> Self {
-        let (replay, found, answer) = (Replay::default(), Vec::new(), Answer::default());
-        let (glance, at_ms) = (Glance::new(public), unix_ms(at));
-        Self { public, port, at_ms, glance, replay, found, answer }
-    }
-
-    fn read(&mut self, mut log: impl BufRead) -> std::io::Result<()> {
-        let mut text = Vec::new();
-        while next_line(&mut log, &mut text)? {
-            if self.glance.passes_over(&text) {
-                continue;
-            }
-            match Line::parse(&text) {
-                Ok(Some(line)) => self.apply(&line),
-                Ok(None) => {}
-                Err(_) if text.iter().all(u8::is_ascii_whitespace) => {}
-                Err(_) => self.answer.lines_unreadable += 1,
+impl Reading<'_> {
+    fn take(&mut self, text: &[u8]) {
+        if let Some(seen) = self.glance.read(text)
+            && self.history.is_named(seen.writer)
+        {
+            let is_elsewhere =
+                seen.lane.is_some_and(|(lane, ..)| !self.history.is_wanted((seen.shard, lane)));
+            let public = self.glance.public(&seen);
+            let is_other = public.is_some_and(|public| !self.publics.contains(public));
+            if is_elsewhere || is_other {
+                return self.history.pass(&seen);
             }
         }
-        Ok(())
-    }
-
-    fn apply(&mut self, line: &Line) {
-        self.cover(line.time_ms, line.time_ms);
-        let is_relevant = match &line.content {
-            Content::Opened | Content::Closed => true,
-            Content::Lost(count) => {
-                self.answer.records_lost = self.answer.records_lost.saturating_add(*count);
-                false
+        match Line::parse(text) {
+            Ok(Some(line)) => {
+                let is_subject = self.mentions.is_subject(&line);
+                self.history.take(&line, is_subject);
             }
-            Content::Block(block) => {
-                block.public == self.public
-                    && (block.port_first..=block.port_last).contains(&self.port)
-            }
-        };
-        if is_relevant {
-            self.replay.apply(line, &mut self.found);
-            let at_ms = self.at_ms;
-            self.found.retain(|tenancy| tenancy.contains(at_ms));
+            Ok(None) => {}
+            Err(NotARecord) if text.iter().all(u8::is_ascii_whitespace) => {}
+            Err(NotARecord) => self.lines_unreadable += 1,
         }
     }
-
-    fn cover(&mut self, from_ms: u64, to_ms: u64) {
-        let (from, to) = (system_time(from_ms), system_time(to_ms));
-        let (first, last) = self.answer.covered.unwrap_or((from, to));
-        self.answer.covered = Some((first.min(from), last.max(to)));
-    }
-
-    fn finish(mut self) -> Answer {
-        if let Some((from_ms, to_ms)) = self.glance.covered_ms() {
-            self.cover(from_ms, to_ms);
-        }
-        self.replay.finish(&mut self.found);
-        let mut found = self.found;
-        found.retain(|tenancy| tenancy.contains(self.at_ms));
-        self.answer.holders = found.into_iter().map(holder).collect();
-        let key = |it: &Holder| (it.from, it.node.clone(), it.shard, it.subscriber, it.gre_key);
-        self.answer.holders.sort_by_cached_key(key);
-        self.answer
-    }
-}
-
-fn holder(tenancy: Tenancy) -> Holder {
-    let block = tenancy.block;
-    Holder {
-        shard: block.shard,
-        subscriber: block.subscriber,
-        gre_key: block.gre_key,
-        node: tenancy.node,
-        ports: (block.port_first, block.port_last),
-        from: match tenancy.begin {
-            Begin::Allocated(ms) => Some(system_time(ms)),
-            Begin::NotBefore(_) => None,
-        },
-        until: tenancy.end_ms.map(system_time),
-        end: tenancy.end,
-    }
-}
-
-fn first_record(mut log: impl BufRead) -> std::io::Result<Option<Line>> {
-    let mut text = Vec::new();
-    while next_line(&mut log, &mut text)? {
-        if let Ok(Some(line)) = Line::parse(&text) {
-            return Ok(Some(line));
-        }
-    }
-    Ok(None)
-}
-
-/// Reads the next line into `text`; one that is too long is cut off, its rest skipped. `false`: the log has ended.
-fn next_line(log: &mut impl BufRead, text: &mut Vec<u8>) -> std::io::Result<bool> {
-    text.clear();
-    if log.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', text)? == 0 {
-        return Ok(false);
-    }
-    let mut rest = Vec::new();
-    let mut is_ended = text.ends_with(b"\n");
-    while !is_ended {
-        rest.clear();
-        let count = log.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut rest)?;
-        is_ended = count == 0 || rest.ends_with(b"\n");
-    }
-    Ok(true)
-}
-
-fn system_time(ms: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_millis(ms)
 }

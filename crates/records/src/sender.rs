@@ -42,4 +42,10 @@ impl BlockLogSender {
         }
         is_taken
     }
+
+    /// Records that were lost before they came here: the log says so at the place of the next one.
+    pub fn lose(&mut self, count: u64) {
+        let lost = self.lost_total.load(Ordering::Relaxed);
+        self.lost_total.store(lost + count, Ordering::Relaxed);
+    }
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::backlog::Backlog;
-use crate::line::{Content, Line, unix_ms};
+use crate::event::NodeLife;
+use crate::line::{Content, Line, MARK_MARGIN_MS, unix_ms};
 use crate::log::{Clock, Shared};
 use crate::log_file;
 use crate::sender::Entry;
@@ -18,6 +19,8 @@ const TURN_RECORDS: usize = 1024;
 const IDLE_PAUSE: Duration = Duration::from_millis(20);
 /// How long until a failed write is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// The log says at least so often how far it is complete.
+const MARK_INTERVAL_MS: u64 = 10_000;
 
 /// The reading end of one sender's ring.
 #[derive(Debug)]
@@ -38,37 +41,46 @@ pub(crate) struct Writer {
     path: PathBuf,
     file: File,
     node: String,
+    boot: u128,
     inlets: Vec<Inlet>,
     shared: Arc<Shared>,
     clock: Clock,
     backlog: Backlog,
     /// Records of this node since its start, lost ones included.
     sequence: u64,
+    /// When the log was last said to be complete.
+    marked_ms: u64,
     is_failing: bool,
 }
 
 impl Writer {
-    pub(crate) fn new(
+    /// Opens the file and notes the start of the process.
+    pub(crate) fn open(
         path: &Path,
-        file: File,
-        node: &str,
+        life: NodeLife<'_>,
         inlets: Vec<Inlet>,
         shared: Arc<Shared>,
         clock: Clock,
-    ) -> Self {
+    ) -> std::io::Result<Self> {
+        let (file, last) = log_file::open(path)?;
+        let now_ms = unix_ms(clock());
         let mut writer = Self {
             path: path.to_owned(),
             file,
-            node: node.to_owned(),
+            node: life.node.to_owned(),
+            boot: life.boot,
             inlets,
             shared,
             clock,
             backlog: Backlog::default(),
             sequence: 0,
+            marked_ms: now_ms,
             is_failing: false,
         };
-        writer.append(unix_ms((writer.clock)()), Content::Opened);
-        writer
+        let boot_before = last.and_then(|line| line.boot);
+        let is_clustered = life.is_clustered;
+        writer.append(now_ms, Content::Opened { is_clustered, boot_before });
+        Ok(writer)
     }
 
     pub(crate) fn run(mut self) {
@@ -76,7 +88,11 @@ impl Writer {
             // Read before the rings: what was handed in before the request is then written.
             self.shared.turned();
             let is_stop_asked = self.shared.is_stop_asked.load(Ordering::Acquire);
-            let taken = self.take_all();
+            let now_ms = unix_ms((self.clock)());
+            let (taken, is_all) = self.take_all();
+            if is_all {
+                self.mark(now_ms);
+            }
             if self.shared.is_reopen_asked.swap(false, Ordering::AcqRel) {
                 self.write();
                 self.reopen();
@@ -93,34 +109,50 @@ impl Writer {
         }
     }
 
-    /// Moves records from the rings to the backlog, as many as it has room for.
-    fn take_all(&mut self) -> usize {
+    /// Moves records from the rings to the backlog, as many as it has room for. Gives their number, and whether each
+    /// ring was seen empty.
+    fn take_all(&mut self) -> (usize, bool) {
         let mut inlets = std::mem::take(&mut self.inlets);
-        let taken = inlets.iter_mut().map(|inlet| self.take(inlet)).sum();
+        let (mut taken, mut is_all) = (0, true);
+        for inlet in &mut inlets {
+            let (count, is_empty) = self.take(inlet);
+            taken += count;
+            is_all &= is_empty;
+        }
         self.inlets = inlets;
-        taken
+        (taken, is_all)
     }
 
-    fn take(&mut self, inlet: &mut Inlet) -> usize {
+    fn take(&mut self, inlet: &mut Inlet) -> (usize, bool) {
         for taken in 0..TURN_RECORDS {
             if !self.backlog.has_room() {
-                return taken;
+                return (taken, false);
             }
             // Read before the ring is seen empty: these were lost before whatever comes later.
             let lost_total = inlet.lost_total.load(Ordering::Relaxed);
             match inlet.ring.pop() {
                 Ok(entry) => {
                     self.report_lost(inlet, entry.lost_before, entry.at_ms);
-                    self.append(entry.at_ms, Content::Block(entry.event));
+                    self.append(entry.at_ms, Content::Lane(entry.event));
                 }
                 Err(rtrb::PopError::Empty) => {
                     let now_ms = unix_ms((self.clock)());
                     self.report_lost(inlet, lost_total, now_ms);
-                    return taken;
+                    return (taken, true);
                 }
             }
         }
-        TURN_RECORDS
+        (TURN_RECORDS, false)
+    }
+
+    /// Notes now and then how far the log is complete, when each ring has been seen empty after `now_ms`. A record of one
+    /// worker says nothing of the others, whose rings may be behind.
+    fn mark(&mut self, now_ms: u64) {
+        let is_set_back = now_ms < self.marked_ms;
+        if is_set_back || now_ms - self.marked_ms >= MARK_INTERVAL_MS {
+            self.marked_ms = now_ms;
+            self.append(now_ms.saturating_sub(MARK_MARGIN_MS), Content::Mark);
+        }
     }
 
     /// Says in the log that records are missing here.
@@ -136,7 +168,8 @@ impl Writer {
     fn append(&mut self, time_ms: u64, content: Content) {
         self.sequence += 1;
         self.shared.taken_total.fetch_add(1, Ordering::Relaxed);
-        let line = Line { time_ms, node: self.node.clone(), sequence: self.sequence, content };
+        let (node, boot) = (self.node.clone(), Some(self.boot));
+        let line = Line { time_ms, node, boot, sequence: self.sequence, content };
         line.emit(self.backlog.bytes());
     }
 
@@ -159,7 +192,7 @@ impl Writer {
 
     fn reopen(&mut self) {
         match log_file::open(&self.path) {
-            Ok(file) => {
+            Ok((file, _)) => {
                 self.file = file;
                 self.backlog.begin_line_again();
             }

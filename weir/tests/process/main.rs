@@ -415,7 +415,8 @@ fn where_reads_the_log_and_its_rotated_files() {
     let allocated = record("block-allocated", "2026-03-01T12:00:00.000Z", 1);
     let released = record("block-released", "2026-03-01T13:00:00.000Z", 2);
     fs::write(lab.path("b.jsonl.1"), allocated).unwrap();
-    fs::write(lab.path("b.jsonl"), released).unwrap();
+    let other = record("block-allocated", "2026-03-01T15:00:00.000Z", 3);
+    fs::write(lab.path("b.jsonl"), released + &other.replace("1024-1279", "1280-1535")).unwrap();
     let log = lab.path("b.jsonl").display().to_string();
     let who = |at: &str| {
         let words = ["where", "203.0.113.5:1100", "--at", at, "--log", &log];
@@ -428,5 +429,15 @@ fn where_reads_the_log_and_its_rotated_files() {
     assert!(said.contains("until  2026-03-01T13:00:00.000Z"), "{said}");
     let later = who("2026-03-01T14:00:00Z");
     assert_eq!(later.status.code(), Some(1));
-    assert!(text(&later.stderr).contains("nobody held 203.0.113.5:1100"));
+    assert!(text(&later.stdout).contains("nobody held 203.0.113.5:1100"));
+    let beyond = who("2026-03-01T16:00:00Z");
+    assert_eq!(beyond.status.code(), Some(3));
+    let said = text(&beyond.stdout);
+    assert!(said.contains("the logs cannot say") && said.contains("the log of n1 ends"), "{said}");
+    for wrong in
+        [["203.0.113.5:1100", "--log", "/missing/b.jsonl"], ["203.0.113.5:x", "--log", &log]]
+    {
+        let refused = Command::new(WEIR).arg("where").args(wrong).output().unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{wrong:?}");
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use weir_records::{BlockEvent, BlockEventKind, Clock};
+use weir_records::{Block, Clock, NodeLife};
 
 /// Removed when the test ends.
 pub(crate) struct Folder(PathBuf);
@@ -60,15 +60,36 @@ pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Block number `block` of 203.0.113.`public`, 256 ports each, given to 10.200.0.`subscriber`.
-pub(crate) fn block(kind: BlockEventKind, subscriber: u8, public: u8, block: u16) -> BlockEvent {
-    BlockEvent {
-        kind,
-        shard: 1,
+/// A node of its own.
+pub(crate) const N1: NodeLife<'static> = NodeLife { node: "n1", boot: 0xa1, is_clustered: false };
+
+/// Block number `block` of 203.0.113.`public`, 256 ports each, of 10.200.0.`subscriber`.
+pub(crate) fn block(subscriber: u8, public: u8, block: u16) -> Block {
+    Block {
         subscriber: [10, 200, 0, subscriber].into(),
         gre_key: None,
         public: [203, 0, 113, public].into(),
         port_first: 1024 + 256 * block,
         port_last: 1024 + 256 * block + 255,
+    }
+}
+
+/// xorshift64*: a repeatable history from a seed.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % limit
+    }
+
+    pub(crate) fn is_one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
     }
 }

@@ -1,6 +1,10 @@
 //! The block log from outside: workers hand in events, a search over the files answers.
 
+mod cluster;
+mod files;
 mod folder;
+mod histories;
 mod replay;
+mod told;
 mod trouble;
 mod writing;

@@ -1,0 +1,345 @@
+//! What is kept of the logs: the lives of the nodes, and the ownerships of the lanes that a question is about.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::Ipv4Addr;
+
+use crate::event::{Block, BlockEvent, BlockEventKind};
+use crate::glance::{Glimpse, Writer};
+use crate::line::{Content, Line, unix_ms};
+use crate::runs::{Point, Runs};
+
+/// A life of a node's process, by its place in [`History::lives`].
+pub(crate) type LifeId = usize;
+/// Shard and lane.
+pub(crate) type LaneId = (u32, u8);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    pub(crate) node: String,
+    /// `None`: written by an older version.
+    pub(crate) boot: Option<u128>,
+    pub(crate) opened: Option<Opened>,
+    pub(crate) closed: Option<Point>,
+    /// By `sequence`.
+    pub(crate) runs: Runs,
+    /// The earliest time it named.
+    pub(crate) first_ms: u64,
+    /// A node of its own, by its records; `None` before the first one that tells.
+    is_own: Option<bool>,
+    /// The records of an older version, which name no lane.
+    pub(crate) old: Ownership,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) time_ms: u64,
+    pub(crate) is_clustered: bool,
+    pub(crate) boot_before: Option<u128>,
+}
+
+/// What a worker said of a lane from the time it owned it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ownership {
+    pub(crate) epoch: u64,
+    pub(crate) life: LifeId,
+    /// By `index`; by `sequence` in the records of an older version.
+    pub(crate) runs: Runs,
+    /// The epoch of the ownership before, if the worker knew it.
+    pub(crate) before: Option<u64>,
+    /// All of them but the last are followed by more: it got the lane back at the same epoch.
+    pub(crate) left: Vec<Point>,
+    pub(crate) listings: Vec<Listing>,
+    /// Of each block the first of a run without a gap, and those that change something.
+    pub(crate) statements: Vec<Statement>,
+    latest: HashMap<(Ipv4Addr, u16), Statement>,
+}
+
+/// Complete at `at`; begun after the record `from`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listing {
+    pub(crate) from: u64,
+    pub(crate) at: Point,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Statement {
+    pub(crate) at: Point,
+    pub(crate) shard: u32,
+    pub(crate) block: Block,
+    pub(crate) says: Says,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Says {
+    Allocated,
+    Released,
+    /// Since a time, if that is known.
+    Held(Option<u64>),
+}
+
+/// The life that a node of an older version is in, and its last record.
+#[derive(Clone, Copy, Debug)]
+struct OldLife {
+    life: LifeId,
+    sequence: u64,
+    time_ms: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    pub(crate) lives: Vec<Life>,
+    by_boot: HashMap<u128, LifeId>,
+    /// By node.
+    old: HashMap<String, OldLife>,
+    pub(crate) lanes: BTreeMap<LaneId, BTreeMap<(u64, LifeId), Ownership>>,
+    wanted: BTreeSet<LaneId>,
+    last_boot: Option<(u128, LifeId)>,
+    pub(crate) records_lost: u64,
+}
+
+impl History {
+    /// Keeps the records of these lanes alone.
+    pub(crate) fn of(wanted: BTreeSet<LaneId>) -> Self {
+        Self { wanted, ..Self::default() }
+    }
+
+    pub(crate) fn is_wanted(&self, lane: LaneId) -> bool {
+        self.wanted.contains(&lane)
+    }
+
+    /// A line about a block that the question is not about, of a life that has a name.
+    pub(crate) fn pass(&mut self, seen: &Glimpse<'_>) {
+        let (time_ms, sequence) = (seen.time_ms, seen.sequence);
+        match (seen.lane, seen.writer) {
+            (Some((lane, epoch, index)), Writer::Boot(boot)) => {
+                let life = self.life(boot, time_ms, "");
+                self.lives[life].note_epoch(epoch);
+                self.lives[life].note(sequence, time_ms, false);
+                if self.is_wanted((seen.shard, lane)) {
+                    let point = Point { number: index, time_ms, sequence };
+                    self.ownership((seen.shard, lane), epoch, life).runs.note(point, false);
+                }
+            }
+            (_, Writer::Node(node)) => {
+                let life = self.old_life(node, sequence, time_ms, false);
+                self.lives[life].note(sequence, time_ms, true);
+            }
+            (None, Writer::Boot(_)) => {}
+        }
+    }
+
+    /// A line in full. `is_subject`: the question is about its block.
+    pub(crate) fn take(&mut self, line: &Line, is_subject: bool) {
+        let (sequence, time_ms) = (line.sequence, line.time_ms);
+        let is_opened = matches!(line.content, Content::Opened { .. });
+        let life = match line.boot {
+            Some(boot) => {
+                if is_opened {
+                    self.old.remove(&line.node);
+                }
+                self.life(boot, time_ms, &line.node)
+            }
+            None => self.old_life(&line.node, sequence, time_ms, is_opened),
+        };
+        // It bears the number of the last one that is missing.
+        if let Content::Lost(count) = line.content {
+            self.records_lost = self.records_lost.saturating_add(count);
+            return;
+        }
+        // Of an older version every record is a record of the one lane there is.
+        let is_mark = line.boot.is_none() || matches!(line.content, Content::Mark);
+        self.lives[life].note(sequence, time_ms, is_mark);
+        let point = Point { number: sequence, time_ms, sequence };
+        match &line.content {
+            Content::Opened { is_clustered, boot_before } => {
+                let (is_clustered, boot_before) = (*is_clustered, *boot_before);
+                self.lives[life].opened = Some(Opened { time_ms, is_clustered, boot_before });
+            }
+            Content::Closed => self.lives[life].closed = Some(point),
+            Content::Mark | Content::Lost(_) => {}
+            Content::Old { shard, block, is_release } if is_subject => {
+                let says = if *is_release { Says::Released } else { Says::Allocated };
+                let statement = Statement { at: point, shard: *shard, block: *block, says };
+                self.lives[life].old.statements.push(statement);
+            }
+            Content::Old { .. } => {}
+            Content::Lane(event) => self.take_lane(event, life, point, is_subject),
+        }
+    }
+
+    fn take_lane(&mut self, event: &BlockEvent, life: LifeId, point: Point, is_subject: bool) {
+        self.lives[life].note_epoch(event.epoch);
+        let lane = (event.shard, event.lane);
+        if !self.is_wanted(lane) {
+            return;
+        }
+        let at = Point { number: event.index, ..point };
+        let owner = self.ownership(lane, event.epoch, life);
+        owner.runs.note(at, false);
+        let says = match event.kind {
+            BlockEventKind::Taken { before } => return owner.before = before,
+            BlockEventKind::Left => return owner.leave(at),
+            BlockEventKind::Listed { from, .. } => {
+                return owner.listings.push(Listing { from, at });
+            }
+            BlockEventKind::Allocated(block) => (Says::Allocated, block),
+            BlockEventKind::Released(block) => (Says::Released, block),
+            BlockEventKind::Held { block, since } => (Says::Held(since.map(unix_ms)), block),
+        };
+        if is_subject {
+            let (says, block) = says;
+            owner.state(Statement { at, shard: event.shard, block, says });
+        }
+    }
+
+    fn ownership(&mut self, lane: LaneId, epoch: u64, life: LifeId) -> &mut Ownership {
+        let owners = self.lanes.entry(lane).or_default();
+        owners.entry((epoch, life)).or_insert_with(|| Ownership {
+            epoch,
+            life,
+            ..Ownership::default()
+        })
+    }
+
+    fn life(&mut self, boot: u128, time_ms: u64, node: &str) -> LifeId {
+        let life = match self.last_boot {
+            Some((last, life)) if last == boot => life,
+            _ => match self.by_boot.get(&boot) {
+                Some(life) => *life,
+                None => {
+                    let life = self.begin_life(node, Some(boot), time_ms);
+                    self.by_boot.insert(boot, life);
+                    life
+                }
+            },
+        };
+        self.last_boot = Some((boot, life));
+        life
+    }
+
+    /// Files are read in the order of time. A number that does not rise begins another life, of which the beginning is
+    /// missing, or a log that is given twice.
+    fn old_life(&mut self, node: &str, sequence: u64, time_ms: u64, is_opened: bool) -> LifeId {
+        let going_on = self.old.get_mut(node).filter(|old| !is_opened && sequence > old.sequence);
+        let going_on = going_on.map(|old| {
+            let is_later = time_ms >= old.time_ms;
+            (old.sequence, old.time_ms) = (sequence, time_ms);
+            (old.life, is_later)
+        });
+        if let Some((life, true)) = going_on {
+            return life;
+        }
+        let is_again = |life: &Life| {
+            life.boot.is_none() && life.node == node && life.has(sequence, time_ms, is_opened)
+        };
+        let again = self.lives.iter().position(is_again);
+        let life = again.or(going_on.map(|(life, _)| life)).unwrap_or_else(|| {
+            let life = self.begin_life(node, None, time_ms);
+            self.lives[life].note_epoch(0);
+            life
+        });
+        self.old.insert(node.to_owned(), OldLife { life, sequence, time_ms });
+        life
+    }
+
+    fn begin_life(&mut self, node: &str, boot: Option<u128>, time_ms: u64) -> LifeId {
+        let life = self.lives.len();
+        self.lives.push(Life {
+            node: node.to_owned(),
+            boot,
+            opened: None,
+            closed: None,
+            runs: Runs::default(),
+            first_ms: time_ms,
+            is_own: None,
+            old: Ownership { life, ..Ownership::default() },
+        });
+        life
+    }
+
+    /// A life of which no line was read in full names no node.
+    pub(crate) fn is_named(&self, writer: Writer<'_>) -> bool {
+        match (writer, self.last_boot) {
+            (Writer::Node(_), _) => true,
+            (Writer::Boot(boot), Some((last, _))) if boot == last => true,
+            (Writer::Boot(boot), _) => self.by_boot.contains_key(&boot),
+        }
+    }
+
+    /// Puts all that was read in order.
+    pub(crate) fn sort(&mut self) {
+        for life in &mut self.lives {
+            life.runs.sort();
+            if life.boot.is_none() {
+                life.old.runs = life.runs.clone();
+            }
+            life.old.sort();
+        }
+        self.lanes.values_mut().flat_map(BTreeMap::values_mut).for_each(Ownership::sort);
+    }
+}
+
+impl Life {
+    fn note(&mut self, sequence: u64, time_ms: u64, is_mark: bool) {
+        self.first_ms = self.first_ms.min(time_ms);
+        self.runs.note(Point { number: sequence, time_ms, sequence }, is_mark);
+    }
+
+    /// Of an older version: was this record read before?
+    fn has(&self, sequence: u64, time_ms: u64, is_opened: bool) -> bool {
+        if is_opened {
+            return self.opened.is_some_and(|opened| opened.time_ms == time_ms);
+        }
+        self.runs.all().iter().any(|run| {
+            (run.first.number..=run.last.number).contains(&sequence)
+                && (run.first.time_ms..=run.last.time_ms).contains(&time_ms)
+        })
+    }
+
+    /// A node of its own has epoch 0 for ever.
+    fn note_epoch(&mut self, epoch: u64) {
+        self.is_own.get_or_insert(epoch == 0);
+    }
+
+    /// Is it a node of its own? `None`: nothing that was read says so.
+    pub(crate) fn is_of_its_own(&self) -> Option<bool> {
+        self.is_own.or(self.opened.map(|opened| !opened.is_clustered))
+    }
+}
+
+impl Ownership {
+    /// A listing repeats what is known; a year of hourly listings takes no room.
+    fn state(&mut self, statement: Statement) {
+        let (block, run) = (statement.block, self.runs.all().last());
+        let before = self.latest.insert((block.public, block.port_first), statement);
+        let is_known = before.zip(run).is_some_and(|(before, run)| {
+            (run.first.number..=run.last.number).contains(&before.at.number)
+                && before.block == block
+                && before.says != Says::Released
+        });
+        if !is_known || !matches!(statement.says, Says::Held(_)) {
+            self.statements.push(statement);
+        }
+    }
+
+    /// A listing that follows repeats nothing.
+    fn leave(&mut self, at: Point) {
+        self.left.push(at);
+        self.latest.clear();
+    }
+
+    fn sort(&mut self) {
+        self.runs.sort();
+        self.left.sort_by_key(|left| left.number);
+        self.left.dedup_by_key(|left| left.number);
+        self.statements.sort_by_key(|statement| statement.at.number);
+        self.statements.dedup_by_key(|statement| statement.at.number);
+        self.listings.sort_by_key(|listing| listing.at.number);
+        self.listings.dedup_by_key(|listing| listing.at.number);
+    }
+
+    /// Its first record, if it is the first that there was.
+    pub(crate) fn begin(&self) -> Option<Point> {
+        self.runs.all().first().map(|run| run.first).filter(|first| first.number == 1)
+    }
+}

@@ -1,0 +1,125 @@
+//! The blocks that a question is about, and the lanes they lie in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use crate::event::{Block, BlockEventKind};
+use crate::history::LaneId;
+use crate::line::{ADDRESS_LANE, Content, LANES, Line};
+use crate::search::About;
+
+/// Whoever gives out the ports of an address: a shard of a cluster, or a node of its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum System {
+    Shard(u32),
+    Node(String),
+}
+
+/// The ports of a block, whoever holds it.
+pub(crate) type Ports = (Ipv4Addr, u16, u16);
+
+#[derive(Debug)]
+pub(crate) struct Mentions {
+    about: About,
+    systems: BTreeMap<System, Named>,
+}
+
+/// What a system says of the address, or of the home.
+#[derive(Debug, Default)]
+pub(crate) struct Named {
+    /// The blocks asked for, each with the lanes that it was named in.
+    pub(crate) blocks: BTreeMap<Ports, BTreeSet<LaneId>>,
+    pub(crate) shards: BTreeSet<u32>,
+    /// Ports of a block, in all its records.
+    sizes: BTreeSet<u32>,
+}
+
+impl Mentions {
+    pub(crate) fn new(about: About) -> Self {
+        Self { about, systems: BTreeMap::new() }
+    }
+
+    /// Takes a line that names the address.
+    pub(crate) fn note(&mut self, line: &Line) {
+        let Some((block, shard)) = block_of(line) else { return };
+        let is_named = match self.about {
+            About::Port(public, _) => block.public == public,
+            about => about.is_named_by(block),
+        };
+        if !is_named {
+            return;
+        }
+        let (system, lane) = match &line.content {
+            Content::Lane(event) if event.epoch > 0 => (System::Shard(shard), Some(event.lane)),
+            Content::Lane(event) => (System::Node(line.node.clone()), Some(event.lane)),
+            _ => (System::Node(line.node.clone()), None),
+        };
+        let named = self.systems.entry(system).or_default();
+        named.shards.insert(shard);
+        named.sizes.insert(u32::from(block.port_last - block.port_first) + 1);
+        if self.about.is_named_by(block) {
+            let lanes = named.blocks.entry(ports(block)).or_default();
+            lanes.extend(lane.map(|lane| (shard, lane)));
+        }
+    }
+
+    pub(crate) fn systems(&self) -> impl Iterator<Item = (&System, &Named)> {
+        self.systems.iter()
+    }
+
+    /// Every lane that a block asked for may lie in.
+    pub(crate) fn lanes(&self) -> BTreeSet<LaneId> {
+        self.systems.values().flat_map(Named::all_lanes).collect()
+    }
+
+    pub(crate) fn publics(&self) -> BTreeSet<Ipv4Addr> {
+        self.systems.values().flat_map(|named| named.blocks.keys()).map(|block| block.0).collect()
+    }
+
+    /// Is the line about a block that was asked for? Of a home: also when others have it.
+    pub(crate) fn is_subject(&self, line: &Line) -> bool {
+        let Some((block, _)) = block_of(line) else { return false };
+        match self.about {
+            About::Home(..) => {
+                self.systems.values().any(|named| named.blocks.contains_key(&ports(block)))
+            }
+            about => about.is_named_by(block),
+        }
+    }
+}
+
+impl Named {
+    /// The lanes in which one of these blocks may lie: a block lies in one, unless the size of the blocks was changed.
+    pub(crate) fn lanes<'a>(&'a self, blocks: impl Iterator<Item = &'a Ports>) -> BTreeSet<LaneId> {
+        let lanes: BTreeSet<LaneId> =
+            blocks.filter_map(|block| self.blocks.get(block)).flatten().copied().collect();
+        let is_settled = self.sizes.len() == 1;
+        if lanes.is_empty() || !is_settled { self.all_lanes().collect() } else { lanes }
+    }
+
+    /// The lanes of its shards; without translation one lane is for all addresses.
+    fn all_lanes(&self) -> impl Iterator<Item = LaneId> {
+        let is_whole = self.sizes.len() == 1 && self.sizes.contains(&(1 << 16));
+        let lanes = if is_whole { ADDRESS_LANE..ADDRESS_LANE + 1 } else { 0..LANES };
+        self.shards.iter().flat_map(move |&shard| lanes.clone().map(move |lane| (shard, lane)))
+    }
+}
+
+pub(crate) fn ports(block: &Block) -> Ports {
+    (block.public, block.port_first, block.port_last)
+}
+
+fn block_of(line: &Line) -> Option<(&Block, u32)> {
+    match &line.content {
+        Content::Old { shard, block, .. } => Some((block, *shard)),
+        Content::Lane(event) => match &event.kind {
+            BlockEventKind::Allocated(block)
+            | BlockEventKind::Released(block)
+            | BlockEventKind::Held { block, .. } => Some((block, event.shard)),
+            BlockEventKind::Taken { .. } | BlockEventKind::Left | BlockEventKind::Listed { .. } => {
+                None
+            }
+        },
+        Content::Opened { .. } | Content::Closed | Content::Mark | Content::Lost(_) => None,
+    }
+}

@@ -1,0 +1,620 @@
+//! Plays the records of one lane back: who held a block from when to when, and of which times the logs cannot tell.
+//!
+//! ```text
+//!   ownerships in the order of epochs    n1, epoch 3              n2, epoch 7
+//!   records in the order of `index`      1 2 3 4 . . 7 8 9        1 2 3 4 5
+//!                                             gap     end without a word
+//!   of a block                         --held--|?|--held--|? ? ?|--held (listed)--
+//! ```
+//!
+//! The order never comes from times: these only place the result on the clock. A doubt begins where records may be
+//! missing and ends with the next statement about the block, or with a complete listing, which is a statement about
+//! every block of the lane. A block that the listing has for the home that held it before was held throughout, if the
+//! listing says since when or if nobody can have given it away meanwhile.
+
+use crate::answer::{Begin, End, Reason};
+use crate::event::Block;
+use crate::history::{Life, LifeId, Listing, Ownership, Says, Statement};
+use crate::line::MARK_MARGIN_MS;
+use crate::runs::{Point, Run};
+
+/// A home that held a block at the last mark of a log that was cut off, and is listed for it so soon after, held it all
+/// the time: the block would have had to end, rest for `quarantine_sec`, serve another home, end and rest again. At most
+/// nobody had it for a moment, if its node lost its state and gave it to the same home in a life whose log is missing.
+const SHORT_MS: u64 = 30_000;
+/// In so little time no process starts or joins again, gets a lane back, and loses it to another.
+const LIFE_MS: u64 = 2000;
+
+/// A time in which a home held a block. Milliseconds since 1970, both ends included.
+#[derive(Clone, Debug)]
+pub(crate) struct Tenancy {
+    pub(crate) shard: u32,
+    pub(crate) block: Block,
+    /// The lives that had it, in order.
+    pub(crate) lives: Vec<LifeId>,
+    /// The first time for which it is known.
+    pub(crate) begin_ms: u64,
+    pub(crate) begin: Begin,
+    /// `None`: it goes on at the end of the logs.
+    pub(crate) end_ms: Option<u64>,
+    pub(crate) end: End,
+    /// Where a doubt ended it: it may have lasted until then, since nobody else had the block before.
+    pub(crate) may_last_ms: Option<u64>,
+}
+
+/// A time of which the logs do not tell whether somebody held the block.
+#[derive(Clone, Debug)]
+pub(crate) struct Doubt {
+    /// `None`: since ever.
+    pub(crate) from_ms: Option<u64>,
+    /// `None`: for ever.
+    pub(crate) until_ms: Option<u64>,
+    pub(crate) reason: Reason,
+    /// The life and the epoch that it is about.
+    pub(crate) owner: Option<(LifeId, u64)>,
+    /// Before the first and after the last word of a log that may well have been another system's time.
+    pub(crate) is_outside: bool,
+}
+
+/// What the records of a lane say of a block.
+#[derive(Debug, Default)]
+pub(crate) struct Timeline {
+    pub(crate) tenancies: Vec<Tenancy>,
+    pub(crate) doubts: Vec<Doubt>,
+    /// The end of what is known.
+    pub(crate) end_ms: Option<u64>,
+}
+
+/// An ownership, or a life of a node of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reign<'a> {
+    pub(crate) owner: &'a Ownership,
+    pub(crate) life: &'a Life,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// In a cluster.
+    Member,
+    /// Of a node of its own, whose restart ends all.
+    Own,
+    /// A life in a cluster of a node that was one of its own: as such it gives nothing out.
+    Elsewhere,
+}
+
+/// The end of what is known of a reign.
+#[derive(Clone, Copy, Debug)]
+struct Tail {
+    /// Up to here it owned the lane, and nothing is missing.
+    ms: u64,
+    /// Up to here nothing is missing of what its process wrote of the lane, be it that it had left.
+    log_ms: u64,
+    /// Then the process ended, in order.
+    is_closed: bool,
+}
+
+/// What allows a home that held the block before a doubt, and after it, to have held it throughout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trust {
+    /// Nothing was given out meanwhile.
+    Clean,
+    /// A log was cut off, and the next owner is known: the doubt may be short.
+    Short,
+    /// Only a listing that says since when.
+    Proof,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Free,
+    /// By this tenancy.
+    Held(usize),
+    Unknown(Open),
+}
+
+/// A doubt that lasts.
+#[derive(Clone, Debug)]
+struct Open {
+    /// Its first part in `doubts`.
+    first: usize,
+    since_ms: Option<u64>,
+    /// Who held the block when it began.
+    held: Option<usize>,
+    trust: Trust,
+    /// The part that lasts; an earlier part has another reason.
+    part: Doubt,
+}
+
+/// A home that has the block when a doubt ends.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    statement: Statement,
+    since_ms: Option<u64>,
+    is_listed: bool,
+}
+
+impl Found {
+    /// Who had the block just before this statement; `None`: nobody.
+    fn by(statement: &Statement) -> Option<Self> {
+        let statement = *statement;
+        match statement.says {
+            Says::Allocated => None,
+            Says::Released => Some(Self { statement, since_ms: None, is_listed: false }),
+            Says::Held(since_ms) => Some(Self { statement, since_ms, is_listed: true }),
+        }
+    }
+}
+
+/// Plays reigns in their order. `is_subject` chooses the statements about the block.
+pub(crate) fn play(
+    reigns: &[Reign<'_>],
+    clock_error_ms: u64,
+    is_subject: impl Fn(&Block) -> bool,
+) -> Timeline {
+    let is_known = !reigns.is_empty();
+    let part = Doubt {
+        from_ms: None,
+        until_ms: None,
+        reason: if is_known { Reason::BeforeLogs } else { Reason::LaneMissing },
+        owner: reigns.first().map(Reign::name),
+        is_outside: is_known,
+    };
+    let open = Open { first: 0, since_ms: None, held: None, trust: Trust::Proof, part };
+    let (out, state) = (Timeline::default(), State::Unknown(open));
+    let mut player = Player { out, state, confirmed_ms: 0, clock_error_ms, is_subject };
+    let mut before: Option<&Reign<'_>> = None;
+    for reign in reigns {
+        match reign.kind {
+            Kind::Member => player.enter(before, reign),
+            Kind::Own | Kind::Elsewhere => player.enter_own(before, reign),
+        }
+        player.play(reign);
+        before = Some(reign);
+    }
+    player.finish(before)
+}
+
+struct Player<F> {
+    out: Timeline,
+    state: State,
+    /// When the state was last known for certain.
+    confirmed_ms: u64,
+    clock_error_ms: u64,
+    is_subject: F,
+}
+
+impl<F: Fn(&Block) -> bool> Player<F> {
+    /// The next ownership of a lane of a cluster.
+    fn enter(&mut self, before: Option<&Reign<'_>>, next: &Reign<'_>) {
+        let Some(before) = before else { return };
+        let (tail, first_ms) = (before.tail(), next.first_ms());
+        let at = tail.ms.min(first_ms);
+        if next.owner.begin().is_none() {
+            return self.doubt(at, Reason::BeginMissing, Trust::Proof, Some(next.name()));
+        }
+        if let Some((reason, epoch)) = next.gap_behind(before) {
+            let (life, _) = next.name();
+            return self.doubt(at, reason, Trust::Proof, Some((life, epoch)));
+        }
+        let has_ended = tail.is_closed || before.has_left();
+        let is_known = if next.owner.epoch == before.owner.epoch {
+            tail.is_closed
+        } else {
+            // Meanwhile the owner before, or a later life of its node, may have had the lane again at its epoch; and where
+            // the next one knows of none before, an earlier life of its node at the epoch that it resumed.
+            let knows = next.owner.before.is_some();
+            let is_outlived = tail.log_ms >= first_ms.saturating_add(self.clock_error_ms);
+            let ended_ms = if tail.is_closed && knows { tail.log_ms } else { tail.ms };
+            let is_at_once = first_ms.saturating_sub(ended_ms) <= LIFE_MS;
+            is_outlived && knows || is_at_once && has_ended
+        };
+        if is_known {
+            return self.hand_over(at, next);
+        }
+        let (reason, trust, owner) = match (has_ended, next.owner.before) {
+            (true, None) => (Reason::LifeMissing, Trust::Proof, next),
+            (true, Some(_)) if tail.is_closed => (Reason::LifeMissing, Trust::Proof, before),
+            _ => (Reason::CutOff, Trust::Short, before),
+        };
+        self.doubt(at, reason, trust, Some(owner.name()));
+    }
+
+    /// The lane goes on with another owner, or with the same one after it had left, and nothing was given out meanwhile.
+    fn hand_over(&mut self, at_ms: u64, next: &Reign<'_>) {
+        if matches!(self.state, State::Held(_)) {
+            self.doubt(at_ms, Reason::NotListed, Trust::Clean, Some(next.name()));
+        }
+    }
+
+    /// The next life of a node of its own, or that it stopped to be one.
+    fn enter_own(&mut self, before: Option<&Reign<'_>>, next: &Reign<'_>) {
+        let opened = next.life.opened.filter(|_| next.is_from_its_start());
+        if let Some(before) = before.filter(|before| before.kind == Kind::Own) {
+            let is_old = before.life.boot.is_none();
+            let is_next =
+                is_old || opened.is_some_and(|opened| opened.boot_before == before.life.boot);
+            let tail = before.tail();
+            if tail.is_closed {
+                self.end_all(tail.ms, End::NodeStopped);
+                if !is_next {
+                    self.doubt(tail.ms, Reason::LifeMissing, Trust::Proof, Some(next.name()));
+                }
+            } else if !is_old || opened.is_none() {
+                // Before there were marks a log that ended told no more than one that goes on.
+                self.doubt(tail.ms, Reason::CutOff, Trust::Proof, Some(before.name()));
+            }
+        }
+        match opened.map(|opened| opened.time_ms) {
+            Some(opened_ms) => self.end_all(opened_ms, End::NodeRestarted),
+            None if next.kind == Kind::Elsewhere => {
+                self.end_all(next.first_ms(), End::NodeRestarted);
+            }
+            None => {
+                let at = before.map_or(next.first_ms(), |before| before.tail().ms);
+                self.doubt(at, Reason::BeginMissing, Trust::Proof, Some(next.name()));
+                if let Some(begin) = next.owner.begin().filter(|_| next.life.boot.is_some()) {
+                    self.resolve(begin.time_ms, None, next);
+                }
+            }
+        }
+    }
+
+    /// Whatever a node of its own had given out ended then, or before.
+    fn end_all(&mut self, at_ms: u64, end: End) {
+        match std::mem::replace(&mut self.state, State::Free) {
+            State::Free => {}
+            State::Held(tenancy) => self.end(tenancy, at_ms, end),
+            State::Unknown(open) => {
+                self.close_part(open.part, at_ms);
+                self.may_last(open.held, at_ms);
+            }
+        }
+        self.confirmed_ms = at_ms;
+    }
+
+    fn may_last(&mut self, tenancy: Option<usize>, until_ms: u64) {
+        if let Some(tenancy) = tenancy {
+            self.out.tenancies[tenancy].may_last_ms = Some(until_ms);
+        }
+    }
+
+    fn play(&mut self, reign: &Reign<'_>) {
+        let owner = reign.owner;
+        for (number, run) in owner.runs.all().iter().enumerate() {
+            if number > 0 {
+                let at_ms = reign.gap_ms(owner.runs.all()[number - 1].last, run.first);
+                self.doubt(at_ms, Reason::RecordsMissing, Trust::Proof, Some(reign.name()));
+            }
+            // Where it left and goes on it got the lane back at the same epoch: nobody else had it, and a listing follows.
+            let mut part = *run;
+            let left = within(&owner.left, run, |left| *left).iter();
+            for left in left.filter(|left| left.number < run.last.number) {
+                self.play_run(&Run { last: *left, ..part }, reign);
+                self.hand_over(left.time_ms, reign);
+                part.first = Point { number: left.number + 1, ..*left };
+            }
+            self.play_run(&part, reign);
+        }
+    }
+
+    /// Records of one ownership without a gap.
+    fn play_run(&mut self, run: &Run, reign: &Reign<'_>) {
+        let statements = within(&reign.owner.statements, run, |statement| statement.at);
+        let is_subject = &self.is_subject;
+        let statements: Vec<&Statement> =
+            statements.iter().filter(|statement| is_subject(&statement.block)).collect();
+        if matches!(self.state, State::Unknown(_)) {
+            let listings = within(&reign.owner.listings, run, |listing| listing.at);
+            self.look_up(run, listings, statements.first().copied(), reign);
+        }
+        for statement in statements {
+            self.take(statement, reign);
+        }
+    }
+
+    /// Within a run nothing is missing, so what its first statement says of a block, or the first complete listing, was
+    /// so since the begin of the run.
+    fn look_up(
+        &mut self,
+        run: &Run,
+        listings: &[Listing],
+        first: Option<&Statement>,
+        reign: &Reign<'_>,
+    ) {
+        let is_complete = |listing: &&Listing| listing.from.saturating_add(1) >= run.first.number;
+        let listed = listings.iter().find(is_complete).map(|listing| listing.at.number);
+        let begin_ms = run.first.time_ms;
+        match first.filter(|first| listed.is_none_or(|listed| first.at.number < listed)) {
+            Some(first) => self.resolve(begin_ms, Found::by(first), reign),
+            None if listed.is_some() => self.resolve(begin_ms, None, reign),
+            None => {}
+        }
+    }
+
+    fn take(&mut self, statement: &Statement, reign: &Reign<'_>) {
+        let (at_ms, block) = (statement.at.time_ms, statement.block);
+        let is_held =
+            matches!(&self.state, State::Held(it) if self.out.tenancies[*it].block == block);
+        match (&self.state, statement.says) {
+            (State::Free, Says::Allocated) => {}
+            (State::Held(tenancy), Says::Allocated) if !is_held => {
+                // Its release is missing: it was over by now.
+                let tenancy = *tenancy;
+                self.out.doubts.push(Doubt {
+                    from_ms: Some(self.confirmed_ms),
+                    until_ms: Some(at_ms),
+                    reason: Reason::Contradiction,
+                    owner: Some(reign.name()),
+                    is_outside: false,
+                });
+                self.end(tenancy, at_ms, End::GivenToAnother);
+                self.state = State::Free;
+            }
+            _ if is_held => {}
+            _ => {
+                // The block was thought to be free, or another's: a statement is missing that nothing else misses.
+                let owner = Some(reign.name());
+                self.doubt(self.confirmed_ms, Reason::Contradiction, Trust::Proof, owner);
+                self.resolve(at_ms, Found::by(statement), reign);
+            }
+        }
+        match (&self.state, statement.says) {
+            (State::Free, Says::Allocated) => self.begin(statement, at_ms, Begin::Allocated),
+            (State::Held(tenancy), Says::Released) => {
+                let tenancy = *tenancy;
+                self.joined(tenancy, reign);
+                self.end(tenancy, at_ms, End::Released);
+                self.state = State::Free;
+            }
+            _ => {}
+        }
+        if let State::Held(tenancy) = self.state {
+            self.joined(tenancy, reign);
+        }
+        self.confirmed_ms = at_ms;
+    }
+
+    /// From `at_ms` on, records may be missing.
+    fn doubt(&mut self, at_ms: u64, reason: Reason, trust: Trust, owner: Option<(LifeId, u64)>) {
+        let part = Doubt { from_ms: Some(at_ms), until_ms: None, reason, owner, is_outside: false };
+        let first = self.out.doubts.len();
+        let held = match std::mem::replace(&mut self.state, State::Free) {
+            State::Free => None,
+            State::Held(tenancy) => {
+                self.end(tenancy, at_ms, End::Unknown);
+                Some(tenancy)
+            }
+            State::Unknown(open) => {
+                self.close_part(open.part.clone(), at_ms);
+                self.state = State::Unknown(Open { trust: Trust::Proof, part, ..open });
+                return;
+            }
+        };
+        self.state = State::Unknown(Open { first, since_ms: Some(at_ms), held, trust, part });
+    }
+
+    /// The block is free, or held, at `at_ms`: the doubt ends.
+    fn resolve(&mut self, at_ms: u64, found: Option<Found>, reign: &Reign<'_>) {
+        let open = match std::mem::replace(&mut self.state, State::Free) {
+            State::Unknown(open) => open,
+            known => return self.state = known,
+        };
+        self.close_part(open.part.clone(), at_ms);
+        self.confirmed_ms = at_ms;
+        let Some(found) = found else {
+            if let Some(tenancy) = open.held.filter(|_| open.trust == Trust::Clean) {
+                self.out.doubts.truncate(open.first);
+                self.end(tenancy, at_ms, End::NotListed);
+            } else {
+                self.may_last(open.held, at_ms);
+            }
+            return;
+        };
+        let is_same = |tenancy: &usize| self.out.tenancies[*tenancy].block == found.statement.block;
+        let begin_ms = match found.since_ms {
+            Some(since_ms) => since_ms.min(at_ms).max(open.since_ms.unwrap_or(0)),
+            None => at_ms,
+        };
+        match open.held.filter(is_same).filter(|_| self.is_throughout(&open, &found, at_ms)) {
+            Some(tenancy) => {
+                self.out.doubts.truncate(open.first);
+                let tenancy_of = &mut self.out.tenancies[tenancy];
+                (tenancy_of.end_ms, tenancy_of.end) = (None, End::Open);
+                self.state = State::Held(tenancy);
+            }
+            None => {
+                let is_later = |doubt: &Doubt| doubt.from_ms.is_some_and(|from| from > begin_ms);
+                while self.out.doubts.len() > open.first + 1
+                    && self.out.doubts.last().is_some_and(is_later)
+                {
+                    self.out.doubts.pop();
+                }
+                if let Some(last) = self.out.doubts.last_mut() {
+                    last.until_ms = Some(begin_ms);
+                }
+                self.may_last(open.held, begin_ms);
+                let is_dated = found.since_ms.is_some();
+                let begin = if is_dated { Begin::Listed } else { Begin::Unknown };
+                self.begin(&found.statement, begin_ms, begin);
+            }
+        }
+        if let State::Held(tenancy) = self.state {
+            self.joined(tenancy, reign);
+        }
+    }
+
+    fn is_throughout(&self, open: &Open, found: &Found, at_ms: u64) -> bool {
+        let Some(doubted_ms) = open.since_ms else { return false };
+        match (open.trust, found.since_ms) {
+            (Trust::Clean, _) => true,
+            (_, Some(since_ms)) => since_ms.saturating_add(self.clock_error_ms) <= doubted_ms,
+            (Trust::Short, None) => found.is_listed && at_ms.abs_diff(doubted_ms) <= SHORT_MS,
+            (Trust::Proof, None) => false,
+        }
+    }
+
+    fn close_part(&mut self, part: Doubt, at_ms: u64) {
+        self.out.doubts.push(Doubt { until_ms: Some(at_ms), ..part });
+    }
+
+    fn begin(&mut self, statement: &Statement, begin_ms: u64, begin: Begin) {
+        self.state = State::Held(self.out.tenancies.len());
+        self.out.tenancies.push(Tenancy {
+            shard: statement.shard,
+            block: statement.block,
+            lives: Vec::new(),
+            begin_ms,
+            begin,
+            end_ms: None,
+            end: End::Open,
+            may_last_ms: None,
+        });
+    }
+
+    fn joined(&mut self, tenancy: usize, reign: &Reign<'_>) {
+        let lives = &mut self.out.tenancies[tenancy].lives;
+        if lives.last() != Some(&reign.owner.life) {
+            lives.push(reign.owner.life);
+        }
+    }
+
+    fn end(&mut self, tenancy: usize, at_ms: u64, end: End) {
+        let tenancy = &mut self.out.tenancies[tenancy];
+        (tenancy.end_ms, tenancy.end) = (Some(at_ms), end);
+    }
+
+    /// The end of the logs.
+    fn finish(mut self, last: Option<&Reign<'_>>) -> Timeline {
+        let mut reason = Reason::EndOfLog;
+        let (mut from_ms, mut is_outside) = (None, false);
+        if let Some(last) = last {
+            let tail = last.tail();
+            from_ms = Some(tail.ms);
+            match last.kind {
+                Kind::Member if last.has_left() => reason = Reason::NextOwnerMissing,
+                Kind::Own if tail.is_closed => {
+                    self.end_all(tail.ms, End::NodeStopped);
+                    is_outside = true;
+                }
+                Kind::Elsewhere => is_outside = true,
+                _ if last.goes_on() => reason = Reason::RecordsMissing,
+                _ => {}
+            }
+        }
+        let owner = last.map(Reign::name);
+        match (&self.state, from_ms) {
+            (State::Unknown(open), Some(from_ms)) => {
+                let (part, held) = (open.part.clone(), open.held);
+                self.close_part(part, from_ms);
+                self.may_last(held, u64::MAX);
+            }
+            (State::Unknown(open), None) => self.out.doubts.push(open.part.clone()),
+            _ => {}
+        }
+        if from_ms.is_some() {
+            self.out.doubts.push(Doubt { from_ms, until_ms: None, reason, owner, is_outside });
+        }
+        self.out.end_ms = from_ms;
+        self.out
+    }
+}
+
+impl Reign<'_> {
+    fn name(&self) -> (LifeId, u64) {
+        (self.owner.life, self.owner.epoch)
+    }
+
+    fn last(&self) -> Option<Point> {
+        self.owner.runs.all().last().map(|run| run.last)
+    }
+
+    /// Of a life of a node of its own: nothing of this lane is missing at its start.
+    fn is_from_its_start(&self) -> bool {
+        self.owner.runs.all().is_empty() || self.owner.begin().is_some()
+    }
+
+    /// When its first record was written, of those that were read.
+    fn first_ms(&self) -> u64 {
+        let first = self.owner.runs.all().first();
+        first.map_or(self.life.first_ms, |run| run.first.time_ms)
+    }
+
+    /// Nothing that was read of it comes after the word that it left.
+    fn has_left(&self) -> bool {
+        let left = self.owner.left.last();
+        self.last().is_some_and(|last| left.is_some_and(|left| left.number == last.number))
+    }
+
+    /// Why it may not be the next owner after `before`, and the epoch that is about.
+    fn gap_behind(&self, before: &Self) -> Option<(Reason, u64)> {
+        let (epoch, last) = (self.owner.epoch, before.owner.epoch);
+        if epoch == last {
+            // A site was started without its store: a worker resumed the lane that its node had before.
+            let boot_before = self.life.opened.and_then(|opened| opened.boot_before);
+            let is_next = self.life.node == before.life.node && boot_before == before.life.boot;
+            return (!is_next).then_some((Reason::LifeMissing, epoch));
+        }
+        match self.owner.before {
+            Some(before) => (before != last).then_some((Reason::OwnerMissing, before)),
+            None => (last.checked_add(1) != Some(epoch)).then_some((Reason::OwnerUnknown, epoch)),
+        }
+    }
+
+    /// Its node wrote records after a gap behind the last one of this lane.
+    fn goes_on(&self) -> bool {
+        let last = self.life.runs.all().last().map(|run| run.first.number);
+        let here = self.last().map_or(1, |last| last.sequence);
+        last.is_some_and(|first| first > here)
+    }
+
+    /// When the gap between two of its records begins: at the last mark before it, where the node counts what it lost and
+    /// the lane was its own.
+    fn gap_ms(&self, last: Point, next: Point) -> u64 {
+        if self.owner.left.iter().any(|left| left.number == last.number) {
+            return last.time_ms;
+        }
+        let run = self.life.runs.with(last.sequence);
+        let run = run.filter(|run| run.last.number < next.sequence);
+        let mark = run.and_then(|run| run.mark).filter(|mark| mark.number >= last.sequence);
+        mark.map_or(last.time_ms, |mark| complete_ms(last, mark))
+    }
+
+    fn tail(&self) -> Tail {
+        let last = match (self.last(), self.life.opened) {
+            (Some(last), _) => last,
+            (None, Some(opened)) => Point { number: 0, time_ms: opened.time_ms, sequence: 1 },
+            (None, None) => {
+                let ms = self.life.first_ms;
+                return Tail { ms, log_ms: ms, is_closed: false };
+            }
+        };
+        let run = self.life.runs.with(last.sequence);
+        let is_behind = |point: &Point| {
+            run.is_some_and(|run| (last.sequence..=run.last.number).contains(&point.number))
+        };
+        let closed = self.life.closed.filter(is_behind);
+        let mark = run.and_then(|run| run.mark).filter(is_behind);
+        let log_ms = match (closed, mark) {
+            (Some(closed), _) => closed.time_ms,
+            (None, Some(mark)) => complete_ms(last, mark),
+            (None, None) => last.time_ms,
+        };
+        let ms = if self.has_left() { last.time_ms } else { log_ms };
+        Tail { ms, log_ms, is_closed: closed.is_some() }
+    }
+}
+
+/// How far a lane is known by its last record and a mark behind it. The mark may bear the earlier time, since it is dated
+/// back; where it is earlier than that, the clock was set back, and the time between comes twice.
+fn complete_ms(last: Point, mark: Point) -> u64 {
+    let is_dated_back = mark.time_ms.saturating_add(MARK_MARGIN_MS) >= last.time_ms;
+    if is_dated_back { mark.time_ms.max(last.time_ms) } else { mark.time_ms }
+}
+
+/// Of things in the order of their numbers, those of a run.
+fn within<'a, T>(things: &'a [T], run: &Run, at: impl Fn(&T) -> Point) -> &'a [T] {
+    let from = things.partition_point(|thing| at(thing).number < run.first.number);
+    let to = things.partition_point(|thing| at(thing).number <= run.last.number);
+    &things[from..to]
+}

@@ -1,0 +1,254 @@
+//! Puts the timelines of all lanes and systems together to an answer.
+
+use std::collections::BTreeSet;
+
+use crate::answer::{Answer, Begin, Holder, Missing, Reason, Verdict};
+use crate::event::Block;
+use crate::history::{History, LaneId, Life, LifeId};
+use crate::line::system_time;
+use crate::mentions::{Mentions, Named, Ports, System, ports};
+use crate::search::{About, Question};
+use crate::timeline::{Doubt, Kind, Reign, Tenancy, Timeline, play};
+
+pub(crate) struct Court<'a> {
+    pub(crate) question: &'a Question,
+    pub(crate) mentions: &'a Mentions,
+    pub(crate) history: &'a History,
+}
+
+/// What one lane says of a block.
+struct Testimony {
+    lane: LaneId,
+    timeline: Timeline,
+}
+
+/// The times asked about.
+#[derive(Clone, Copy)]
+struct Interval {
+    from_ms: u64,
+    until_ms: u64,
+    /// It is the last moment that the logs know of: what is unknown after it does not matter.
+    is_end: bool,
+}
+
+impl Answer {
+    /// Other logs would add nothing to who it was, nor to when it began.
+    pub(crate) fn is_complete(&self) -> bool {
+        let is_dated = |holder: &Holder| holder.begin != Begin::Unknown;
+        self.verdict != Verdict::CannotSay && self.holders.iter().all(is_dated)
+    }
+}
+
+impl Court<'_> {
+    pub(crate) fn answer(&self) -> Answer {
+        let systems: Vec<Vec<Testimony>> =
+            self.mentions.systems().map(|(system, named)| self.hear(system, named)).collect();
+        let mut answer = Answer {
+            verdict: Verdict::CannotSay,
+            asked: None,
+            holders: Vec::new(),
+            missing: Vec::new(),
+            records_lost: self.history.records_lost,
+            lines_unreadable: 0,
+            files_skipped: 0,
+        };
+        let Some(interval) = self.interval(&systems) else {
+            answer.missing = vec![Missing::not_named()];
+            return answer;
+        };
+        answer.asked = Some((system_time(interval.from_ms), system_time(interval.until_ms)));
+        if systems.is_empty() {
+            answer.missing = vec![Missing::not_named()];
+            return answer;
+        }
+        let (mut holders, mut missing) = (BTreeSet::new(), BTreeSet::new());
+        let is_holding = |system: &Vec<Testimony>| {
+            system.iter().all(|it| !it.is_in_doubt(interval))
+                && system.iter().any(|it| it.timeline.tenancies.iter().any(|it| interval.has(it)))
+        };
+        let has_holder = systems.iter().any(is_holding);
+        for testimony in systems.iter().flatten() {
+            let tenancies = testimony.timeline.tenancies.iter();
+            let tenancies = tenancies.filter(|it| interval.has(it) && self.is_asked(&it.block));
+            holders.extend(tenancies.map(|it| self.holder(it)));
+            // Where a home of one system has the block, another one that had not begun, or had ended, did not have the address.
+            let doubts = testimony.timeline.doubts.iter();
+            let doubts = doubts.filter(|it| interval.meets(it) && !(has_holder && it.is_outside));
+            missing.extend(doubts.map(|it| self.missing(it, testimony.lane)));
+        }
+        answer.holders = holders.into_iter().collect();
+        answer.missing = missing.into_iter().collect();
+        answer.verdict = self.verdict(&answer);
+        answer
+    }
+
+    fn verdict(&self, answer: &Answer) -> Verdict {
+        let homes: BTreeSet<_> =
+            answer.holders.iter().map(|holder| (holder.subscriber, holder.gre_key)).collect();
+        let is_one = homes.len() == 1 || !matches!(self.question.about, About::Port(..));
+        match (answer.missing.is_empty(), homes.is_empty()) {
+            (true, true) => Verdict::Nobody,
+            (true, false) if is_one => Verdict::Held,
+            _ => Verdict::CannotSay,
+        }
+    }
+
+    /// What is asked, or the last moment for which a system knows all the lanes that it has.
+    fn interval(&self, systems: &[Vec<Testimony>]) -> Option<Interval> {
+        if let Some((from_ms, until_ms)) = self.question.interval_ms() {
+            return Some(Interval { from_ms, until_ms, is_end: false });
+        }
+        let end = |system: &Vec<Testimony>| system.iter().filter_map(|it| it.timeline.end_ms).min();
+        let end_ms = systems.iter().filter_map(end).max()?;
+        Some(Interval { from_ms: end_ms, until_ms: end_ms, is_end: true })
+    }
+
+    /// The timelines of the blocks asked for, in every lane of the system that they may lie in.
+    fn hear(&self, system: &System, named: &Named) -> Vec<Testimony> {
+        let mut all = Vec::new();
+        let mut hear = |lanes: BTreeSet<LaneId>, is_subject: &dyn Fn(&Block) -> bool| {
+            for lane in lanes {
+                let reigns = self.reigns(system, lane);
+                let timeline = play(&reigns, self.question.clock_error_ms(), is_subject);
+                all.push(Testimony { lane, timeline });
+            }
+        };
+        let about = self.question.about;
+        if let About::Port(..) = about {
+            hear(named.lanes(named.blocks.keys()), &|block| about.is_named_by(block));
+        } else {
+            for block in named.blocks.keys() {
+                let is_it = |other: &Block| ports(other) == *block;
+                hear(named.lanes(std::iter::once(block)), &is_it);
+            }
+            // Blocks that no record names.
+            hear(named.lanes(std::iter::empty::<&Ports>()), &|_| false);
+        }
+        all
+    }
+
+    /// Who gave out blocks of a lane, one after the other.
+    fn reigns(&self, system: &System, lane: LaneId) -> Vec<Reign<'_>> {
+        let owners = self.history.lanes.get(&lane);
+        let node = match system {
+            System::Shard(_) => {
+                let owners = owners.into_iter().flat_map(|owners| owners.values());
+                let reigns = owners.filter(|owner| owner.epoch > 0).map(|owner| Reign {
+                    owner,
+                    life: self.life(owner.life),
+                    kind: Kind::Member,
+                });
+                let mut reigns: Vec<Reign<'_>> = reigns.collect();
+                // Lives of one node that have an epoch in common are in the order of its clock.
+                reigns.sort_by_key(|reign| (reign.owner.epoch, reign.life.first_ms));
+                return reigns;
+            }
+            System::Node(node) => node,
+        };
+        let lives = self.history.lives.iter().enumerate().filter(|(_, life)| life.node == *node);
+        let mut reigns: Vec<Reign<'_>> = lives
+            .map(|(id, life)| {
+                let of_lane = owners.and_then(|owners| owners.get(&(0, id)));
+                let is_elsewhere = life.is_of_its_own() == Some(false);
+                let kind = if is_elsewhere { Kind::Elsewhere } else { Kind::Own };
+                Reign { owner: of_lane.unwrap_or(&life.old), life, kind }
+            })
+            .collect();
+        reigns.sort_by_key(|reign| reign.life.first_ms);
+        reigns
+    }
+
+    fn life(&self, life: LifeId) -> &Life {
+        &self.history.lives[life]
+    }
+
+    fn is_asked(&self, block: &Block) -> bool {
+        match self.question.about {
+            About::Home(..) => self.question.about.is_named_by(block),
+            About::Port(..) | About::Address(_) => true,
+        }
+    }
+
+    fn holder(&self, tenancy: &Tenancy) -> Holder {
+        let block = tenancy.block;
+        let mut nodes: Vec<String> =
+            tenancy.lives.iter().map(|life| self.life(*life).node.clone()).collect();
+        nodes.dedup();
+        Holder {
+            from: Some(system_time(tenancy.begin_ms)),
+            begin: tenancy.begin,
+            // Clocks that differ may have put the end before the beginning.
+            until: tenancy.end_ms.map(|end_ms| system_time(end_ms.max(tenancy.begin_ms))),
+            end: tenancy.end,
+            nodes,
+            shard: tenancy.shard,
+            subscriber: block.subscriber,
+            gre_key: block.gre_key,
+            public: block.public,
+            ports: (block.port_first, block.port_last),
+        }
+    }
+
+    fn missing(&self, doubt: &Doubt, (shard, lane): LaneId) -> Missing {
+        let (mut from_ms, mut until_ms) = (doubt.from_ms, doubt.until_ms);
+        // Clocks that differ may have put the end before the beginning.
+        if until_ms.is_some_and(|until_ms| from_ms.is_some_and(|from_ms| until_ms < from_ms)) {
+            std::mem::swap(&mut from_ms, &mut until_ms);
+        }
+        Missing {
+            from: from_ms.map(system_time),
+            until: until_ms.map(system_time),
+            shard: Some(shard),
+            lane: Some(lane),
+            reason: doubt.reason,
+            node: doubt.owner.map(|(life, _)| self.life(life).node.clone()),
+            epoch: doubt.owner.map(|(_, epoch)| epoch).filter(|epoch| *epoch > 0),
+        }
+    }
+}
+
+impl Testimony {
+    fn is_in_doubt(&self, interval: Interval) -> bool {
+        self.timeline.doubts.iter().any(|doubt| interval.meets(doubt))
+    }
+}
+
+impl Missing {
+    fn not_named() -> Self {
+        Self {
+            from: None,
+            until: None,
+            shard: None,
+            lane: None,
+            reason: Reason::NotNamed,
+            node: None,
+            epoch: None,
+        }
+    }
+}
+
+impl Interval {
+    fn has(self, tenancy: &Tenancy) -> bool {
+        match tenancy.may_last_ms.or(tenancy.end_ms) {
+            Some(end_ms) if self.is_end => {
+                tenancy.begin_ms <= self.from_ms && self.from_ms < end_ms
+            }
+            Some(end_ms) => self.overlaps(tenancy.begin_ms, end_ms),
+            None => tenancy.begin_ms <= self.until_ms,
+        }
+    }
+
+    fn meets(self, doubt: &Doubt) -> bool {
+        match (doubt.from_ms, doubt.until_ms) {
+            (Some(from_ms), None) if self.is_end => from_ms < self.from_ms,
+            // Up to its last mark a log is complete.
+            (from_ms, None) => from_ms.is_none_or(|from_ms| from_ms < self.until_ms),
+            (from_ms, Some(until_ms)) => self.overlaps(from_ms.unwrap_or(0), until_ms),
+        }
+    }
+
+    /// A clock that was set back may have put the end before the beginning: the time between counts either way.
+    fn overlaps(self, begin_ms: u64, end_ms: u64) -> bool {
+        begin_ms.min(end_ms) <= self.until_ms && self.from_ms <= begin_ms.max(end_ms)
+    }
+}
