@@ -23,6 +23,7 @@ run=(
     etcd-server etcd-client openssl     # the cluster's store, and certificates for it
     tcpdump                 # reads what `weir capture` wrote
     prometheus              # promtool, which checks the alerts
+    nfdump                  # a collector, which reads the NAT log
 )
 
 if ! command -v cargo >/dev/null; then

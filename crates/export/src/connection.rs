@@ -1,0 +1,384 @@
+//! The way to a collector: a UDP socket, a TCP connection, TLS on one.
+//!
+//! Connecting may wait for seconds: it is done on a thread of its own. Afterwards nothing waits.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use rustls::ClientConnection;
+use socket2::{SockRef, TcpKeepalive};
+
+use crate::tls::{self, TlsError, TlsOptions};
+use crate::unacknowledged::unacknowledged;
+
+/// One address, and then its handshake, is waited for so long.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// A collector that acknowledges nothing for so long is away.
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// A collector has nothing to say: more than this of it waits for the next turn.
+const READS_MAX: usize = 16;
+/// After the first datagram: time for an ICMP error to say that nobody listens.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// Where to, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Host and port.
+    pub(crate) address: String,
+    pub(crate) transport: Transport,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Udp,
+    Tcp,
+    Tls(TlsOptions),
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    #[error("cannot resolve {address}: {source}")]
+    Resolve { address: String, source: io::Error },
+    #[error("{address} has no address")]
+    NoAddress { address: String },
+    #[error("cannot connect to {address}: {source}")]
+    Connect { address: SocketAddr, source: io::Error },
+    #[error("no TLS with {address}: {source}")]
+    Handshake { address: SocketAddr, source: io::Error },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    socket: Socket,
+    /// Bytes of messages that were taken from the caller.
+    taken: u64,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Udp { socket: UdpSocket, first_sent: Option<Instant> },
+    Tcp(TcpStream),
+    Tls(Box<Tls>),
+}
+
+#[derive(Debug)]
+struct Tls {
+    stream: TcpStream,
+    session: ClientConnection,
+    /// Bytes written to `stream`.
+    written: u64,
+    /// When all that was taken had been written: bytes taken, bytes written.
+    marks: VecDeque<(u64, u64)>,
+    acknowledged: u64,
+}
+
+impl Connection {
+    /// Looks the address up and connects to the first that answers. Waits.
+    ///
+    /// # Errors
+    /// The one of the last address.
+    pub(crate) fn connect(target: &Target) -> Result<Self, ConnectError> {
+        let address = || target.address.clone();
+        let addresses = target
+            .address
+            .to_socket_addrs()
+            .map_err(|source| ConnectError::Resolve { address: address(), source })?;
+        let mut last = ConnectError::NoAddress { address: address() };
+        for socket_address in addresses {
+            match Socket::connect(target, socket_address) {
+                Ok(socket) => return Ok(Self { socket, taken: 0 }),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    pub(crate) fn is_datagram(&self) -> bool {
+        matches!(self.socket, Socket::Udp { .. })
+    }
+
+    /// Bytes taken so far.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Takes bytes, over UDP one message, and gives how many: 0 if there is no room now.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = match &mut self.socket {
+            Socket::Udp { socket, first_sent } => send(socket, first_sent, bytes)?,
+            Socket::Tcp(stream) => or_zero(stream.write(bytes))?,
+            Socket::Tls(tls) => tls.write(bytes, self.taken)?,
+        };
+        self.taken += taken as u64;
+        Ok(taken)
+    }
+
+    /// Whether the other end is still there. Bytes that it sends are read and mean nothing.
+    ///
+    /// # Errors
+    /// It is not.
+    pub(crate) fn check(&mut self) -> io::Result<()> {
+        match &mut self.socket {
+            Socket::Udp { socket, .. } => read_datagrams(socket),
+            Socket::Tcp(stream) => read_all(stream),
+            Socket::Tls(tls) => {
+                tls.flush(self.taken)?;
+                tls.read()
+            }
+        }
+    }
+
+    /// Bytes taken of which the other end's kernel has said that it has them. Nobody says so over UDP: there it is all.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub(crate) fn acknowledged(&mut self) -> io::Result<u64> {
+        match &mut self.socket {
+            Socket::Udp { .. } => Ok(self.taken),
+            Socket::Tcp(stream) => Ok(self.taken.saturating_sub(unacknowledged(stream)?)),
+            Socket::Tls(tls) => tls.acknowledged(),
+        }
+    }
+
+    /// Waits until there is something to read, or room to write if that is wanted.
+    pub(crate) fn wait(&self, is_room_wanted: bool, patience: Duration) {
+        let socket = match &self.socket {
+            Socket::Udp { socket, .. } => socket.as_fd(),
+            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Tls(tls) => tls.stream.as_fd(),
+        };
+        let room = match &self.socket {
+            Socket::Tls(tls) => is_room_wanted || tls.session.wants_write(),
+            // It always has room, but may have to settle.
+            Socket::Udp { .. } => false,
+            Socket::Tcp(_) => is_room_wanted,
+        };
+        let events = if room { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
+        let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO);
+        // An error of poll(2) is one of the socket, which the next call shows, or a signal.
+        let _ = nix::poll::poll(&mut [PollFd::new(socket, events)], patience);
+    }
+
+    /// Says to the other end that nothing more comes.
+    pub(crate) fn close(mut self) {
+        let stream = match &mut self.socket {
+            Socket::Udp { .. } => return,
+            Socket::Tcp(stream) => stream,
+            Socket::Tls(tls) => {
+                tls.session.send_close_notify();
+                // It is an orderly end only if there is room for it at once.
+                let _ = tls.flush(self.taken);
+                &mut tls.stream
+            }
+        };
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+impl Socket {
+    fn connect(target: &Target, address: SocketAddr) -> Result<Self, ConnectError> {
+        let failed = |source| ConnectError::Connect { address, source };
+        match &target.transport {
+            Transport::Udp => {
+                let socket = connect_udp(address).map_err(failed)?;
+                Ok(Self::Udp { socket, first_sent: None })
+            }
+            Transport::Tcp => {
+                let stream = connect_tcp(address).map_err(failed)?;
+                stream.set_nonblocking(true).map_err(failed)?;
+                Ok(Self::Tcp(stream))
+            }
+            Transport::Tls(options) => {
+                let config = tls::client_config(options)?;
+                let name = tls::server_name(options, &target.address)?;
+                let session = ClientConnection::new(config, name).map_err(TlsError::from)?;
+                let stream = connect_tcp(address).map_err(failed)?;
+                let failed = |source| ConnectError::Handshake { address, source };
+                Ok(Self::Tls(Box::new(Tls::shake_hands(stream, session).map_err(failed)?)))
+            }
+        }
+    }
+}
+
+fn connect_udp(address: SocketAddr) -> io::Result<UdpSocket> {
+    let any = match address {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(address)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE)?;
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    socket.set_tcp_user_timeout(Some(SILENCE_MAX))?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
+    Ok(stream)
+}
+
+fn send(socket: &UdpSocket, first_sent: &mut Option<Instant>, message: &[u8]) -> io::Result<usize> {
+    if first_sent.is_some_and(|at| at.elapsed() < SETTLE) {
+        return Ok(0);
+    }
+    let sent = match socket.send(message) {
+        // The queue of the interface is full: for datagrams that is no end.
+        Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => 0,
+        result => or_zero(result)?,
+    };
+    if sent > 0 && first_sent.is_none() {
+        *first_sent = Some(Instant::now());
+    }
+    Ok(sent)
+}
+
+impl Tls {
+    fn shake_hands(mut stream: TcpStream, mut session: ClientConnection) -> io::Result<Self> {
+        let end = Instant::now() + CONNECT_PATIENCE;
+        while session.is_handshaking() || session.wants_write() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let text = "the collector does not end the handshake";
+                return Err(io::Error::new(ErrorKind::TimedOut, text));
+            }
+            if session.wants_write() {
+                stream.set_write_timeout(Some(left))?;
+                or_zero(session.write_tls(&mut stream))?;
+                continue;
+            }
+            stream.set_read_timeout(Some(left))?;
+            match session.read_tls(&mut stream) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Err(error) if !is_later(&error) => return Err(error),
+                _ => {}
+            }
+            if let Err(error) = session.process_new_packets() {
+                // The alert says to the collector why; without room for it the end says enough.
+                let _ = session.write_tls(&mut stream);
+                return Err(io::Error::new(ErrorKind::InvalidData, error));
+            }
+        }
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, session, written: 0, marks: VecDeque::new(), acknowledged: 0 })
+    }
+
+    fn write(&mut self, bytes: &[u8], taken: u64) -> io::Result<usize> {
+        if !self.flush(taken)? {
+            return Ok(0);
+        }
+        let count = self.session.writer().write(bytes)?;
+        self.flush(taken + count as u64)?;
+        Ok(count)
+    }
+
+    /// Writes what the session has made. Gives whether that is all.
+    fn flush(&mut self, taken: u64) -> io::Result<bool> {
+        while self.session.wants_write() {
+            match or_zero(self.session.write_tls(&mut self.stream))? {
+                0 => return Ok(false),
+                count => self.written += count as u64,
+            }
+        }
+        if self.marks.back().map_or(self.acknowledged, |mark| mark.0) < taken {
+            self.marks.push_back((taken, self.written));
+        }
+        Ok(true)
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        for _ in 0..READS_MAX {
+            match self.session.read_tls(&mut self.stream) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) if is_later(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            self.session.process_new_packets().map_err(io::Error::other)?;
+            read_all(&mut self.session.reader())?;
+        }
+        Ok(())
+    }
+
+    fn acknowledged(&mut self) -> io::Result<u64> {
+        let acknowledged = self.written.saturating_sub(unacknowledged(&self.stream)?);
+        while let Some((taken, written)) = self.marks.front() {
+            if *written > acknowledged {
+                break;
+            }
+            self.acknowledged = *taken;
+            self.marks.pop_front();
+        }
+        Ok(self.acknowledged)
+    }
+}
+
+/// Reads the datagrams that came, up to a limit. An ICMP error comes in the place of one.
+fn read_datagrams(socket: &UdpSocket) -> io::Result<()> {
+    for _ in 0..READS_MAX {
+        match socket.recv(&mut [0]) {
+            Ok(_) => {}
+            Err(error) if is_later(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads the bytes that came, up to a limit.
+fn read_all(from: &mut impl Read) -> io::Result<()> {
+    let mut bytes = [0; 4096];
+    for _ in 0..READS_MAX {
+        match from.read(&mut bytes) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(error) if is_later(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn or_zero(result: io::Result<usize>) -> io::Result<usize> {
+    match result {
+        Err(error) if is_later(&error) => Ok(0),
+        result => result,
+    }
+}
+
+fn is_later(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_of_the_collector_does_not_keep_the_thread_awake() {
+        let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = collector.local_addr().unwrap().to_string();
+        let mut connection =
+            Connection::connect(&Target { address, transport: Transport::Udp }).unwrap();
+        connection.write(b"message").unwrap();
+        let (_, sender) = collector.recv_from(&mut [0; 64]).unwrap();
+        collector.send_to(b"answer", sender).unwrap();
+        // It lies in the buffer of the socket by now: loopback delivers within the call.
+        connection.check().unwrap();
+        let Socket::Udp { socket, .. } = &connection.socket else { panic!("it is UDP") };
+        assert_eq!(socket.recv(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+}

@@ -1,0 +1,225 @@
+//! The thread that brings events to one collector.
+//!
+//! ```text
+//!   rings --> take --> accept --+--> flight ----------> encoder --> outgoing --> connection --> collector
+//!                               |      ^  |
+//!                 away or slow: |      |  | spill: what memory has and the spool has not
+//!                               v      |  v
+//!                              spool --+ read, before what is new
+//! ```
+//!
+//! - The order is that of the rings. While something in the spool is unread, new events go behind it there.
+//! - An event leaves the flight when the collector's kernel has acknowledged its bytes and `resend` has passed since;
+//!   until then a break makes it wait again. A collector may so get an event twice, equal in every field.
+//! - What is lost is counted, and the next event that the collector gets says how many are missing before it.
+
+mod delivery;
+mod intake;
+mod link;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::back_off::BackOff;
+use crate::connection::Target;
+use crate::counters::{Counters, Loss};
+use crate::encoder::Encoder;
+use crate::flight::Flight;
+use crate::nat_event::NatEvent;
+use crate::sender::Inlet;
+use crate::spool::{Position, Spool};
+use link::Link;
+
+/// Events taken from one ring before the next one has its turn.
+const TURN_EVENTS: usize = 1024;
+/// How long a turn rests when there was nothing to do.
+const IDLE_PAUSE: Duration = Duration::from_millis(5);
+/// How long it rests after datagrams.
+const DATAGRAMS_PAUSE: Duration = Duration::from_millis(1);
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(500);
+/// At the end the collector has so long to acknowledge.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+/// One line about a disk that fails.
+const DISK_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Shared by the thread and its handle.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) counters: Counters,
+    pub(crate) is_stop_asked: AtomicBool,
+}
+
+/// A courier's task.
+pub(crate) struct Orders {
+    pub(crate) name: String,
+    pub(crate) target: Target,
+    pub(crate) encoder: Encoder,
+    pub(crate) spool: Option<Spool>,
+    pub(crate) inlets: Vec<Inlet>,
+    pub(crate) resend: Duration,
+    pub(crate) flush: Duration,
+}
+
+pub(crate) struct Courier {
+    orders: Orders,
+    shared: Arc<Shared>,
+    began: Instant,
+    link: Link,
+    back_off: BackOff,
+    flight: Flight,
+    /// Taken from the rings, not accepted yet.
+    fresh: Vec<NatEvent>,
+    /// Read from the spool.
+    read: Vec<(NatEvent, Position)>,
+    outgoing: Outgoing,
+    /// Bytes acknowledged, and since when.
+    acknowledged: VecDeque<(u64, Instant)>,
+    /// Since when events wait for their message to fill.
+    waiting_since: Option<Instant>,
+    /// Lost, and not yet said to the collector.
+    untold: u64,
+    /// Of the last event: for what the courier itself has to say.
+    node: u32,
+    kept_house_at: Instant,
+    disk_logged_at: Option<Instant>,
+}
+
+/// Bytes of messages that the connection is to take.
+#[derive(Debug, Default)]
+struct Outgoing {
+    bytes: Vec<u8>,
+    written: usize,
+    events: usize,
+    events_again: usize,
+}
+
+impl Courier {
+    pub(crate) fn new(orders: Orders, shared: Arc<Shared>) -> Self {
+        let now = Instant::now();
+        Self {
+            orders,
+            shared,
+            began: now,
+            link: Link::Waiting { until: now },
+            back_off: BackOff::new(),
+            flight: Flight::default(),
+            fresh: Vec::with_capacity(TURN_EVENTS),
+            read: Vec::new(),
+            outgoing: Outgoing::default(),
+            acknowledged: VecDeque::new(),
+            waiting_since: None,
+            untold: 0,
+            node: 0,
+            kept_house_at: now,
+            disk_logged_at: None,
+        }
+    }
+
+    pub(crate) fn run(mut self) {
+        self.show();
+        loop {
+            // Read before the rings: what was handed in before is then taken.
+            let is_stop_asked = self.shared.is_stop_asked.load(Ordering::Acquire);
+            let is_anything_new = self.take();
+            self.turn_link();
+            let is_progress = self.pump(is_stop_asked);
+            self.keep_house();
+            if is_stop_asked {
+                return self.end();
+            }
+            if !is_anything_new && !is_progress {
+                self.rest(IDLE_PAUSE);
+            } else if is_progress && self.is_datagram() {
+                self.rest(DATAGRAMS_PAUSE);
+            }
+        }
+    }
+
+    fn is_datagram(&self) -> bool {
+        matches!(&self.link, Link::Up(connection) if connection.is_datagram())
+    }
+
+    fn rest(&self, pause: Duration) {
+        match &self.link {
+            Link::Up(connection) => connection.wait(!self.outgoing.bytes.is_empty(), pause),
+            Link::Connecting(_) | Link::Waiting { .. } => std::thread::park_timeout(pause),
+        }
+    }
+
+    /// Duties of twice a second.
+    fn keep_house(&mut self) {
+        if self.kept_house_at.elapsed() < HOUSEKEEPING_INTERVAL {
+            return;
+        }
+        self.kept_house_at = Instant::now();
+        if let Some(spool) = &mut self.orders.spool {
+            spool.save_taken();
+        }
+        self.show();
+    }
+
+    fn show(&mut self) {
+        let counters = &self.shared.counters;
+        counters.held_records.store(self.flight.len() as u64, Ordering::Relaxed);
+        let Some(spool) = &mut self.orders.spool else { return };
+        counters.spool_records.store(spool.records(), Ordering::Relaxed);
+        counters.spool_bytes.store(spool.bytes(), Ordering::Relaxed);
+        let Some(error) = spool.take_error() else { return };
+        if self.disk_logged_at.is_none_or(|at| at.elapsed() >= DISK_LOG_INTERVAL) {
+            self.disk_logged_at = Some(Instant::now());
+            counters.spool_failed(error.to_string());
+            let collector = &self.orders.name;
+            tracing::error!(event = "export-spool-failing", %collector, %error, "the spool cannot be used; trying again");
+        }
+    }
+
+    /// Sends what the collector takes in a moment; the rest is for the spool, and the next process.
+    fn end(mut self) {
+        let end = Instant::now() + END_PATIENCE;
+        // Senders may go on without end: taken is what waits now, and then the statement of what is missing.
+        let waiting = self.orders.inlets.iter().map(Inlet::waiting).max().unwrap_or(0);
+        let mut takes = waiting.div_ceil(TURN_EVENTS) + 1;
+        while Instant::now() < end && self.is_worth_waiting(takes) {
+            let is_anything_new = takes > 0 && self.take();
+            takes = takes.saturating_sub(1);
+            if !self.pump(true) && !is_anything_new {
+                self.rest(IDLE_PAUSE);
+            } else if self.is_datagram() {
+                self.rest(DATAGRAMS_PAUSE);
+            }
+        }
+        for _ in 0..takes {
+            self.take();
+        }
+        if let Link::Up(connection) = &mut self.link {
+            let acknowledged = connection.acknowledged().unwrap_or(0);
+            self.let_go(acknowledged);
+        }
+        self.spill();
+        // Without a spool, or where the spool refuses, these are never sent.
+        let alone = self.flight.without_position().count() as u64;
+        self.shared.counters.lost(Loss::AtEnd, alone);
+        if let Some(spool) = &mut self.orders.spool {
+            spool.save_taken();
+        }
+        self.show();
+        if let Link::Up(connection) = self.link {
+            connection.close();
+        }
+        self.shared.counters.is_connected.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the collector is there and has not acknowledged all, with so many takes from the rings to come.
+    fn is_worth_waiting(&mut self, takes: usize) -> bool {
+        let is_all_sent = takes == 0 && self.flight.waiting() == 0 && !self.has_unread();
+        let is_all_out = is_all_sent && self.outgoing.bytes.is_empty();
+        let Link::Up(connection) = &mut self.link else { return false };
+        !is_all_out || connection.acknowledged().is_ok_and(|bytes| bytes < connection.taken())
+    }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

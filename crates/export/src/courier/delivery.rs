@@ -1,0 +1,152 @@
+//! From the memory and the spool to the collector.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::{Courier, Link, unix_ms};
+use crate::counters::add;
+use crate::encoder::Now;
+use crate::flight::HELD_MAX;
+
+/// Messages in one write to a connection.
+const OUTGOING_BYTES: usize = 32 << 10;
+/// As many fill a message: no need to wait for more.
+const MESSAGE_EVENTS: usize = 32;
+/// Writes in one turn.
+const TURN_WRITES: usize = 64;
+/// Datagrams in one turn, which [`DATAGRAMS_PAUSE`](super::DATAGRAMS_PAUSE) follows: a spool that is sent at the speed of
+/// the disk would be more than the buffer of a collector holds.
+const TURN_DATAGRAMS: usize = 32;
+/// Read from the spool while fewer wait.
+const READ_AHEAD_EVENTS: usize = 1024;
+/// How exactly it is known since when bytes are acknowledged.
+const MARK_INTERVAL: Duration = Duration::from_millis(50);
+
+impl Courier {
+    /// Sends what waits. Whether anything went.
+    pub(super) fn pump(&mut self, is_last: bool) -> bool {
+        let mut is_progress = false;
+        let result = self.send(is_last, &mut is_progress).and_then(|()| self.confirm());
+        if let Err(error) = result {
+            self.down(&error);
+        }
+        is_progress
+    }
+
+    fn send(&mut self, is_last: bool, is_progress: &mut bool) -> io::Result<()> {
+        let Link::Up(connection) = &mut self.link else { return Ok(()) };
+        connection.check()?;
+        let writes = if connection.is_datagram() { TURN_DATAGRAMS } else { TURN_WRITES };
+        for _ in 0..writes {
+            if self.outgoing.bytes.is_empty() {
+                self.read_spool();
+                self.encode(is_last);
+            }
+            let Link::Up(connection) = &mut self.link else { return Ok(()) };
+            if self.outgoing.bytes.is_empty() {
+                return Ok(());
+            }
+            let count = connection.write(&self.outgoing.bytes[self.outgoing.written..])?;
+            if count == 0 {
+                return Ok(());
+            }
+            *is_progress = true;
+            self.written(count);
+        }
+        Ok(())
+    }
+
+    fn written(&mut self, count: usize) {
+        let counters = &self.shared.counters;
+        add(&counters.bytes, count as u64);
+        let outgoing = &mut self.outgoing;
+        outgoing.written += count;
+        if outgoing.written == outgoing.bytes.len() {
+            add(&counters.sent, outgoing.events as u64);
+            add(&counters.resent, outgoing.events_again as u64);
+            outgoing.bytes.clear();
+            (outgoing.written, outgoing.events, outgoing.events_again) = (0, 0, 0);
+        }
+    }
+
+    /// Takes up what the spool has, as long as there is a connection for it.
+    fn read_spool(&mut self) {
+        let is_up = matches!(self.link, Link::Up(_));
+        let Some(spool) = self.orders.spool.as_mut().filter(|_| is_up) else { return };
+        while self.flight.waiting() < READ_AHEAD_EVENTS
+            && self.flight.room() > READ_AHEAD_EVENTS
+            && spool.has_unread()
+        {
+            self.read.clear();
+            if !spool.read(&mut self.read) {
+                break;
+            }
+            for (event, position) in self.read.drain(..) {
+                self.flight.push(event, Some(position));
+            }
+        }
+    }
+
+    /// Makes messages of what waits, if it fills one, has waited long enough, or is the last.
+    fn encode(&mut self, is_last: bool) {
+        let Link::Up(connection) = &self.link else { return };
+        if self.flight.waiting() == 0 {
+            self.waiting_since = None;
+            return;
+        }
+        let since = *self.waiting_since.get_or_insert_with(Instant::now);
+        let is_due = is_last || since.elapsed() >= self.orders.flush;
+        let steady_ms = self.began.elapsed().as_millis() as u64;
+        let now = Now { unix_ms: unix_ms(), steady_ms };
+        let outgoing = &mut self.outgoing;
+        while self.flight.waiting() >= if is_due { 1 } else { MESSAGE_EVENTS } {
+            let waiting = self.flight.waiting_events();
+            let count = self.orders.encoder.next(waiting, now, &mut outgoing.bytes);
+            let end = connection.taken() + outgoing.bytes.len() as u64;
+            outgoing.events_again += self.flight.sent(count, end);
+            outgoing.events += count;
+            if connection.is_datagram() || outgoing.bytes.len() >= OUTGOING_BYTES {
+                break;
+            }
+        }
+        // The events that are left have waited for less time than those that went.
+        if outgoing.events > 0 {
+            self.waiting_since = None;
+        }
+    }
+
+    /// Lets go of what need not be sent again.
+    fn confirm(&mut self) -> io::Result<()> {
+        let Link::Up(connection) = &mut self.link else { return Ok(()) };
+        if !self.flight.is_any_sent() {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let acknowledged = connection.acknowledged()?;
+        let last = self.acknowledged.back();
+        if last.is_none_or(|(bytes, at)| *bytes < acknowledged && now - *at >= MARK_INTERVAL) {
+            self.acknowledged.push_back((acknowledged, now));
+        }
+        // Where memory runs out the time in which things would be sent again is shorter.
+        let mut confirmed = (self.flight.len() > HELD_MAX / 2).then_some(acknowledged);
+        while let Some((bytes, at)) = self.acknowledged.front() {
+            if now - *at < self.orders.resend {
+                break;
+            }
+            confirmed = confirmed.max(Some(*bytes));
+            self.acknowledged.pop_front();
+        }
+        if let Some(confirmed) = confirmed {
+            self.let_go(confirmed);
+        }
+        Ok(())
+    }
+
+    pub(super) fn let_go(&mut self, confirmed: u64) {
+        let (count, position) = self.flight.confirm(confirmed);
+        add(&self.shared.counters.confirmed, count);
+        if let (Some(spool), Some(position)) = (&mut self.orders.spool, position) {
+            spool.taken(position);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! From the rings to a place: the memory, the spool, or none.
+
+use super::{Courier, Link, TURN_EVENTS, unix_ms};
+use crate::counters::{Loss, add};
+use crate::nat_event::{NatEvent, NatEventKind};
+use crate::spool::{Refused, Spool};
+
+impl Courier {
+    /// Takes events from the rings and accepts them. Whether there were any.
+    pub(super) fn take(&mut self) -> bool {
+        self.count_unreadable();
+        let mut is_any = false;
+        let mut inlets = std::mem::take(&mut self.orders.inlets);
+        for inlet in &mut inlets {
+            for _ in 0..TURN_EVENTS {
+                let (event, lost) = inlet.pop();
+                if lost > 0 {
+                    add(&self.shared.counters.given, lost);
+                    self.shared.counters.lost(Loss::QueueFull, lost);
+                    self.untold += lost;
+                }
+                let Some(event) = event else { break };
+                is_any = true;
+                self.node = event.node;
+                self.tell_lost(event.time_ms);
+                self.fresh.push(event);
+            }
+            if self.fresh.is_empty() && self.untold > 0 && !self.is_full() {
+                self.tell_lost(unix_ms());
+            }
+            self.accept();
+        }
+        self.orders.inlets = inlets;
+        is_any
+    }
+
+    fn count_unreadable(&mut self) {
+        let unreadable = self.orders.spool.as_mut().map_or(0, Spool::take_unreadable);
+        self.shared.counters.lost(Loss::DiskError, unreadable);
+        self.untold += unreadable;
+    }
+
+    /// Whether the next event would be lost.
+    fn is_full(&self) -> bool {
+        self.flight.room() == 0 && self.orders.spool.is_none()
+    }
+
+    /// Says in the place of lost events how many they were.
+    fn tell_lost(&mut self, time_ms: u64) {
+        if self.untold == 0 {
+            return;
+        }
+        let count = std::mem::take(&mut self.untold);
+        let kind = NatEventKind::RecordsLost { count, total: self.shared.counters.lost_total() };
+        let (node, shard, lane, epoch, index) = (self.node, 0, 0, 0, 0);
+        self.fresh.push(NatEvent { time_ms, node, shard, lane, epoch, index, kind });
+    }
+
+    /// Finds a place for the fresh events: the memory, the spool, or none.
+    fn accept(&mut self) {
+        let fresh = std::mem::take(&mut self.fresh);
+        let mut given = fresh.len() as u64;
+        let mut rest = &fresh[..];
+        if self.is_direct() {
+            rest = self.hold(rest);
+        }
+        if !rest.is_empty() {
+            let loss;
+            (rest, loss) = self.write_to_spool(rest);
+            // In memory they would come before the events that are unread.
+            if !self.has_unread() {
+                rest = self.hold(rest);
+            }
+            for event in rest {
+                given -= self.lose(event, loss);
+            }
+        }
+        add(&self.shared.counters.given, given);
+        self.fresh = fresh;
+        self.fresh.clear();
+    }
+
+    /// Gives the events that the spool did not take, and why.
+    fn write_to_spool<'a>(&mut self, events: &'a [NatEvent]) -> (&'a [NatEvent], Loss) {
+        if let Some(refused) = self.spill() {
+            return (events, refused.into());
+        }
+        let Some(spool) = &mut self.orders.spool else { return (events, Loss::QueueFull) };
+        let (count, refused) = spool.append(events);
+        add(&self.shared.counters.spooled, count as u64);
+        (&events[count..], refused.map_or(Loss::SpoolFull, Loss::from))
+    }
+
+    /// Whether new events need not go over the disk.
+    fn is_direct(&self) -> bool {
+        !self.has_unread() && (matches!(self.link, Link::Up(_)) || self.orders.spool.is_none())
+    }
+
+    pub(super) fn has_unread(&self) -> bool {
+        self.orders.spool.as_ref().is_some_and(Spool::has_unread)
+    }
+
+    /// Holds as many as there is room for; gives the others.
+    fn hold<'a>(&mut self, events: &'a [NatEvent]) -> &'a [NatEvent] {
+        let (held, rest) = events.split_at(self.flight.room().min(events.len()));
+        for event in held {
+            self.flight.push(*event, None);
+        }
+        rest
+    }
+
+    /// Counts the event as lost. A statement of losses is none: it is made later again, and 1 is given to take it back.
+    fn lose(&mut self, event: &NatEvent, loss: Loss) -> u64 {
+        if let NatEventKind::RecordsLost { count, .. } = event.kind {
+            self.untold += count;
+            return 1;
+        }
+        self.shared.counters.lost(loss, 1);
+        self.untold += 1;
+        0
+    }
+
+    /// Writes to the spool the events that only memory has. Gives why it could not write all of them. As long as there
+    /// is one, nothing in the spool is unread: later events go there behind them.
+    pub(super) fn spill(&mut self) -> Option<Refused> {
+        let spool = self.orders.spool.as_mut()?;
+        let mut batch = Vec::new();
+        loop {
+            batch.clear();
+            batch.extend(self.flight.without_position().take(TURN_EVENTS).map(|held| held.event));
+            if batch.is_empty() {
+                return None;
+            }
+            let positions = match spool.append_as_read(&batch) {
+                Ok(positions) => positions,
+                Err(refused) => return Some(refused),
+            };
+            let mut count = 0;
+            for (held, position) in self.flight.without_position().zip(positions) {
+                held.position = Some(position);
+                count += 1;
+            }
+            add(&self.shared.counters.spooled, count);
+        }
+    }
+}

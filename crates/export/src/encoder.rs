@@ -1,0 +1,44 @@
+//! Makes bytes of events: IPFIX or syslog.
+
+use crate::ipfix::IpfixEncoder;
+use crate::nat_event::NatEvent;
+use crate::syslog::SyslogEncoder;
+
+/// The time, for an encoder: it reads no clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Milliseconds of a clock that is never set.
+    pub steady_ms: u64,
+}
+
+/// The encoder of a collector.
+#[derive(Debug)]
+pub enum Encoder {
+    Ipfix(IpfixEncoder),
+    Syslog(SyslogEncoder),
+}
+
+impl Encoder {
+    /// A new connection, or over UDP a new socket.
+    pub fn begin_session(&mut self) {
+        match self {
+            Self::Ipfix(ipfix) => ipfix.begin_session(),
+            Self::Syslog(_) => {}
+        }
+    }
+
+    /// Appends one message and gives the number of events that it took, from the first on: 0 if it has templates only.
+    pub fn next<'a>(
+        &mut self,
+        events: impl IntoIterator<Item = &'a NatEvent>,
+        now: Now,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        match self {
+            Self::Ipfix(ipfix) => ipfix.next(events, now, out),
+            Self::Syslog(syslog) => syslog.next(events, out),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Events on their way to the collector: those that wait to be sent, and those that may have to be sent again.
+//!
+//! ```text
+//!   oldest                                      newest
+//!   [ sent on this connection | waiting to be sent ]
+//!     confirmed: they leave     after a break all of them wait again
+//! ```
+
+use std::collections::VecDeque;
+
+use crate::nat_event::NatEvent;
+use crate::spool::Position;
+
+/// Records held at most: 28 MB.
+pub(crate) const HELD_MAX: usize = 1 << 18;
+
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) event: NatEvent,
+    /// Where the spool has it too.
+    pub(crate) position: Option<Position>,
+    /// Bytes of the connection up to the end of its message, once it was sent.
+    end: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    held: VecDeque<Held>,
+    /// Sent on this connection: the first ones.
+    sent: usize,
+    /// Sent on a former one: the first ones.
+    sent_before: usize,
+}
+
+impl Flight {
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// How many more may be held.
+    pub(crate) fn room(&self) -> usize {
+        HELD_MAX.saturating_sub(self.held.len())
+    }
+
+    pub(crate) fn push(&mut self, event: NatEvent, position: Option<Position>) {
+        self.held.push_back(Held { event, position, end: 0 });
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.held.len() - self.sent
+    }
+
+    pub(crate) fn is_any_sent(&self) -> bool {
+        self.sent > 0
+    }
+
+    pub(crate) fn waiting_events(&self) -> impl Iterator<Item = &NatEvent> {
+        self.held.range(self.sent..).map(|held| &held.event)
+    }
+
+    /// The first waiting ones were sent in a message that ends at `end`. Gives how many of them for another time.
+    pub(crate) fn sent(&mut self, count: usize, end: u64) -> usize {
+        let again = self.sent_before.saturating_sub(self.sent).min(count);
+        for held in self.held.range_mut(self.sent..self.sent + count) {
+            held.end = end;
+        }
+        self.sent += count;
+        again
+    }
+
+    /// All bytes up to `end` need not be sent again. Gives the number of events that leave, and the last position in
+    /// the spool among them.
+    pub(crate) fn confirm(&mut self, end: u64) -> (u64, Option<Position>) {
+        let (mut count, mut position) = (0, None);
+        while self.sent > 0 && self.held.front().is_some_and(|held| held.end <= end) {
+            let Some(held) = self.held.pop_front() else { break };
+            self.sent -= 1;
+            self.sent_before = self.sent_before.saturating_sub(1);
+            count += 1;
+            position = held.position.or(position);
+        }
+        (count, position)
+    }
+
+    /// The connection is over: all waits again. It has not taken all of the last `unsent` ones.
+    pub(crate) fn rewind(&mut self, unsent: usize) {
+        self.sent_before = self.sent_before.max(self.sent.saturating_sub(unsent));
+        self.sent = 0;
+    }
+
+    /// Those that the spool does not have: the last ones.
+    pub(crate) fn without_position(&mut self) -> impl Iterator<Item = &mut Held> {
+        let first = self.held.partition_point(|held| held.position.is_some());
+        self.held.range_mut(first..)
+    }
+}

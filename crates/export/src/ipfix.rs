@@ -1,0 +1,234 @@
+//! Messages of IPFIX (RFC 7011) with events of a NAT (RFC 8158).
+//!
+//! ```text
+//!   message:  header  set 256: record, record  set 260: record  set 256: record ...      MTU at most
+//!             |length, export time, sequence number, observation domain
+//! ```
+//!
+//! Templates are known to the collector for each observation domain of a transport session: they are sent once on a
+//! TCP connection, and over UDP again and again, as a datagram may be lost (section 8.4). The sequence number counts
+//! data records of the domain in the session (section 3.1).
+
+mod element;
+mod template;
+
+use crate::encoder::Now;
+use crate::nat_event::NatEvent;
+use template::{FIRST_ID, TEMPLATES, Template};
+
+const VERSION: u16 = 10;
+const HEADER_BYTES: usize = 16;
+const SET_HEADER_BYTES: usize = 4;
+const TEMPLATE_SET: u16 = 2;
+const OPTIONS_TEMPLATE_SET: u16 = 3;
+
+/// Every template and every record fits a message of this size.
+pub const MESSAGE_BYTES_MIN: usize = 512;
+/// The length of a message is a 16-bit number.
+pub const MESSAGE_BYTES_MAX: usize = 65_535;
+
+/// How messages are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpfixOptions {
+    /// Private enterprise number under which lane, epoch, index, GRE key and the beginning of what is held are sent;
+    /// `None`: they are left out.
+    pub enterprise: Option<u32>,
+    /// Bytes of a message: over UDP the MTU without the IP and UDP headers.
+    pub message_bytes_max: usize,
+    /// When templates are sent again; `None`: once in a session, as over TCP.
+    pub templates_repeat: Option<TemplatesRepeat>,
+}
+
+/// Templates are sent again after this many messages, or this long, whatever comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TemplatesRepeat {
+    pub messages: u32,
+    pub ms: u64,
+}
+
+/// Makes messages of events.
+#[derive(Debug)]
+pub struct IpfixEncoder {
+    options: IpfixOptions,
+    /// Bytes of a record, by template.
+    record_bytes: [usize; TEMPLATES.len()],
+    domains: Vec<Domain>,
+}
+
+/// An observation domain in the present session.
+#[derive(Debug)]
+struct Domain {
+    id: u32,
+    /// Data records sent.
+    sequence: u32,
+    /// Templates that are still to be sent now.
+    templates_left: &'static [Template],
+    templates_at_ms: u64,
+    /// With data, since the templates.
+    messages: u32,
+}
+
+impl IpfixEncoder {
+    /// `message_bytes_max` counts as [`MESSAGE_BYTES_MIN`] if it is less, as [`MESSAGE_BYTES_MAX`] if it is more.
+    pub fn new(mut options: IpfixOptions) -> Self {
+        options.message_bytes_max =
+            options.message_bytes_max.clamp(MESSAGE_BYTES_MIN, MESSAGE_BYTES_MAX);
+        let mut record_bytes = [0; TEMPLATES.len()];
+        for (bytes, template) in record_bytes.iter_mut().zip(&TEMPLATES) {
+            *bytes = template.record_bytes(options.enterprise.is_some());
+        }
+        Self { options, record_bytes, domains: Vec::new() }
+    }
+
+    /// A new transport session: templates are unknown there and nothing has been counted.
+    pub fn begin_session(&mut self) {
+        self.domains.clear();
+    }
+
+    /// Appends one message and gives the number of events that it took, from the first on: 0 if the message has
+    /// templates. Appends nothing if there are no events.
+    pub fn next<'a>(
+        &mut self,
+        events: impl IntoIterator<Item = &'a NatEvent>,
+        now: Now,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let mut events = events.into_iter().peekable();
+        let Some(first) = events.peek() else { return 0 };
+        let place = self.domain(first.node, now);
+        let domain = &mut self.domains[place];
+        let repeat = self.options.templates_repeat;
+        if repeat.is_some_and(|repeat| domain.is_repeat_due(repeat, now)) {
+            domain.renew_templates(now);
+        }
+        let begin = out.len();
+        put_header(domain, now, out);
+        let count = if domain.templates_left.is_empty() {
+            let count = self.put_records(events, place, begin, out);
+            let domain = &mut self.domains[place];
+            domain.sequence = domain.sequence.wrapping_add(count as u32);
+            domain.messages = domain.messages.saturating_add(1);
+            count
+        } else {
+            let enterprise = self.options.enterprise;
+            put_templates(domain, enterprise, begin + self.options.message_bytes_max, out);
+            0
+        };
+        put_length(begin + 2, begin, out);
+        count
+    }
+
+    /// Where the domain stands; a new one begins.
+    fn domain(&mut self, id: u32, now: Now) -> usize {
+        if let Some(place) = self.domains.iter().position(|domain| domain.id == id) {
+            return place;
+        }
+        let mut domain =
+            Domain { id, sequence: 0, templates_left: &[], templates_at_ms: 0, messages: 0 };
+        domain.renew_templates(now);
+        self.domains.push(domain);
+        self.domains.len() - 1
+    }
+
+    fn put_records<'a>(
+        &self,
+        events: impl Iterator<Item = &'a NatEvent>,
+        place: usize,
+        begin: usize,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let end = begin + self.options.message_bytes_max;
+        let has_enterprise = self.options.enterprise.is_some();
+        let mut count = 0;
+        let mut set: Option<(u16, usize)> = None;
+        for event in events.take_while(|event| event.node == self.domains[place].id) {
+            let template = Template::of(event);
+            let bytes = self.record_bytes[usize::from(template.id - FIRST_ID)];
+            let is_new_set = set.is_none_or(|(id, _)| id != template.id);
+            if out.len() + bytes + if is_new_set { SET_HEADER_BYTES } else { 0 } > end {
+                break;
+            }
+            if is_new_set {
+                end_set(set, out);
+                set = Some((template.id, begin_set(template.id, out)));
+            }
+            for element in template.elements(has_enterprise) {
+                element.write(event, out);
+            }
+            count += 1;
+        }
+        end_set(set, out);
+        count
+    }
+}
+
+impl Domain {
+    fn is_repeat_due(&self, repeat: TemplatesRepeat, now: Now) -> bool {
+        self.messages > 0
+            && (self.messages >= repeat.messages
+                || now.steady_ms.saturating_sub(self.templates_at_ms) >= repeat.ms)
+    }
+
+    fn renew_templates(&mut self, now: Now) {
+        self.templates_left = &TEMPLATES;
+        self.templates_at_ms = now.steady_ms;
+        self.messages = 0;
+    }
+}
+
+/// As many templates as fit the message.
+fn put_templates(domain: &mut Domain, enterprise: Option<u32>, end: usize, out: &mut Vec<u8>) {
+    let mut set: Option<(u16, usize)> = None;
+    while let Some((template, rest)) = domain.templates_left.split_first() {
+        let before = out.len();
+        let id = if template.scope > 0 { OPTIONS_TEMPLATE_SET } else { TEMPLATE_SET };
+        let open = set;
+        if set.is_none_or(|(open, _)| open != id) {
+            end_set(set, out);
+            set = Some((id, begin_set(id, out)));
+        }
+        template.specify(enterprise, out);
+        if out.len() > end {
+            out.truncate(before);
+            set = open;
+            break;
+        }
+        domain.templates_left = rest;
+    }
+    end_set(set, out);
+}
+
+/// Version, length, export time, sequence number, observation domain (RFC 7011, section 3.1).
+fn put_header(domain: &Domain, now: Now, out: &mut Vec<u8>) {
+    let begin = out.len();
+    out.extend_from_slice(&VERSION.to_be_bytes());
+    out.extend_from_slice(&[0, 0]);
+    out.extend_from_slice(&((now.unix_ms / 1000) as u32).to_be_bytes());
+    out.extend_from_slice(&domain.sequence.to_be_bytes());
+    out.extend_from_slice(&domain.id.to_be_bytes());
+    debug_assert_eq!(out.len() - begin, HEADER_BYTES);
+}
+
+/// Gives the place of the set.
+fn begin_set(id: u16, out: &mut Vec<u8>) -> usize {
+    let begin = out.len();
+    out.extend_from_slice(&id.to_be_bytes());
+    out.extend_from_slice(&[0, 0]);
+    begin
+}
+
+fn end_set(set: Option<(u16, usize)>, out: &mut [u8]) {
+    if let Some((_, begin)) = set {
+        put_length(begin + 2, begin, out);
+    }
+}
+
+/// Writes at `place` how long it is from `begin` to the end.
+fn put_length(place: usize, begin: usize, out: &mut [u8]) {
+    let length = u16::try_from(out.len() - begin).expect("a message has 65,535 bytes at most");
+    out[place..place + 2].copy_from_slice(&length.to_be_bytes());
+}
+
+#[cfg(test)]
+#[path = "ipfix_tests.rs"]
+mod tests;

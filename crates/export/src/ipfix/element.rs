@@ -1,0 +1,274 @@
+//! Information elements, and the value that a record has for each.
+//!
+//! Numbers and types are those of the registry "IP Flow Information Export (IPFIX) Entities" of IANA (RFC 7012); the
+//! templates of RFC 8158 section 5 say which event has which.
+
+use std::net::Ipv4Addr;
+
+use crate::nat_event::{Block, Home, NatEvent, NatEventKind, Session};
+
+/// Set in the number of an element of an enterprise (RFC 7011, section 3.2).
+const ENTERPRISE_BIT: u16 = 0x8000;
+
+/// natEvent (230), by the registry "NAT Event Type".
+mod nat_event_type {
+    pub(super) const ADDRESSES_EXHAUSTED: u8 = 3;
+    pub(super) const NAT44_SESSION_CREATE: u8 = 4;
+    pub(super) const NAT44_SESSION_DELETE: u8 = 5;
+    pub(super) const PORTS_EXHAUSTED: u8 = 12;
+    pub(super) const QUOTA_EXCEEDED: u8 = 13;
+    pub(super) const PORT_BLOCK_ALLOCATION: u8 = 16;
+    pub(super) const PORT_BLOCK_DEALLOCATION: u8 = 17;
+}
+
+/// natQuotaExceededEvent (466): "Maximum entries per user", for both limits of a home.
+const MAXIMUM_ENTRIES_PER_USER: u32 = 3;
+/// The one exporting process of a node.
+const EXPORTING_PROCESS: u32 = 1;
+
+/// An information element with the length that it has here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Element {
+    ProtocolIdentifier,
+    SourceTransportPort,
+    SourceIpv4Address,
+    DestinationTransportPort,
+    DestinationIpv4Address,
+    ExportingProcessId,
+    NotSentFlowTotalCount,
+    PostNatSourceIpv4Address,
+    PostNatDestinationIpv4Address,
+    PostNaptSourceTransportPort,
+    PostNaptDestinationTransportPort,
+    NatEvent,
+    NatPoolId,
+    ObservationTimeMilliseconds,
+    PortRangeStart,
+    PortRangeEnd,
+    PortRangeStepSize,
+    PortRangeNumPorts,
+    SourceTransportPortsLimit,
+    NatInstanceId,
+    /// The home: its outer address.
+    Realm,
+    /// The home: its outer address and its GRE key.
+    RealmWithKey,
+    NatQuotaExceededEvent,
+    MaxEntriesPerUser,
+    Lane,
+    Epoch,
+    Index,
+    GreKey,
+    HeldSince,
+}
+
+impl Element {
+    /// Number and length; elements of the enterprise have the enterprise bit.
+    const fn number_and_length(self) -> (u16, u16) {
+        match self {
+            Self::ProtocolIdentifier => (4, 1),
+            Self::SourceTransportPort => (7, 2),
+            Self::SourceIpv4Address => (8, 4),
+            Self::DestinationTransportPort => (11, 2),
+            Self::DestinationIpv4Address => (12, 4),
+            Self::ExportingProcessId => (144, 4),
+            Self::NotSentFlowTotalCount => (166, 8),
+            Self::PostNatSourceIpv4Address => (225, 4),
+            Self::PostNatDestinationIpv4Address => (226, 4),
+            Self::PostNaptSourceTransportPort => (227, 2),
+            Self::PostNaptDestinationTransportPort => (228, 2),
+            Self::NatEvent => (230, 1),
+            Self::NatPoolId => (283, 4),
+            Self::ObservationTimeMilliseconds => (323, 8),
+            Self::PortRangeStart => (361, 2),
+            Self::PortRangeEnd => (362, 2),
+            Self::PortRangeStepSize => (363, 2),
+            Self::PortRangeNumPorts => (364, 2),
+            Self::SourceTransportPortsLimit => (458, 2),
+            Self::NatInstanceId => (463, 4),
+            Self::Realm => (464, 4),
+            Self::RealmWithKey => (464, 8),
+            Self::NatQuotaExceededEvent => (466, 4),
+            Self::MaxEntriesPerUser => (473, 4),
+            Self::Lane => (ENTERPRISE_BIT | 1, 1),
+            Self::Epoch => (ENTERPRISE_BIT | 2, 8),
+            Self::Index => (ENTERPRISE_BIT | 3, 8),
+            Self::GreKey => (ENTERPRISE_BIT | 4, 4),
+            Self::HeldSince => (ENTERPRISE_BIT | 5, 8),
+        }
+    }
+
+    pub(crate) const fn is_of_enterprise(self) -> bool {
+        self.number_and_length().0 & ENTERPRISE_BIT != 0
+    }
+
+    /// Bytes in a record.
+    pub(crate) const fn length(self) -> usize {
+        self.number_and_length().1 as usize
+    }
+
+    /// Appends the field specifier (RFC 7011, section 3.2).
+    pub(crate) fn specify(self, enterprise: u32, out: &mut Vec<u8>) {
+        let (number, length) = self.number_and_length();
+        out.extend(number.to_be_bytes());
+        out.extend(length.to_be_bytes());
+        if self.is_of_enterprise() {
+            out.extend(enterprise.to_be_bytes());
+        }
+    }
+
+    /// Appends what the event has for the element: [`length`](Self::length) bytes, zeros where it has nothing.
+    pub(crate) fn write(self, event: &NatEvent, out: &mut Vec<u8>) {
+        let kind = &event.kind;
+        match self {
+            Self::ProtocolIdentifier => out.push(protocol(kind)),
+            Self::SourceTransportPort => {
+                put_u16(out, session(kind).map_or(0, |it| it.inside.port()))
+            }
+            Self::SourceIpv4Address => put_address(out, source(kind)),
+            Self::DestinationTransportPort | Self::PostNaptDestinationTransportPort => {
+                put_u16(
+                    out,
+                    session(kind).and_then(|it| it.remote).map_or(0, |remote| remote.port()),
+                );
+            }
+            Self::DestinationIpv4Address | Self::PostNatDestinationIpv4Address => {
+                let remote = session(kind).and_then(|session| session.remote);
+                put_address(out, remote.map_or(Ipv4Addr::UNSPECIFIED, |remote| *remote.ip()));
+            }
+            Self::ExportingProcessId => put_u32(out, EXPORTING_PROCESS),
+            Self::NotSentFlowTotalCount => put_u64(out, lost_total(kind)),
+            Self::PostNatSourceIpv4Address => put_address(out, public(kind)),
+            Self::PostNaptSourceTransportPort => {
+                put_u16(out, session(kind).map_or(0, |it| it.public.port()));
+            }
+            Self::NatEvent => out.push(nat_event(kind)),
+            Self::NatPoolId | Self::NatInstanceId => put_u32(out, event.shard),
+            Self::ObservationTimeMilliseconds => put_u64(out, event.time_ms),
+            Self::PortRangeStart => put_u16(out, block(kind).map_or(0, |block| block.port_first)),
+            Self::PortRangeEnd => put_u16(out, block(kind).map_or(0, |block| block.port_last)),
+            Self::PortRangeStepSize => put_u16(out, 1),
+            Self::PortRangeNumPorts => put_u16(out, block(kind).map_or(0, ports)),
+            Self::SourceTransportPortsLimit => {
+                put_u16(out, u16::try_from(limit(kind)).unwrap_or(u16::MAX));
+            }
+            Self::Realm => put_address(out, home(kind).address),
+            Self::RealmWithKey => {
+                put_address(out, home(kind).address);
+                put_u32(out, home(kind).gre_key.unwrap_or(0));
+            }
+            Self::NatQuotaExceededEvent => put_u32(out, MAXIMUM_ENTRIES_PER_USER),
+            Self::MaxEntriesPerUser => put_u32(out, limit(kind)),
+            Self::Lane => out.push(event.lane),
+            Self::Epoch => put_u64(out, event.epoch),
+            Self::Index => put_u64(out, event.index),
+            Self::GreKey => put_u32(out, home(kind).gre_key.unwrap_or(0)),
+            Self::HeldSince => put_u64(out, since_ms(kind)),
+        }
+    }
+}
+
+fn put_u16(out: &mut Vec<u8>, value: u16) {
+    out.extend_from_slice(&value.to_be_bytes());
+}
+
+fn put_u32(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_be_bytes());
+}
+
+fn put_u64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_be_bytes());
+}
+
+fn put_address(out: &mut Vec<u8>, address: Ipv4Addr) {
+    out.extend_from_slice(&address.octets());
+}
+
+fn nat_event(kind: &NatEventKind) -> u8 {
+    use nat_event_type::*;
+    match kind {
+        NatEventKind::BlockAllocated(_) | NatEventKind::BlockHeld { .. } => PORT_BLOCK_ALLOCATION,
+        NatEventKind::BlockReleased(_) => PORT_BLOCK_DEALLOCATION,
+        NatEventKind::SessionBegun(_) => NAT44_SESSION_CREATE,
+        NatEventKind::SessionEnded(_) => NAT44_SESSION_DELETE,
+        NatEventKind::QuotaExceeded { .. } => QUOTA_EXCEEDED,
+        NatEventKind::PortsExhausted { .. } => PORTS_EXHAUSTED,
+        NatEventKind::AddressesExhausted { .. } => ADDRESSES_EXHAUSTED,
+        NatEventKind::RecordsLost { .. } => 0,
+    }
+}
+
+fn block(kind: &NatEventKind) -> Option<&Block> {
+    match kind {
+        NatEventKind::BlockAllocated(block)
+        | NatEventKind::BlockReleased(block)
+        | NatEventKind::BlockHeld { block, .. } => Some(block),
+        _ => None,
+    }
+}
+
+fn session(kind: &NatEventKind) -> Option<&Session> {
+    match kind {
+        NatEventKind::SessionBegun(session) | NatEventKind::SessionEnded(session) => Some(session),
+        _ => None,
+    }
+}
+
+/// Number of ports; 0, "not specified", for the one block that has more than an element can say.
+fn ports(block: &Block) -> u16 {
+    block.port_last.wrapping_sub(block.port_first).wrapping_add(1)
+}
+
+fn home(kind: &NatEventKind) -> Home {
+    kind.home().unwrap_or(Home { address: Ipv4Addr::UNSPECIFIED, gre_key: None })
+}
+
+/// A session's source is the inside host, any other event's the home.
+fn source(kind: &NatEventKind) -> Ipv4Addr {
+    session(kind).map_or_else(|| home(kind).address, |session| *session.inside.ip())
+}
+
+fn public(kind: &NatEventKind) -> Ipv4Addr {
+    match kind {
+        NatEventKind::PortsExhausted { public, .. } => *public,
+        _ => match (block(kind), session(kind)) {
+            (Some(block), _) => block.public,
+            (None, Some(session)) => *session.public.ip(),
+            (None, None) => Ipv4Addr::UNSPECIFIED,
+        },
+    }
+}
+
+fn protocol(kind: &NatEventKind) -> u8 {
+    match kind {
+        NatEventKind::PortsExhausted { protocol, .. } => *protocol,
+        _ => session(kind).map_or(0, |session| session.protocol),
+    }
+}
+
+fn limit(kind: &NatEventKind) -> u32 {
+    match kind {
+        NatEventKind::QuotaExceeded { limit, .. } => *limit,
+        _ => 0,
+    }
+}
+
+fn lost_total(kind: &NatEventKind) -> u64 {
+    match kind {
+        NatEventKind::RecordsLost { total, .. } => *total,
+        _ => 0,
+    }
+}
+
+/// 0 where it is not known.
+fn since_ms(kind: &NatEventKind) -> u64 {
+    match kind {
+        NatEventKind::BlockHeld { since_ms, .. } => since_ms.unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Which template of a pair the event takes.
+pub(crate) fn has_gre_key(event: &NatEvent) -> bool {
+    home(&event.kind).gre_key.is_some()
+}

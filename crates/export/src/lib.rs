@@ -1,0 +1,47 @@
+//! The NAT log for collectors outside the box: IPFIX (RFC 7011, RFC 8158) and syslog (RFC 5424).
+//!
+//! ```text
+//!   worker 1: EventSender --ring--+--> collector A's thread: encoder --> UDP, TCP --> nfcapd, pmacct, ...
+//!   worker 2: EventSender --ring--+      |  ^
+//!              |                         v  |  away, slow
+//!              |                        spool
+//!              +----------------ring------> collector B's thread: encoder --> TCP, TLS --> rsyslog, ...
+//! ```
+//!
+//! - A sender never waits: what a full ring does not take is lost for that collector and counted, and the collector
+//!   hears how many are missing.
+//! - The encoders do no I/O: [`IpfixEncoder`], [`SyslogEncoder`].
+//! - [`Exporter::start`] gives the senders and a handle.
+//!
+//! `docs/nat-log-export.md` says what a collector sees.
+
+mod back_off;
+mod connection;
+mod counters;
+mod courier;
+mod encoder;
+mod exporter;
+mod flight;
+mod ipfix;
+mod nat_event;
+mod options;
+mod pacing;
+mod sender;
+mod spool;
+mod syslog;
+mod tls;
+mod unacknowledged;
+
+pub use counters::CollectorCounters;
+pub use encoder::{Encoder, Now};
+pub use exporter::{ExportHandle, Exporter};
+pub use ipfix::{
+    IpfixEncoder, IpfixOptions, MESSAGE_BYTES_MAX, MESSAGE_BYTES_MIN, TemplatesRepeat,
+};
+pub use nat_event::{Block, Home, NatEvent, NatEventKind, Quota, Session};
+pub use options::{CollectorOptions, ExportError, ExportOptions, Format};
+pub use pacing::Pacer;
+pub use sender::EventSender;
+pub use spool::{SpoolError, SpoolOptions};
+pub use syslog::{SyslogEncoder, SyslogError, SyslogOptions};
+pub use tls::{TlsError, TlsOptions};

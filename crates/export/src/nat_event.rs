@@ -1,0 +1,154 @@
+//! An event of the NAT, as a node hands it to its collectors.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// One event. Two events that are equal in every field are one event that was sent twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NatEvent {
+    /// Milliseconds since 1970, by the clock of the node.
+    pub time_ms: u64,
+    /// Number of the node, or of its worker: the observation domain of IPFIX.
+    pub node: u32,
+    /// The operator's shard id.
+    pub shard: u32,
+    /// Lane of the block, 0 to 7.
+    pub lane: u8,
+    /// Epoch of the shard's entry since which the writer owns the lane; 0 on a node of its own.
+    pub epoch: u64,
+    /// Place among the records of this lane under this ownership, from 1; 0 for events that are not counted there.
+    pub index: u64,
+    pub kind: NatEventKind,
+}
+
+/// A subscriber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Home {
+    /// Outer source address in gre mode, inside address in plain mode.
+    pub address: Ipv4Addr,
+    /// Given where the key is part of the home's identity.
+    pub gre_key: Option<u32>,
+}
+
+/// Ports of one public address that one home holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    pub home: Home,
+    pub public: Ipv4Addr,
+    pub port_first: u16,
+    /// Inclusive.
+    pub port_last: u16,
+}
+
+/// A mapping, or with `remote` one of its sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Session {
+    pub home: Home,
+    pub inside: SocketAddrV4,
+    pub public: SocketAddrV4,
+    /// Given only where destinations are logged (RFC 6888, REQ-12).
+    pub remote: Option<SocketAddrV4>,
+    /// Number of the protocol in the IP header.
+    pub protocol: u8,
+}
+
+/// The limit of a home that was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    PortsPerHome,
+    SessionsPerHome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NatEventKind {
+    BlockAllocated(Block),
+    BlockReleased(Block),
+    /// A listing states that the home holds the block at `time_ms`.
+    BlockHeld {
+        block: Block,
+        /// Milliseconds since 1970 from which the home is known to have held it.
+        since_ms: Option<u64>,
+    },
+    SessionBegun(Session),
+    SessionEnded(Session),
+    QuotaExceeded {
+        home: Home,
+        quota: Quota,
+        limit: u32,
+    },
+    /// The home's public address has no free block.
+    PortsExhausted {
+        home: Home,
+        public: Ipv4Addr,
+        protocol: u8,
+    },
+    /// No public address has room for the home.
+    AddressesExhausted {
+        home: Home,
+    },
+    /// Written by the exporter itself: events are missing at this place.
+    RecordsLost {
+        /// Since the last such event.
+        count: u64,
+        /// Since the process began.
+        total: u64,
+    },
+}
+
+impl NatEventKind {
+    /// The home that the event is about.
+    pub fn home(&self) -> Option<Home> {
+        match self {
+            Self::BlockAllocated(block)
+            | Self::BlockReleased(block)
+            | Self::BlockHeld { block, .. } => Some(block.home),
+            Self::SessionBegun(session) | Self::SessionEnded(session) => Some(session.home),
+            Self::QuotaExceeded { home, .. }
+            | Self::PortsExhausted { home, .. }
+            | Self::AddressesExhausted { home } => Some(*home),
+            Self::RecordsLost { .. } => None,
+        }
+    }
+}
+
+/// An event of any kind, for tests of properties.
+#[cfg(test)]
+pub(crate) fn any_event(choices: &[u8; 64]) -> NatEvent {
+    let number = |at: usize| u64::from_be_bytes(choices[at..at + 8].try_into().unwrap());
+    let address = |at: usize| Ipv4Addr::from(number(at) as u32);
+    let port = |at: usize| number(at) as u16;
+    let endpoint = |at: usize| SocketAddrV4::new(address(at), port(at + 4));
+    let gre_key = (choices[0] & 1 != 0).then(|| number(8) as u32);
+    let home = Home { address: address(10), gre_key };
+    let block = Block { home, public: address(16), port_first: port(20), port_last: port(22) };
+    let session = Session {
+        home,
+        inside: endpoint(24),
+        public: endpoint(30),
+        remote: (choices[0] & 2 != 0).then(|| endpoint(36)),
+        protocol: choices[1],
+    };
+    let quota = if choices[0] & 4 != 0 { Quota::PortsPerHome } else { Quota::SessionsPerHome };
+    let kind = match choices[2] % 9 {
+        0 => NatEventKind::BlockAllocated(block),
+        1 => NatEventKind::BlockReleased(block),
+        2 => {
+            let since_ms = (choices[0] & 8 != 0).then(|| number(40));
+            NatEventKind::BlockHeld { block, since_ms }
+        }
+        3 => NatEventKind::SessionBegun(session),
+        4 => NatEventKind::SessionEnded(session),
+        5 => NatEventKind::QuotaExceeded { home, quota, limit: number(44) as u32 },
+        6 => NatEventKind::PortsExhausted { home, public: address(48), protocol: choices[1] },
+        7 => NatEventKind::AddressesExhausted { home },
+        _ => NatEventKind::RecordsLost { count: number(44), total: number(52) },
+    };
+    NatEvent {
+        time_ms: number(0),
+        node: u32::from(choices[3] % 3),
+        shard: number(5) as u32,
+        lane: choices[4],
+        epoch: number(54),
+        index: number(56),
+        kind,
+    }
+}

@@ -1,0 +1,134 @@
+//! Refusals come at the pace of packets: of one home and kind one event in an interval is sent.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
+use crate::nat_event::{Home, NatEvent, NatEventKind, Quota};
+
+const WAYS: usize = 4;
+const SETS: usize = 2048;
+
+/// Remembers of which home an event was sent when. Its memory is fixed: where more homes than it has room for are
+/// refused within the interval, nothing is sent of the others, so never more than 8,192 events leave in one interval.
+#[derive(Debug)]
+pub struct Pacer {
+    interval_ms: u64,
+    hasher: RandomState,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    what: Option<(Home, Refusal)>,
+    until_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Refusal {
+    PortQuota,
+    SessionQuota,
+    PortsExhausted,
+    AddressesExhausted,
+}
+
+impl Pacer {
+    pub fn new(interval_ms: u64) -> Self {
+        let entries = vec![Entry { what: None, until_ms: 0 }; WAYS * SETS];
+        Self { interval_ms, hasher: RandomState::new(), entries }
+    }
+
+    /// Whether the event is to be sent. Events that are no refusals always are. A clock that is set back by more than
+    /// an interval begins all intervals again.
+    pub fn admits(&mut self, event: &NatEvent) -> bool {
+        let Some(what) = refusal(&event.kind) else { return true };
+        let set = self.hasher.hash_one(what) as usize % SETS;
+        let set = &mut self.entries[set * WAYS..(set + 1) * WAYS];
+        let now_ms = event.time_ms;
+        let limit_ms = now_ms.saturating_add(self.interval_ms);
+        let is_over = |entry: &Entry| entry.until_ms <= now_ms || entry.until_ms > limit_ms;
+        let known = set.iter().position(|entry| entry.what == Some(what));
+        let Some(place) = known.or_else(|| set.iter().position(is_over)) else { return false };
+        if !is_over(&set[place]) {
+            return false;
+        }
+        set[place] = Entry { what: Some(what), until_ms: limit_ms };
+        true
+    }
+}
+
+fn refusal(kind: &NatEventKind) -> Option<(Home, Refusal)> {
+    match kind {
+        NatEventKind::QuotaExceeded { home, quota: Quota::PortsPerHome, .. } => {
+            Some((*home, Refusal::PortQuota))
+        }
+        NatEventKind::QuotaExceeded { home, quota: Quota::SessionsPerHome, .. } => {
+            Some((*home, Refusal::SessionQuota))
+        }
+        NatEventKind::PortsExhausted { home, .. } => Some((*home, Refusal::PortsExhausted)),
+        NatEventKind::AddressesExhausted { home } => Some((*home, Refusal::AddressesExhausted)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn refused(home: u32, time_ms: u64) -> NatEvent {
+        let home = Home { address: Ipv4Addr::from(home), gre_key: None };
+        let kind = NatEventKind::QuotaExceeded { home, quota: Quota::PortsPerHome, limit: 1024 };
+        NatEvent { time_ms, node: 1, shard: 1, lane: 0, epoch: 0, index: 0, kind }
+    }
+
+    #[test]
+    fn a_home_has_one_event_in_an_interval() {
+        let mut pacer = Pacer::new(1000);
+        let sent = (0..10_000).filter(|ms| pacer.admits(&refused(1, 5_000_000 + ms))).count();
+        assert_eq!(sent, 10);
+    }
+
+    #[test]
+    fn kinds_and_homes_are_paced_apart() {
+        let mut pacer = Pacer::new(1000);
+        let first = refused(1, 5_000);
+        let Some(home) = first.kind.home() else { panic!("it has a home") };
+        let quota = Quota::SessionsPerHome;
+        let sessions = NatEventKind::QuotaExceeded { home, quota, limit: 1 };
+        let key = Home { gre_key: Some(7), ..home };
+        for kind in [
+            first.kind,
+            sessions,
+            NatEventKind::PortsExhausted { home, public: Ipv4Addr::LOCALHOST, protocol: 6 },
+            NatEventKind::AddressesExhausted { home },
+            NatEventKind::AddressesExhausted { home: key },
+        ] {
+            assert!(pacer.admits(&NatEvent { kind, ..first }), "{kind:?}");
+            assert!(!pacer.admits(&NatEvent { kind, ..first }), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_flood_of_homes_is_bounded() {
+        let mut pacer = Pacer::new(1000);
+        let sent = (0..100_000).filter(|home| pacer.admits(&refused(*home, 5_000))).count();
+        assert!((WAYS * SETS / 2..=WAYS * SETS).contains(&sent), "{sent}");
+        assert!(pacer.admits(&refused(100_001, 6_000)), "the interval is over");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_silences_nobody() {
+        let mut pacer = Pacer::new(1000);
+        assert!(pacer.admits(&refused(1, 9_000_000)));
+        assert!(pacer.admits(&refused(1, 5_000)));
+        assert!(!pacer.admits(&refused(1, 5_500)));
+    }
+
+    #[test]
+    fn events_of_the_log_are_not_paced() {
+        let mut pacer = Pacer::new(1000);
+        let lost = NatEventKind::RecordsLost { count: 1, total: 1 };
+        let event = NatEvent { kind: lost, ..refused(1, 5_000) };
+        assert!((0..10).all(|_| pacer.admits(&event)));
+    }
+}

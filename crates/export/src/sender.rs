@@ -1,0 +1,91 @@
+//! A producer's end: a ring to each collector, and the pace of its refusals.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::nat_event::NatEvent;
+use crate::pacing::Pacer;
+
+/// An event on its way through a ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) event: NatEvent,
+    /// Events that did not fit this ring before this one, in all.
+    pub(crate) lost_before: u64,
+}
+
+/// One producer's end. Each thread that makes events has its own.
+#[derive(Debug)]
+pub struct EventSender {
+    outlets: Vec<Outlet>,
+    pacer: Pacer,
+    suppressed: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    ring: rtrb::Producer<Entry>,
+    /// Written by this sender only.
+    lost: Arc<AtomicU64>,
+}
+
+/// The thread's end of a ring.
+#[derive(Debug)]
+pub(crate) struct Inlet {
+    ring: rtrb::Consumer<Entry>,
+    lost: Arc<AtomicU64>,
+    lost_seen: u64,
+}
+
+/// A ring of so many records.
+pub(crate) fn ring(records: usize) -> (Outlet, Inlet) {
+    let (producer, consumer) = rtrb::RingBuffer::new(records);
+    let lost = Arc::new(AtomicU64::new(0));
+    let inlet = Inlet { ring: consumer, lost: Arc::clone(&lost), lost_seen: 0 };
+    (Outlet { ring: producer, lost }, inlet)
+}
+
+impl EventSender {
+    pub(crate) fn new(outlets: Vec<Outlet>, pacer: Pacer, suppressed: Arc<AtomicU64>) -> Self {
+        Self { outlets, pacer, suppressed }
+    }
+
+    /// Hands an event to all collectors. Never waits, allocates or calls the system. `false`: the ring to one was
+    /// full; it loses the event, counts it, and will hear that events are missing there. After
+    /// [`ExportHandle::stop`](crate::ExportHandle::stop) events are lost without being counted.
+    pub fn push(&mut self, event: NatEvent) -> bool {
+        if !self.pacer.admits(&event) {
+            let suppressed = self.suppressed.load(Ordering::Relaxed) + 1;
+            self.suppressed.store(suppressed, Ordering::Relaxed);
+            return true;
+        }
+        let mut is_taken = true;
+        for outlet in &mut self.outlets {
+            let lost_before = outlet.lost.load(Ordering::Relaxed);
+            if outlet.ring.push(Entry { event, lost_before }).is_err() {
+                outlet.lost.store(lost_before + 1, Ordering::Release);
+                is_taken = false;
+            }
+        }
+        is_taken
+    }
+}
+
+impl Inlet {
+    /// Events in the ring.
+    pub(crate) fn waiting(&self) -> usize {
+        self.ring.slots()
+    }
+
+    /// The next event, and how many were lost before it since the last call; without an event how many were lost by
+    /// now.
+    pub(crate) fn pop(&mut self) -> (Option<NatEvent>, u64) {
+        // Read before the ring is seen empty: these were lost before whatever comes later.
+        let lost_now = self.lost.load(Ordering::Acquire);
+        let entry = self.ring.pop().ok();
+        let lost = entry.map_or(lost_now, |entry| entry.lost_before);
+        let count = lost.saturating_sub(self.lost_seen);
+        self.lost_seen = self.lost_seen.max(lost);
+        (entry.map(|entry| entry.event), count)
+    }
+}
