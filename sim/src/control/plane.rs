@@ -234,6 +234,12 @@ impl Plane {
         }
     }
 
+    /// Whether a controller that runs acts as the leader.
+    pub fn is_led(&self, now_us: u64) -> bool {
+        let mut running = self.controllers.values().filter(|it| !it.is_stopped);
+        running.any(|it| it.process.is_leading(now_us))
+    }
+
     /// When [`poll`](Self::poll) is due next: at once, if a process goes on that has slept through its time.
     pub fn next_us(&self) -> Option<u64> {
         let nodes = self.nodes.values().filter(|node| !node.is_stopped);

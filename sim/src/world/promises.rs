@@ -49,7 +49,10 @@ impl World {
                     self.queue.push(self.now_us + after_us, Event::Taken { node, number });
                 }
             }
-            Fault::BirdDown { node, ms } if 1_000 * ms >= EMPTIED_MAX_US => {
+            // After the end of a leader another one waits for the end of its lease.
+            Fault::BirdDown { node, ms }
+                if 1_000 * ms >= EMPTIED_MAX_US && self.control.plane.is_led(self.now_us) =>
+            {
                 let number = self.promises.faults;
                 self.queue.push(self.now_us + EMPTIED_MAX_US, Event::Emptied { node, number });
             }
