@@ -1,16 +1,20 @@
-# weir: `make demo` shows it working, `make test` proves it. Both install what they need.
+# weir: `make demo-single` and `make demo` show it working, `make test` proves it. All install what they need.
 
 CARGO ?= cargo
 SHELL := /bin/bash
 
-.PHONY: demo demo-single failover soak test fuzz bench gate deps fmt lint build help
+.PHONY: demo-single demo failover soak test fuzz bench gate deps fmt lint build help
 
 help:
-	@echo 'make demo    a cluster under load loses its nodes, and a table tells what homes saw (KEEP=1 leaves it running)'
-	@echo 'make demo-single   homes, one weir node and an internet with real servers (KEEP=1 leaves them running)'
-	@echo 'make failover      some faults many times: RUNS=5 EVENTS="kill silence" FRR=1; SHARDS=1000 a node, NODES=3,'
-	@echo '                   TABLES=22000000 flows a node, HUGE=1 on huge pages, COMMIT=release or drop, QUARANTINE=10 seconds (docs/failover.md)'
-	@echo 'make soak          faults drawn from a seed for half an hour: MINUTES=30 SEED=1 COMMIT=release FRR=1 LOGS=1'
+	@echo 'make demo-single   homes, one weir node and an internet with real servers: half a minute'
+	@echo '                   (KEEP=1 leaves them running)'
+	@echo 'make demo          a cluster under load loses its nodes, and a table tells what homes saw:'
+	@echo '                   12 minutes (KEEP=1: no faults; up in 15 seconds, runs until Ctrl-C)'
+	@echo 'make failover      some faults many times: RUNS=5 EVENTS="kill silence" FRR=1 NODES=3;'
+	@echo '                   SHARDS=1000 a node, TABLES=22000000 flows a node, HUGE=1 on huge pages,'
+	@echo '                   COMMIT=release or drop, QUARANTINE=10 seconds (docs/failover.md)'
+	@echo 'make soak          faults drawn from a seed for half an hour:'
+	@echo '                   MINUTES=30 SEED=1 COMMIT=release FRR=1 LOGS=1'
 	@echo 'make test    every test: unit, property, differential, fuzz, end to end in namespaces'
 	@echo 'make fuzz    ten million random inputs for every fuzz target: INPUTS=10000000 ONLY=pattern (hours; fuzz/README.md)'
 	@echo 'make gate    instructions per packet, counted by valgrind, and their limits'
@@ -27,11 +31,11 @@ deps:
 build: deps
 	$(CARGO) build --release --locked -p weir -p weir-lab
 
-demo: build
-	@target/release/demo
-
 demo-single: build
 	@target/release/demo_single
+
+demo: build
+	@target/release/demo
 
 failover: build
 	@target/release/demo $(EVENTS) --runs $(or $(RUNS),3) --no-control $(if $(FRR),--frr) \

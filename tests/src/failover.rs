@@ -3,7 +3,7 @@
 //! ```text
 //!   event --> before | fault | until every shard has its copies, and a while longer | all connections are called
 //!             '------------------------- window: probes, connections, map, routes -------------------------'
-//!                                          --> observation --> promise kept? --> table, timeline
+//!                                          --> observation --> promise kept? --> table, picture
 //! ```
 
 mod accounts;
@@ -11,8 +11,10 @@ mod act;
 mod event;
 mod observation;
 mod observer;
+mod picture;
 mod plot;
 mod promise;
+mod repetition;
 mod route_history;
 mod route_watch;
 mod table;
@@ -20,10 +22,12 @@ mod timeline;
 mod upgrade;
 
 pub use accounts::{AtRest, Leftovers, Memory};
-pub use event::{CONTROL, EVENTS, Event, Moment, TRIES_MAX};
-pub use observation::{Observation, Side};
+pub use event::{CONTROL, EVENTS, Event, Moment, News};
+pub use observation::{Around, BIN, Observation, Side};
 pub use observer::{Observer, Pace};
+pub use plot::picture;
 pub use promise::Promise;
+pub use repetition::TRIES_MAX;
 pub use route_history::{Departures, RouteChange, RouteHistory};
-pub use table::{render, summary};
+pub use table::{head, render, row, summary};
 pub use timeline::{MapSample, Timeline};

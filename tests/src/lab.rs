@@ -66,10 +66,16 @@ pub(crate) struct Contents {
     removal: Mutex<()>,
 }
 
+/// An error with the way out, when this is not root's process.
+pub(crate) fn need_root() -> Result<()> {
+    ensure!(geteuid().is_root(), "network namespaces need root: run as root, or with sudo");
+    Ok(())
+}
+
 impl Lab {
     /// An empty lab. Needs root.
     pub fn open() -> Result<Self> {
-        ensure!(geteuid().is_root(), "network namespaces need root: run as root, or with sudo");
+        need_root()?;
         stale::remove_abandoned();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());

@@ -12,7 +12,8 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use weir_lab::cluster::{ClusterLab, ClusterOptions, OnTimeout, OutputCommit};
 use weir_lab::failover::{
-    AtRest, EVENTS, Event, Leftovers, Memory, Observation, Observer, Pace, Promise, render, summary,
+    AtRest, EVENTS, Event, Leftovers, Memory, Observation, Observer, Pace, Promise, picture,
+    render, summary,
 };
 use weir_lab::steering::SwitchKind;
 
@@ -40,7 +41,7 @@ struct Args {
     /// 0.1 s it leaves without them, or is dropped.
     #[arg(long, value_name = "ON_TIMEOUT", num_args = 0..=1, require_equals = true, default_missing_value = "release")]
     commit: Option<OnTimeout>,
-    /// Where the timeline goes.
+    /// Where the picture goes.
     #[arg(long, value_name = "FILE", default_value = "target/soak.svg")]
     timeline: PathBuf,
     /// Show the logs of all daemons when something was missed.
@@ -88,7 +89,10 @@ fn run(args: &Args) -> Result<bool> {
         ensure!(lab.lab.is_open(), "interrupted");
         let seen = seen.with_context(|| lab.lab.logs())?;
         for (promise, observation) in &seen {
-            promise.missed(observation).iter().for_each(|it| progress(&format!("  MISSED: {it}")));
+            promise
+                .complaints(observation)
+                .iter()
+                .for_each(|it| progress(&format!("  MISSED: {it}")));
         }
         rows.extend(seen);
     }
@@ -96,7 +100,7 @@ fn run(args: &Args) -> Result<bool> {
     if let Some(folder) = args.timeline.parent() {
         fs::create_dir_all(folder)?;
     }
-    fs::write(&args.timeline, observer.timeline().svg().map_err(anyhow::Error::msg)?)?;
+    fs::write(&args.timeline, picture(&rows, observer.timeline()).map_err(anyhow::Error::msg)?)?;
     progress("the load goes: every port has to come back");
     drop(observer);
     let at_rest = AtRest::begin(&lab)?;
@@ -114,7 +118,7 @@ fn run(args: &Args) -> Result<bool> {
         true => println!("ports: all are free again, on every node"),
         false => print!("ports: NOT FREE after {} minutes:\n{left}", PATIENCE.as_secs() / 60),
     }
-    println!("timeline: {}", args.timeline.display());
+    println!("picture: {}", args.timeline.display());
     let is_kept = missed == 0 && grown.is_empty() && left.0.is_empty();
     if !is_kept && args.logs {
         println!("{}", lab.lab.logs());

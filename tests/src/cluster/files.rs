@@ -121,8 +121,8 @@ impl ClusterFiles {
         1 + shard as u16
     }
 
-    /// Huge pages that the tables and packets of a node need, a few more than less.
-    pub(super) fn huge_pages(self) -> u64 {
+    /// Huge pages of 2 MiB that the tables and packets of a node need, a few more than less.
+    pub fn huge_pages(self) -> u64 {
         let flows = FLOW_BYTES * u64::from(self.flows_max);
         let addresses = 1 << (32 - self.public().per_shard());
         let shard = SHARD_BYTES + ADDRESS_BYTES * addresses;

@@ -6,8 +6,9 @@ use anyhow::{Context, Result};
 
 use super::act;
 use super::observation::Observation;
-use super::observer::Observer;
+use super::observer::{Observer, Pace};
 use super::promise::Promise;
+use super::repetition::{TRIES_MAX, reason_to_repeat};
 use super::upgrade;
 use crate::cluster::{ClusterLab, ClusterOptions};
 use crate::load::Micros;
@@ -19,14 +20,22 @@ const SHORT: Duration = Duration::from_secs(6);
 /// How long etcd is lost before a node is, and after.
 const BEFORE_KILL: Duration = Duration::from_secs(20);
 const AFTER_KILL: Duration = Duration::from_secs(40);
-/// How often an event is tried at most while pauses of the machine explain what it missed; `add` takes a spare node each
-/// time.
-pub const TRIES_MAX: u8 = 3;
 /// A node that stops again and again in turn with another is fenced twice before its routes are held off, and has them back
 /// in the end.
 const STALL_MOVES_MAX: usize = 10;
 /// Silence that FRR adds to every other change of routes, in ms (docs/failover.md).
 const FRR_MS: u64 = 75;
+
+/// What is told while an event runs.
+#[derive(Clone, Copy, Debug)]
+pub enum News<'a> {
+    /// This is done next.
+    Begins(&'a str),
+    /// This was promised of it, and seen.
+    Seen(Promise, &'a Observation),
+    /// The event is tried again from its first moment on, for a reason; so many observations do not count.
+    Again(usize, &'a str),
+}
 
 /// Something that happens to a cluster, in one moment or several.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +57,8 @@ pub struct Moment {
     pub promise: Promise,
     /// How long the consequences take at least.
     settle: Duration,
+    /// About how long it takes to do it.
+    takes: Duration,
     /// Whether a node is chosen now: the one with the most primaries. If not, it is that of the moment before.
     is_first: bool,
     /// Whether every shard has its copies in the end: not without etcd.
@@ -69,6 +80,7 @@ const fn moment(
         what,
         promise,
         settle,
+        takes: Duration::ZERO,
         is_first: true,
         ends_whole: true,
         moves_max: None,
@@ -117,6 +129,15 @@ impl Moment {
 
     const fn copies_later(self) -> Self {
         Self { ends_whole: false, ..self }
+    }
+
+    const fn takes(self, sec: u64) -> Self {
+        Self { takes: Duration::from_secs(sec), ..self }
+    }
+
+    /// About how long it takes to do it and to look at what follows.
+    pub fn estimate(&self, pace: &Pace) -> Duration {
+        pace.estimate(self.takes, self.settle)
     }
 
     const fn moves(self, most: usize) -> Self {
@@ -173,6 +194,7 @@ pub const EVENTS: &[Event] = &[
     asked(
         "stalls",
         &[moment("{} and the next node stop in turn", NothingBroken, SHORT, act::stalls)
+            .takes(45)
             .moves(STALL_MOVES_MAX)
             .silent(Silence::Millis(400))],
     ),
@@ -211,12 +233,20 @@ pub const EVENTS: &[Event] = &[
             then("BIRD of {} is back", NothingBroken, LEASE, act::start_bird),
         ],
     ),
-    shown("flap", &[moment("link of {} flaps", NothingBroken, LEASE, act::flap).moves(1)]),
+    shown(
+        "flap",
+        &[moment("link of {} flaps", NothingBroken, LEASE, act::flap).takes(10).moves(1)],
+    ),
     shown(
         "etcd-cut",
-        &[moment("{} without etcd for 60 s", NothingLost, SHORT, act::without_store).moves(0)],
+        &[moment("{} without etcd for 60 s", NothingLost, SHORT, act::without_store)
+            .takes(62)
+            .moves(0)],
     ),
-    shown("etcd-kill", &[moment("etcd killed for 20 s", NothingLost, LEASE, act::store_killed)]),
+    shown(
+        "etcd-kill",
+        &[moment("etcd killed for 20 s", NothingLost, LEASE, act::store_killed).takes(22)],
+    ),
     asked(
         "etcd-lost",
         &[
@@ -245,8 +275,8 @@ pub const EVENTS: &[Event] = &[
     asked(
         "upgrade",
         &[
-            moment("upgrade, node by node", NothingLost, LEASE, upgrade::upgrade),
-            moment("and back, node by node", NothingLost, LEASE, upgrade::downgrade),
+            moment("upgrade, node by node", NothingLost, LEASE, upgrade::upgrade).takes(20),
+            moment("and back, node by node", NothingLost, LEASE, upgrade::downgrade).takes(20),
         ],
     ),
     shown(
@@ -262,6 +292,7 @@ pub const EVENTS: &[Event] = &[
         "site",
         &[
             moment("site restarts without etcd", OpenAgain, SHORT, act::restart_site)
+                .takes(130)
                 .silent(Silence::QuarantineAnd(10_000))
                 .copies_later(),
             then("site serves without etcd", NothingLost, SHORT, act::nothing).copies_later(),
@@ -302,32 +333,52 @@ impl Event {
         self.run_on(busiest, lab, observer, progress)
     }
 
-    /// As [`run`](Self::run), to nodes that `choose` names. An event that missed its promise by what pauses of the machine
-    /// explain is tried again, twice at most; what the last try saw counts.
+    /// As [`run`](Self::run), to nodes that `choose` names.
     ///
     /// # Errors
     /// When something could not be done.
     pub fn run_on(
         &self,
-        mut choose: impl FnMut(&ClusterLab) -> Result<u8>,
+        choose: impl FnMut(&ClusterLab) -> Result<u8>,
         lab: &mut ClusterLab,
         observer: &mut Observer,
         progress: impl Fn(&str),
     ) -> Result<Vec<(Promise, Observation)>> {
-        for _ in 1..TRIES_MAX {
-            let seen = self.run_once(&mut choose, lab, observer, &progress)?;
-            let missed = || seen.iter().filter(|(promise, seen)| !promise.missed(seen).is_empty());
-            let is_explained = missed().all(|(promise, seen)| promise.is_explained(seen));
-            if missed().next().is_none() || !is_explained {
-                return Ok(seen);
-            }
-            for (promise, seen) in missed() {
-                let reasons = promise.missed(seen).join("; ");
-                let pause = seen.longest_pause().map(ToString::to_string).unwrap_or_default();
-                progress(&format!("  again: {}: {reasons}; explained by {pause}", seen.name));
-            }
+        let mut tell = |news: News<'_>| match news {
+            News::Begins(what) => progress(what),
+            News::Again(_, reason) => progress(&format!("  again: {reason}")),
+            News::Seen(..) => {}
+        };
+        self.tell_on(choose, lab, observer, &mut tell)
+    }
+
+    /// As [`run`](Self::run), and tells what happens at once.
+    ///
+    /// # Errors
+    /// When something could not be done.
+    pub fn tell(
+        &self,
+        lab: &mut ClusterLab,
+        observer: &mut Observer,
+        tell: &mut impl FnMut(News<'_>),
+    ) -> Result<Vec<(Promise, Observation)>> {
+        self.tell_on(busiest, lab, observer, tell)
+    }
+
+    /// Tries it again while there is a reason to. What the last try saw counts.
+    fn tell_on(
+        &self,
+        mut choose: impl FnMut(&ClusterLab) -> Result<u8>,
+        lab: &mut ClusterLab,
+        observer: &mut Observer,
+        tell: &mut impl FnMut(News<'_>),
+    ) -> Result<Vec<(Promise, Observation)>> {
+        for tries in 1..TRIES_MAX {
+            let seen = self.run_once(&mut choose, lab, observer, tell)?;
+            let Some(reason) = reason_to_repeat(&seen, tries) else { return Ok(seen) };
+            tell(News::Again(seen.len(), &reason));
         }
-        self.run_once(choose, lab, observer, progress)
+        self.run_once(choose, lab, observer, tell)
     }
 
     fn run_once(
@@ -335,7 +386,7 @@ impl Event {
         mut choose: impl FnMut(&ClusterLab) -> Result<u8>,
         lab: &mut ClusterLab,
         observer: &mut Observer,
-        progress: impl Fn(&str),
+        tell: &mut impl FnMut(News<'_>),
     ) -> Result<Vec<(Promise, Observation)>> {
         let mut seen = Vec::new();
         let mut victim = 1;
@@ -344,7 +395,7 @@ impl Event {
                 victim = choose(lab)?;
             }
             let what = moment.what.replace("{}", &format!("node{victim}"));
-            progress(&what);
+            tell(News::Begins(&what));
             let watched = moment.what.contains("{}").then_some(victim);
             let promise = moment.promise.with(lab.options.commit);
             let until_whole = moment.ends_whole && promise != Promise::Broken;
@@ -352,15 +403,14 @@ impl Event {
             let observation = observer
                 .observe(&what, moment.settle, until_whole, watched, || (moment.act)(lab, victim))
                 .with_context(|| what.clone())?;
-            seen.push((
-                promise,
-                Observation {
-                    kind: moment.what,
-                    moves_max: moment.moves_max,
-                    silence_max,
-                    ..observation
-                },
-            ));
+            let observation = Observation {
+                kind: moment.what,
+                moves_max: moment.moves_max,
+                silence_max,
+                ..observation
+            };
+            tell(News::Seen(promise, &observation));
+            seen.push((promise, observation));
         }
         Ok(seen)
     }
@@ -385,6 +435,16 @@ mod tests {
         assert_eq!(silence.micros(&options).unwrap(), 20_000_000);
         options.quarantine_sec = None;
         assert_eq!(silence.micros(&options).unwrap(), 130_000_000);
+    }
+
+    #[test]
+    fn an_estimate_has_the_time_of_the_act_and_of_the_idle_connections() {
+        let seconds = |name: &str, pace: &Pace| {
+            Event::named(name).unwrap().moments[0].estimate(pace).as_secs()
+        };
+        assert_eq!(seconds("kill", &Pace::full()), 30);
+        assert_eq!(seconds("etcd-cut", &Pace::full()), 65);
+        assert_eq!(seconds("kill", &Pace::short()), 17);
     }
 
     #[test]

@@ -2,8 +2,20 @@
 
 use super::route_history::Departures;
 use crate::load::{
-    Change, ConnectionReport, FlowReport, Micros, Pause, StreamReport, Window, paused_within,
+    Bin, Change, ConnectionReport, FlowReport, Micros, Pause, StreamReport, Window, paused_within,
 };
+
+/// Width of a bin of [`Around`].
+pub const BIN: Micros = 10_000;
+
+/// The packets shortly before and after a fault.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Around {
+    /// When the first bin begins.
+    pub start: Micros,
+    /// Up and down, a bin each [`BIN`], all flows together.
+    pub bins: [Vec<Bin>; 2],
+}
 
 /// One direction of all flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +43,12 @@ pub struct Observation {
     pub name: String,
     /// The same without the node: equal in all runs.
     pub kind: &'static str,
+    /// Whether its event was tried again after it: then it is shown, and does not count.
+    pub is_repeated: bool,
+    /// When it was begun.
+    pub fault: Micros,
+    /// The packets from a second before until three seconds after.
+    pub around: Around,
     /// How long it took to do it, until it was done.
     pub done_after: Micros,
     /// Home to server.
@@ -80,6 +98,11 @@ impl Observation {
             side.gap_max - paused_within(&self.pauses, gap)
         };
         silence(&self.up).max(silence(&self.down))
+    }
+
+    /// The longest time in which a sender of probes, which sends all the time, sent nothing.
+    pub fn sender_pause(&self) -> Micros {
+        self.up.pause.max(self.down.pause)
     }
 
     /// The longest pause.

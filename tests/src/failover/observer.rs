@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::observation::{Observation, Side};
+use super::observation::{Around, BIN, Observation, Side};
 use super::route_history::Departures;
 use super::route_watch::RouteWatch;
-use super::timeline::{MapSample, SLICE, Timeline, most_moves};
+use super::timeline::{MapSample, Timeline, most_moves};
 use crate::cluster::{ClusterLab, Map, MapReader};
 use crate::condition::wait_for;
 use crate::load::{Clock, Connections, Micros, Mixture, PauseWatch, Probes, Window};
@@ -27,6 +27,9 @@ const SAMPLE_PAUSE: u32 = 9;
 const SAMPLE_PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Time that packets have to arrive before they count as lost.
 const LATE: Duration = Duration::from_millis(1_500);
+/// What is kept of the packets before and after a fault, for its picture.
+const BEFORE: Micros = 1_000_000;
+const AFTER: Micros = 3_000_000;
 
 /// The load, and how long it is watched.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +67,14 @@ impl Pace {
             before: Duration::from_secs(1),
             idle: Duration::from_secs(5),
         }
+    }
+}
+
+impl Pace {
+    /// About how long a look at something takes that is done for `act`, with consequences for `settle` at least; the
+    /// idle connections are idle meanwhile, from the look before on.
+    pub fn estimate(&self, act: Duration, settle: Duration) -> Duration {
+        (self.before + act.max(settle) + LATE).max(self.idle)
     }
 }
 
@@ -141,7 +152,7 @@ impl Observer {
     ) -> Result<Observation> {
         thread::sleep(self.pace.before);
         let fault = self.clock.now();
-        self.timeline.marks.push((fault, name.to_owned()));
+        self.timeline.marks.push(fault);
         act()?;
         let done_after = self.clock.now() - fault;
         self.settle(fault, settle, until_whole);
@@ -154,7 +165,6 @@ impl Observer {
         let window = Window { start: self.covered, end: self.clock.now() };
         thread::sleep(LATE);
         let flows = self.probes.report(window);
-        self.timeline.add_slices(window, self.probes.bins(window, SLICE));
         if let Some(watch) = &self.watch {
             self.timeline.samples.append(&mut watch.samples());
         }
@@ -165,9 +175,16 @@ impl Observer {
         };
         let moves = self.timeline.moves(Window { start: fault, ..window });
         let node = victim.map(|number| format!("node{number}")).unwrap_or_default();
+        let near = Window {
+            start: fault.saturating_sub(BEFORE).max(window.start),
+            end: (fault + AFTER).min(window.end),
+        };
         let observation = Observation {
             name: name.to_owned(),
             kind: "",
+            is_repeated: false,
+            fault,
+            around: Around { start: near.start, bins: self.probes.bins(near, BIN) },
             done_after,
             up: Side::of(&flows, |flow| flow.up),
             down: Side::of(&flows, |flow| flow.down),
@@ -229,9 +246,14 @@ impl Observer {
         idle()
     }
 
-    /// All that was seen.
+    /// All that was seen of the map.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
+    }
+
+    /// Forgets it, so that one who watches for hours needs no more memory all the time.
+    pub fn forget_timeline(&mut self) {
+        self.timeline = Timeline::default();
     }
 }
 

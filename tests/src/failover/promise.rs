@@ -2,7 +2,7 @@
 
 use super::observation::Observation;
 use crate::cluster::OutputCommit;
-use crate::load::Change;
+use crate::load::{Change, EXPLAINS_LOSS_MIN};
 
 /// What is promised of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +91,27 @@ impl Promise {
             missed.push("not every shard has its copies again".into());
         }
         missed
+    }
+
+    /// What [`missed`](Self::missed) says, for people: with the longest pause of the senders, which may be why.
+    pub fn complaints(self, seen: &Observation) -> Vec<String> {
+        let mut complaints = self.missed(seen);
+        if !complaints.is_empty() {
+            let pause = seen.sender_pause() as f64 / 1e3;
+            complaints.push(format!("the sender itself paused for up to {pause:.0} ms"));
+        }
+        complaints
+    }
+
+    /// Whether packets were lost or a home was silent, nothing worse, and a sender itself paused for longer than this
+    /// promise lets a home be silent: then nobody knows whether weir would have kept it.
+    pub fn is_unfair(self, seen: &Observation) -> bool {
+        let mut without = seen.clone();
+        (without.up.lost, without.down.lost, without.silence_max) = (0, 0, None);
+        let allowed = seen.silence_max.unwrap_or(EXPLAINS_LOSS_MIN);
+        !self.missed(seen).is_empty()
+            && self.missed(&without).is_empty()
+            && seen.sender_pause() > allowed
     }
 
     /// Whether something was missed, and pauses of this machine explain all of it: only lost packets can be explained,
@@ -227,6 +248,34 @@ mod tests {
         });
         assert!(!Promise::NothingLost.is_explained(&broken), "no pause breaks a connection");
         assert!(!Promise::NothingBroken.is_explained(&lost(&long)), "nothing was missed");
+    }
+
+    #[test]
+    fn a_promise_missed_while_the_sender_paused_longer_than_it_allows_is_unfair() {
+        let lost = |pause| with(|it| (it.up.lost, it.down.pause) = (2, pause));
+        assert!(Promise::NothingLost.is_unfair(&lost(EXPLAINS_LOSS_MIN + 1)));
+        assert!(!Promise::NothingLost.is_unfair(&lost(EXPLAINS_LOSS_MIN)));
+        let silent = |pause| {
+            with(|it| {
+                (it.up.gap_max, it.silence_max) = (70_000, Some(50_000));
+                it.up.pause = pause;
+            })
+        };
+        assert!(Promise::NothingBroken.is_unfair(&silent(50_001)));
+        assert!(!Promise::NothingBroken.is_unfair(&silent(50_000)));
+        let broken = with(|it| (it.connections.broken, it.up.pause) = (1, 900_000));
+        assert!(!Promise::NothingLost.is_unfair(&broken), "no pause breaks a connection");
+        assert!(!Promise::NothingLost.is_unfair(&with(|it| it.up.pause = 900_000)), "it was kept");
+    }
+
+    #[test]
+    fn a_complaint_names_the_pause_of_the_sender_and_a_kept_promise_has_none() {
+        let seen = with(|it| (it.up.lost, it.down.pause) = (3, 83_200));
+        assert_eq!(
+            Promise::NothingLost.complaints(&seen),
+            ["3 packets lost from the homes", "the sender itself paused for up to 83 ms"]
+        );
+        assert!(Promise::NothingBroken.complaints(&seen).is_empty());
     }
 
     #[test]

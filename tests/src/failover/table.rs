@@ -20,16 +20,29 @@ const HEAD: [&str; COLUMNS] = [
     "copies after",
 ];
 
+/// Widths of the columns of rows that are printed one by one: what they usually hold. What is wider shifts the rest.
+const WIDTHS: [usize; COLUMNS] = [30, 11, 12, 9, 20, 10, 12, 5, 14, 12];
+
+/// The head of rows that are printed one by one.
+pub fn head() -> String {
+    aligned_to(&WIDTHS, &HEAD.map(str::to_owned), "")
+}
+
+/// One row of the table.
+pub fn row(promise: Promise, seen: &Observation) -> String {
+    aligned_to(&WIDTHS, &line(seen), &verdict(promise, seen))
+}
+
 /// A line for each observation; what was promised and missed stands below.
 pub fn render(rows: &[(Promise, Observation)]) -> String {
     let mut missed = String::new();
     let mut lines: Vec<[String; COLUMNS]> = Vec::new();
     let mut verdicts = vec![String::new()];
     for (promise, seen) in rows {
-        let reasons = promise.missed(seen);
-        verdicts.push(verdict(*promise, reasons.is_empty()).to_owned());
-        for reason in reasons {
-            let _ = writeln!(missed, "{}: {reason}", seen.name);
+        verdicts.push(verdict(*promise, seen));
+        let name = if seen.is_repeated { "repeated: " } else { "" }.to_owned() + &seen.name;
+        for reason in promise.complaints(seen) {
+            let _ = writeln!(missed, "{name}: {reason}");
         }
         if *promise == Promise::OpenAgain {
             let after = seen.done_after as f64 / 1e6;
@@ -98,7 +111,8 @@ fn last_route(seen: &Observation) -> String {
 /// Medians of the runs of each event, in the order in which they first appear.
 pub fn summary(rows: &[(Promise, Observation)]) -> String {
     let mut names: Vec<&str> = Vec::new();
-    for (_, seen) in rows {
+    let counts = |(_, seen): &&(Promise, Observation)| !seen.is_repeated;
+    for (_, seen) in rows.iter().filter(counts) {
         if !names.contains(&seen.kind) {
             names.push(seen.kind);
         }
@@ -107,7 +121,7 @@ pub fn summary(rows: &[(Promise, Observation)]) -> String {
     let mut verdicts = vec![String::new()];
     for name in names {
         let of: Vec<&(Promise, Observation)> =
-            rows.iter().filter(|(_, seen)| seen.kind == name).collect();
+            rows.iter().filter(counts).filter(|(_, seen)| seen.kind == name).collect();
         let seen = || of.iter().map(|(_, seen)| seen);
         let spread = |value: &dyn Fn(&Observation) -> Option<Micros>| {
             let mut values: Vec<Micros> = seen().filter_map(value).collect();
@@ -140,15 +154,18 @@ pub fn summary(rows: &[(Promise, Observation)]) -> String {
     aligned(&head, &lines, &verdicts) + "each: median / most of the runs; losses are sums\n"
 }
 
-fn verdict(promise: Promise, is_kept: bool) -> &'static str {
-    match (promise, is_kept) {
-        (Promise::NothingLost, true) => "ok: nothing lost",
-        (Promise::NothingBroken, true) => "ok: nothing broken",
-        (Promise::NoneBrokenHoweverYoung, true) => "ok: nothing broken, however young",
-        (Promise::OpenAgain, true) => "ok: open again",
-        (Promise::Broken, true) => "ok: broken, as without copies it must be",
-        (_, false) => "MISSED",
-    }
+/// Whether it was kept, or missed, and whether that counts.
+pub(super) fn verdict(promise: Promise, seen: &Observation) -> String {
+    let is_kept = promise.missed(seen).is_empty();
+    let words = match promise {
+        _ if !is_kept => "MISSED",
+        Promise::NothingLost => "ok: nothing lost",
+        Promise::NothingBroken => "ok: nothing broken",
+        Promise::NoneBrokenHoweverYoung => "ok: nothing broken, however young",
+        Promise::OpenAgain => "ok: open again",
+        Promise::Broken => "ok: broken, as without copies it must be",
+    };
+    if seen.is_repeated { format!("repeated, does not count: {words}") } else { words.into() }
 }
 
 fn millis(time: Micros) -> String {
@@ -161,15 +178,16 @@ fn aligned(head: &[String; COLUMNS], lines: &[[String; COLUMNS]], verdicts: &[St
         cells.max().unwrap_or_default()
     };
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let mut text = String::new();
-    for (line, verdict) in [head].into_iter().chain(lines).zip(verdicts) {
-        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        let cells: Vec<String> = cells.collect();
-        let _ = writeln!(text, "{}", format!("{}  {verdict}", cells.join("  ")).trim_end());
-    }
-    text
+    let rows = [head].into_iter().chain(lines).zip(verdicts);
+    rows.map(|(line, verdict)| aligned_to(&widths, line, verdict) + "\n").collect()
+}
+
+fn aligned_to(widths: &[usize], line: &[String; COLUMNS], verdict: &str) -> String {
+    let cells = line.iter().zip(widths).enumerate().map(|(column, (cell, &width))| {
+        if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+    });
+    let cells: Vec<String> = cells.collect();
+    format!("{}  {verdict}", cells.join("  ")).trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -223,6 +241,33 @@ mod tests {
         assert!(text.contains("2 of 900") && text.contains("MISSED"), "{text}");
         assert!(text.contains("kill -9 node1: 2 connections broken"), "{text}");
         assert!(text.contains("2 connections: reset"), "{text}");
+    }
+
+    #[test]
+    fn a_row_by_itself_stands_below_its_head_and_cuts_nothing() {
+        let (promise, mut it) = seen(4, 35_000);
+        let text = row(promise, &it);
+        let end = |text: &str, words: &str| text.find(words).map(|at| at + words.len());
+        assert_eq!(end(&head(), "gap up, ms"), end(&text, "1 / 35"), "{}\n{text}", head());
+        assert!(text.ends_with("2.3 s  ok: nothing broken"), "{text}");
+        it.up.sent = 123_456_789_012;
+        it.name = "an event with a name that is longer than its column".into();
+        let text = row(promise, &it);
+        assert!(text.contains(&it.name) && text.contains("4, 4 of 123456790012"), "{text}");
+    }
+
+    #[test]
+    fn a_repeated_row_is_shown_with_the_pause_of_the_sender_and_does_not_count() {
+        let mut rows = vec![seen(4, 35_000), seen(4, 35_000)];
+        rows[0].1.connections.broken = 1;
+        rows[0].1.is_repeated = true;
+        rows[0].1.up.pause = 83_000;
+        let text = render(&rows);
+        let line = text.lines().nth(1).unwrap();
+        assert!(line.ends_with("repeated, does not count: MISSED"), "{line}");
+        let reason = "repeated: kill -9 node1: the sender itself paused for up to 83 ms";
+        assert!(text.contains(reason), "{text}");
+        assert!(summary(&rows).contains("1 of 1 kept"));
     }
 
     #[test]

@@ -1,12 +1,9 @@
-//! What happened over time: packets that came through, who served, what was done. Pure.
+//! Which node served the shards, over time, and when something was done. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::cluster::Move;
-use crate::load::{Bin, Micros, Window};
-
-/// Width of a slice of time.
-pub(super) const SLICE: Micros = 100_000;
+use crate::load::{Micros, Window};
 
 /// Who served the shards at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,13 +20,11 @@ pub struct MapSample {
     pub moves: Vec<Move>,
 }
 
-/// Everything that is drawn.
+/// What the map was like all the time.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    /// Time and words of each event.
-    pub marks: Vec<(Micros, String)>,
-    /// Start of each slice of time with packets up and down.
-    pub slices: Vec<(Micros, [Bin; 2])>,
+    /// When each event was begun.
+    pub marks: Vec<Micros>,
     /// In order.
     pub samples: Vec<MapSample>,
 }
@@ -44,12 +39,6 @@ pub(super) fn most_moves(moves: &[Move], node: &str) -> usize {
 }
 
 impl Timeline {
-    /// Adds the slices of a window, which begins where the last one ended.
-    pub fn add_slices(&mut self, window: Window, [up, down]: [Vec<Bin>; 2]) {
-        let starts = (0..).map(|position| window.start + position * SLICE);
-        self.slices.extend(starts.zip(up.into_iter().zip(down).map(|(up, down)| [up, down])));
-    }
-
     /// Shards that got another primary within the window, each as often as it did.
     pub fn moves(&self, window: Window) -> Vec<Move> {
         self.inside(window).flat_map(|sample| sample.moves.clone()).collect()
@@ -115,15 +104,5 @@ mod tests {
         assert_eq!(moves.len(), 4);
         let most = |node| most_moves(&moves, node);
         assert_eq!((most("a"), most("b"), most("c"), most("d")), (1, 3, 2, 0));
-    }
-
-    #[test]
-    fn slices_carry_their_times() {
-        let mut timeline = Timeline::default();
-        let bins = |count| vec![Bin { sent: 1, arrived: 1 }; count];
-        let window = Window { start: SECOND, end: SECOND + 2 * SLICE };
-        timeline.add_slices(window, [bins(2), bins(2)]);
-        let starts: Vec<Micros> = timeline.slices.iter().map(|(at, _)| *at).collect();
-        assert_eq!(starts, [SECOND, SECOND + SLICE]);
     }
 }

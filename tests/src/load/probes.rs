@@ -164,7 +164,7 @@ impl Probes {
         lost
     }
 
-    /// What was sent within each slice of the window, up and down, all flows together.
+    /// What was sent and what arrived within each slice of the window, up and down, all flows together.
     pub fn bins(&self, window: Window, width: Micros) -> [Vec<Bin>; 2] {
         let count = (window.end - window.start).div_ceil(width) as usize;
         let mut bins = [vec![Bin::default(); count], vec![Bin::default(); count]];

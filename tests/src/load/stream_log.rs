@@ -42,12 +42,12 @@ pub struct StreamReport {
     pub pause: Micros,
 }
 
-/// Packets sent within a slice of time.
+/// Packets of a slice of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bin {
-    /// Packets sent.
+    /// Packets sent in it.
     pub sent: u64,
-    /// Of these, packets that arrived.
+    /// Packets that arrived in it, whenever they were sent: a silence is a hole, what comes late stands behind it.
     pub arrived: u64,
 }
 
@@ -96,13 +96,17 @@ impl StreamLog {
         self.packets.iter().filter(is_lost).map(|packet| packet.at)
     }
 
-    /// Adds the packets sent within the window to bins of `width`, the first of which begins with the window.
+    /// Adds what was sent and what arrived within the window to bins of `width`, the first of which begins with the window.
     pub fn add_to_bins(&self, window: Window, width: Micros, bins: &mut [Bin]) {
-        for packet in self.packets.iter().filter(|packet| window.contains(packet.at)) {
-            let position = (packet.at - window.start) / width;
-            if let Some(bin) = bins.get_mut(position as usize) {
+        let position =
+            |at: Micros| window.contains(at).then(|| ((at - window.start) / width) as usize);
+        for packet in &self.packets {
+            if let Some(bin) = position(packet.at).and_then(|at| bins.get_mut(at)) {
                 bin.sent += 1;
-                bin.arrived += u64::from(packet.arrived != 0);
+            }
+            let arrived = position(packet.arrived).filter(|_| packet.arrived != 0);
+            if let Some(bin) = arrived.and_then(|at| bins.get_mut(at)) {
+                bin.arrived += 1;
             }
         }
     }
@@ -214,11 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn bins_hold_what_was_sent_in_them() {
+    fn bins_hold_what_was_sent_and_what_arrived_in_them() {
+        let mut log = log(300, |number| (35..40).contains(&number));
+        // It was sent in the second bin, and arrives in the fourth.
+        log.arrive(37, 90_001);
         let mut bins = [Bin::default(); 4];
-        let log = log(300, |number| (35..40).contains(&number));
         log.add_to_bins(WINDOW, 25_000, &mut bins);
         assert_eq!(bins.map(|bin| bin.sent), [25; 4]);
-        assert_eq!(bins.map(|bin| bin.arrived), [25, 20, 25, 25]);
+        assert_eq!(bins.map(|bin| bin.arrived), [25, 20, 25, 26]);
     }
 }

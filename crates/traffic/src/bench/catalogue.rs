@@ -161,7 +161,7 @@ fn sizes(extent: Extent) -> Experiment {
     Experiment {
         name: "sizes",
         title: "Packet size",
-        about: "1 M established flows through GRE. The size is that of the plain Ethernet frame with FCS; IMIX is drawn at its mean.",
+        about: "1 M established flows through GRE. The size is that of the plain Ethernet frame with FCS; IMIX is drawn apart from the sizes.",
         axis: Some(("bytes of the plain frame", Scale::Linear)),
         rounds: extent.sweep_rounds,
         points,

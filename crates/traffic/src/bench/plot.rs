@@ -1,12 +1,15 @@
 //! SVG plots of an experiment: medians with their spread over an axis, or bars. Pure.
 
-use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{AsRangedCoord, DefaultFormatting, KeyPointHint, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use super::BenchError;
 use super::experiment::Scale;
 use super::figure::{Figure, Spread};
-use super::load::count;
+use super::load::{Size, count};
 use super::report::ExperimentResult;
 
 const SIZE: (u32, u32) = (720, 420);
@@ -29,11 +32,13 @@ enum Kind {
     Opened,
 }
 
-/// A series of a plot: (x, spread) of every point that has the figure.
+/// A series of a plot: (x, spread) of every point that has the figure, in the order of the axis.
 struct Curve {
     name: &'static str,
     colour: RGBColor,
     values: Vec<(f64, Spread)>,
+    /// Of a mix of sizes, which is no place on the axis.
+    mix: Option<Spread>,
 }
 
 impl Kind {
@@ -67,27 +72,48 @@ pub(super) fn of(experiment: &ExperimentResult) -> Result<Vec<(String, String)>,
 fn curves(experiment: &ExperimentResult, kind: Kind) -> Vec<Curve> {
     let series = SERIES.iter().filter(|(of, ..)| *of == kind);
     let curve = |&(_, figure, name, colour): &(Kind, Figure, &'static str, RGBColor)| {
-        let values = experiment.points.iter().enumerate().filter_map(|(position, point)| {
-            let x = if experiment.axis.is_some() { point.point.x } else { position as f64 };
-            Some((x, *point.figures.get(&figure)?))
-        });
-        Curve { name, colour, values: values.collect() }
+        let has_axis = experiment.axis.is_some();
+        let mut curve = Curve { name, colour, values: Vec::new(), mix: None };
+        for (position, point) in experiment.points.iter().enumerate() {
+            let Some(&spread) = point.figures.get(&figure) else { continue };
+            match point.point.load.size {
+                Size::Imix if has_axis => curve.mix = Some(spread),
+                _ if has_axis => curve.values.push((point.point.x, spread)),
+                _ => curve.values.push((position as f64, spread)),
+            }
+        }
+        curve.values.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        curve
     };
     series.map(curve).filter(|curve| !curve.values.is_empty()).collect()
 }
 
 fn draw(experiment: &ExperimentResult, kind: Kind, curves: &[Curve]) -> Result<String, String> {
     let all = || curves.iter().flat_map(|curve| &curve.values);
-    let top = 1.1 * all().map(|(_, spread)| spread.max).fold(0.0, f64::max).max(1e-9);
+    let mixes = || curves.iter().filter_map(|curve| curve.mix);
+    let spreads = all().map(|(_, spread)| *spread).chain(mixes());
+    let top = 1.1 * spreads.map(|spread| spread.max).fold(0.0, f64::max).max(1e-9);
     let least = all().map(|(x, _)| *x).fold(f64::INFINITY, f64::min);
     let most = all().map(|(x, _)| *x).fold(f64::NEG_INFINITY, f64::max);
     match experiment.axis {
+        // Every size has its number on the axis, and the mix its place behind them.
+        Some(_) if mixes().next().is_some() => {
+            let width = (most - least).max(1.0);
+            let mix = most + MIX_APART * width;
+            let mut ticks: Vec<f64> = all().map(|(x, _)| *x).chain([mix]).collect();
+            ticks.sort_by(f64::total_cmp);
+            ticks.dedup();
+            let range = (least - 0.04 * width..mix + 0.06 * width).into();
+            let axis = SizeAxis { range, ticks };
+            lines(experiment, kind, curves, axis, (top, Some(mix)))
+        }
         Some((_, Scale::Logarithmic)) if least > 0.0 => {
-            lines(experiment, kind, curves, (least / 1.5..most * 1.5).log_scale(), top)
+            let axis = (least / 1.5..most * 1.5).log_scale();
+            lines(experiment, kind, curves, axis, (top, None))
         }
         Some(_) => {
             let edge = 0.04 * (most - least).max(1.0);
-            lines(experiment, kind, curves, least - edge..most + edge, top)
+            lines(experiment, kind, curves, least - edge..most + edge, (top, None))
         }
         None => bars(experiment, kind, curves, top),
     }
@@ -97,13 +123,40 @@ fn text<E: std::fmt::Display>(error: E) -> String {
     error.to_string()
 }
 
-/// Medians joined by lines, with a stroke from the least to the most.
+/// An axis with a number at each size that was measured, and nowhere else.
+struct SizeAxis {
+    range: RangedCoordf64,
+    ticks: Vec<f64>,
+}
+
+impl Ranged for SizeAxis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        self.range.map(value, limit)
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.ticks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.range.range()
+    }
+}
+
+/// How far a mix stands behind the largest size, as part of the axis.
+const MIX_APART: f64 = 0.14;
+const MIX: &str = "IMIX";
+
+/// Medians joined by lines, with a stroke from the least to the most; a mix apart from them, where it has a place.
 fn lines<X>(
     experiment: &ExperimentResult,
     kind: Kind,
     curves: &[Curve],
     axis: X,
-    top: f64,
+    (top, mix_x): (f64, Option<f64>),
 ) -> Result<String, String>
 where
     X: AsRangedCoord<Value = f64>,
@@ -123,13 +176,16 @@ where
         chart
             .configure_mesh()
             .light_line_style(WHITE)
-            .x_label_formatter(&|x| count(x.round() as u64))
+            .x_label_formatter(&|x| match mix_x {
+                Some(mix) if *x == mix => MIX.into(),
+                _ => count(x.round() as u64),
+            })
             .x_desc(experiment.axis.map_or("", |(title, _)| title))
             .y_desc(kind.names().1)
             .label_style((FONT, 13))
             .draw()
             .map_err(text)?;
-        for &Curve { name, colour, ref values } in curves {
+        for &Curve { name, colour, ref values, mix } in curves {
             let medians = values.iter().map(|(x, spread)| (*x, spread.median));
             chart
                 .draw_series(LineSeries::new(medians.clone(), colour.stroke_width(2)))
@@ -144,6 +200,13 @@ where
                 PathElement::new([(*x, spread.min), (*x, spread.max)], colour.stroke_width(1))
             });
             chart.draw_series(strokes).map_err(text)?;
+            if let (Some(x), Some(spread)) = (mix_x, mix) {
+                let stroke = [(x, spread.min), (x, spread.max)];
+                let stroke = PathElement::new(stroke, colour.stroke_width(1));
+                chart.draw_series([stroke]).map_err(text)?;
+                let mark = TriangleMarker::new((x, spread.median), 6, colour.filled());
+                chart.draw_series([mark]).map_err(text)?;
+            }
         }
         legend(&mut chart)?;
         area.present().map_err(text)?;
@@ -184,7 +247,7 @@ fn bars(
             .draw()
             .map_err(text)?;
         let width = SLOT * 8 / 10 / curves.len() as i32;
-        for (position, &Curve { name, colour, ref values }) in curves.iter().enumerate() {
+        for (position, &Curve { name, colour, ref values, .. }) in curves.iter().enumerate() {
             let left = |x: f64| x as i32 * SLOT + SLOT / 10 + width * position as i32;
             let bars = values.iter().map(|&(x, spread)| {
                 let corners = [(left(x), 0.0), (left(x) + width * 9 / 10, spread.median)];
@@ -247,6 +310,37 @@ mod tests {
                 assert!(svg.contains("weir") && svg.contains("raw") && svg.contains("flows"));
             }
         }
+    }
+
+    /// Places of the text elements that say this, from the left.
+    fn place(svg: &str, words: &str) -> Option<i32> {
+        let (before, _) = svg.split_once(&format!("\n{words}\n</text>"))?;
+        let element = &before[before.rfind("<text ")?..];
+        let (_, behind) = element.split_once(" x=\"")?;
+        behind.split_once('"')?.0.parse().ok()
+    }
+
+    #[test]
+    fn sizes_stand_in_the_order_of_their_numbers_and_the_mix_apart() {
+        let labels = ["1024", "64", "IMIX", "512"];
+        let mut experiment = results(&labels.map(|label| (label, 5.0))).0.remove(0);
+        experiment.axis = Some(("bytes of the plain frame", Scale::Linear));
+        for (point, x) in experiment.points.iter_mut().zip([1024.0, 64.0, 361.8, 512.0]) {
+            point.point.x = x;
+        }
+        experiment.points[2].point.load.size = Size::Imix;
+        for curve in curves(&experiment, Kind::Mpps) {
+            let places: Vec<f64> = curve.values.iter().map(|(x, _)| *x).collect();
+            assert_eq!(places, [64.0, 512.0, 1024.0]);
+            assert!(curve.mix.is_some());
+        }
+        let svg = &of(&experiment).unwrap()[0].1;
+        let places = ["64", "512", "1,024", "IMIX"].map(|words| place(svg, words).unwrap());
+        assert!(places.is_sorted() && places[3] - places[2] > 40, "{places:?}");
+        // Two lines of three dots with their keys in the legend, and two marks that no line joins.
+        assert_eq!(svg.matches("<circle").count(), 6);
+        let is_line = |line: &&str| line.contains("<polyline") && line.contains("width=\"2\"");
+        assert_eq!(svg.lines().filter(is_line).count(), 4);
     }
 
     #[test]

@@ -2,48 +2,109 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
-use weir_lab::cluster::ClusterLab;
-use weir_lab::failover::{Observation, Observer};
+use anyhow::{Context, Result};
+use weir_lab::cluster::{ClusterLab, ClusterNode};
+use weir_lab::failover::{Observation, Observer, Pace};
 
 /// Time watched at once.
 const SLICE: Duration = Duration::from_secs(2);
 /// A gap that is worth a line, in microseconds.
 const GAP: u64 = 20_000;
 
+/// The load of a cluster that is only kept: no look waits until connections have been idle, so a line comes within
+/// seconds.
+pub(crate) fn pace(of: Pace) -> Pace {
+    Pace { before: Duration::ZERO, idle: Duration::ZERO, ..of }
+}
+
 /// Prints what one can do, then what comes of it, until a signal ends the process and removes the laboratory.
 pub(crate) fn watch(lab: &ClusterLab, observer: &mut Observer) -> Result<()> {
     print_commands(lab)?;
+    let mut known = processes(lab);
     loop {
         let seen = observer.observe("watching", SLICE, false, None, || Ok(()))?;
         if let Some(line) = line(&seen, observer.open_connections()) {
             println!("{line}");
         }
+        observer.forget_timeline();
+        let now = processes(lab);
+        let new = now.iter().filter(|process| !known.contains(process));
+        new.for_each(|(node, id, log)| {
+            println!("{node} was started again: process {id}, log {log}")
+        });
+        known = now;
     }
+}
+
+/// Name, process and log of each node that runs now.
+fn processes(lab: &ClusterLab) -> Vec<(String, i32, String)> {
+    let process = |node: &ClusterNode| {
+        let process = node.weir.process().ok()?;
+        Some((node.name(), process.id(), process.log_path().display().to_string()))
+    };
+    lab.nodes.iter().filter_map(process).collect()
 }
 
 fn print_commands(lab: &ClusterLab) -> Result<()> {
     let control = lab.control()?;
-    let node = lab.node(1)?;
-    let home = lab.network.homes.name();
     println!(
-        "\nIt is left running, under load, until Ctrl-C. What homes see appears below. As root:"
+        "\nIt is left running, under load, until Ctrl-C, which removes it. What homes see appears below. As root, in another \
+         terminal:"
     );
-    for (what, command) in [
-        ("the cluster", control.command_line("cluster status")?),
-        ("what happened", control.command_line("events")?),
-        ("kill a node", format!("kill -9 {}", node.weir.process()?.id())),
-        ("stop it in order", format!("kill {}", node.weir.process()?.id())),
-        ("drain it", control.command_line("drain node1 --wait")?),
-        ("fill it again", control.command_line("undrain node1")?),
-        ("its state", node.command_line("status")?),
-        ("its log", format!("tail -f {}", node.weir.process()?.log_path().display())),
-        ("a home's way out", format!("ip netns exec {home} ping -I 192.168.1.2 198.51.100.1")),
-        ("a switch's routes", format!("ip -n {} route", lab.network.access.name())),
-    ] {
-        println!("  {what:<20} {command}");
+    let mut groups = Vec::new();
+    for node in &lab.nodes {
+        let process = node.weir.process()?;
+        let inside = lab.network.nodes.get(usize::from(node.number) - 1).context("no namespace")?;
+        groups.push((
+            node.name(),
+            vec![
+                ("its state", node.command_line("status")?),
+                ("its sessions", node.command_line("sessions --limit 12")?),
+                ("its log", format!("tail -f {}", process.log_path().display())),
+                ("a shell there", format!("ip netns exec {} bash", inside.name())),
+                ("kill it; it restarts", format!("kill -9 {}", process.id())),
+                ("restart it in order", format!("kill {}", process.id())),
+            ],
+        ));
     }
+    groups.push((
+        "the cluster".into(),
+        vec![
+            ("its state", control.command_line("cluster status")?),
+            ("who serves what", control.command_line("shards")?),
+            ("what happened", control.command_line("events")?),
+            ("drain a node", control.command_line("drain node1 --wait")?),
+            ("fill it again", control.command_line("undrain node1")?),
+            ("balance the shards", control.command_line("rebalance")?),
+        ],
+    ));
+    let (home, access) = (lab.network.homes.name(), lab.network.access.name());
+    groups.push((
+        "homes, switch".into(),
+        vec![
+            ("a home's way out", format!("ip netns exec {home} ping -I 192.168.1.2 198.51.100.1")),
+            ("a switch's routes", format!("ip -n {access} route")),
+        ],
+    ));
+    print!("{}", menu(&groups));
+    println!(
+        "\nTry: kill a node, and look at the lines below, its log and the state of the cluster.\n"
+    );
     Ok(())
+}
+
+/// Commands with what they are for, below the names of their groups.
+fn menu(groups: &[(String, Vec<(&str, String)>)]) -> String {
+    let words = groups.iter().flat_map(|(_, commands)| commands).map(|(what, _)| what.len());
+    let width = words.max().unwrap_or_default();
+    let mut text = String::new();
+    for (name, commands) in groups {
+        text.push_str(&format!("\n {name}\n"));
+        for (what, command) in commands {
+            text.push_str(&format!("  {what:<width$}  {command}\n"));
+        }
+    }
+    text
 }
 
 /// Nothing when nothing happened.
@@ -63,4 +124,33 @@ fn line(seen: &Observation, open: usize) -> Option<String> {
             seen.moves,
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_lab::failover::Side;
+
+    #[test]
+    fn commands_stand_in_one_column_below_the_names_of_their_groups() {
+        let groups = [
+            ("node1".to_owned(), vec![("its state", "weir status".to_owned())]),
+            ("homes".to_owned(), vec![("a home's way out", "ping".to_owned())]),
+        ];
+        let text = menu(&groups);
+        assert_eq!(
+            text,
+            "\n node1\n  its state         weir status\n\n homes\n  a home's way out  ping\n"
+        );
+    }
+
+    #[test]
+    fn quiet_has_no_line_and_a_loss_has_one() {
+        let mut seen =
+            Observation { up: Side { sent: 10, ..Side::default() }, ..Observation::default() };
+        assert_eq!(line(&seen, 1_000), None);
+        (seen.up.lost, seen.up.gap_max) = (3, 12_000);
+        let line = line(&seen, 1_000).unwrap();
+        assert!(line.starts_with("gap up 12 ms") && line.contains("lost 3, 0 of 10"), "{line}");
+    }
 }

@@ -1,8 +1,10 @@
 //! The demonstration: a cluster of nodes under a thousand connections loses one node after the other, and a table tells
 //! what the homes saw of it.
 //!
-//! Ends with an error when a promise was missed. With `KEEP=1` everything is left running, watched, until Ctrl-C.
+//! Ends with an error when a promise was missed. With `KEEP=1` the cluster is left running under load, watched, until
+//! Ctrl-C: at once, or after the events that are named.
 
+mod display;
 mod keep;
 
 use std::collections::BTreeSet;
@@ -11,13 +13,21 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use weir_lab::cluster::{ClusterLab, ClusterOptions, OnTimeout, OutputCommit};
 use weir_lab::failover::{
-    CONTROL, EVENTS, Event, Observation, Observer, Pace, Promise, TRIES_MAX, render, summary,
+    CONTROL, EVENTS, Event, Moment, Observer, Pace, TRIES_MAX, Timeline, picture, render, summary,
 };
+use weir_lab::machine::{Machine, Needs};
 use weir_lab::steering::SwitchKind;
+
+use crate::display::{Display, Rows};
+
+/// How long the machine is looked at before anything is started on it.
+const LOOK: Duration = Duration::from_secs(2);
+/// About how long a cluster takes to start.
+const START: Duration = Duration::from_secs(10);
 
 /// Lets one node after the other fail, under load, and tells what homes saw of it.
 #[derive(Debug, Parser)]
@@ -58,15 +68,13 @@ struct Args {
     /// Less load and no waiting for connections that are idle for 30 s.
     #[arg(long)]
     short: bool,
-    /// Where the timeline goes.
+    /// Where the picture goes: what homes saw of each event, and the nodes' shards over time.
     #[arg(long, value_name = "FILE", default_value = "target/failover.svg")]
     timeline: PathBuf,
     /// Show the logs of all daemons when a promise was missed.
     #[arg(long)]
     logs: bool,
 }
-
-type Rows = Vec<(Promise, Observation)>;
 
 fn main() -> ExitCode {
     match run(&Args::parse()) {
@@ -81,8 +89,6 @@ fn main() -> ExitCode {
 
 /// Whether every promise was kept.
 fn run(args: &Args) -> Result<bool> {
-    let begun = Instant::now();
-    let progress = |text: &str| println!("[{:5.1} s] {text}", begun.elapsed().as_secs_f32());
     let events: Vec<Event> = if args.events.is_empty() {
         EVENTS.iter().filter(|event| event.is_shown).copied().collect()
     } else if args.events == ["all"] {
@@ -90,22 +96,78 @@ fn run(args: &Args) -> Result<bool> {
     } else {
         args.events.iter().map(|name| Event::named(name)).collect::<Result<_>>()?
     };
-    let mut rows = cluster(args, &events, &progress)?;
-    if !args.no_control {
-        progress("negative control: a cluster without copies");
-        rows.extend(control(args, &progress)?);
-        print!("\n{}", render(&rows[rows.len() - 1..]));
+    let keeps = std::env::var("KEEP").is_ok_and(|value| !matches!(value.as_str(), "" | "0"));
+    let mut display = Display::new(estimates(args, &events));
+    look_at_machine(args, &display)?;
+    if keeps && args.events.is_empty() {
+        keep(args, &display)?;
+        return Ok(true);
     }
-    let missed: BTreeSet<&str> = rows
-        .iter()
-        .filter(|(promise, seen)| !promise.missed(seen).is_empty())
-        .map(|(_, seen)| seen.name.as_str())
-        .collect();
+    let timeline = cluster(args, &events, &mut display, keeps)?;
+    if !args.no_control {
+        let first = display.rows.len();
+        control(args, &mut display)?;
+        print!("\n{}", render(&display.rows[first..]));
+        draw(args, &display.rows, &timeline)?;
+    }
+    let missed = missed(&display.rows);
     match missed.is_empty() {
         true => println!("\nEvery promise was kept."),
-        false => println!("\nMissed: {}", missed.into_iter().collect::<Vec<_>>().join("; ")),
+        false => println!("\nMissed: {}", missed.iter().copied().collect::<Vec<_>>().join("; ")),
     }
-    Ok(rows.iter().all(|(promise, seen)| promise.missed(seen).is_empty()))
+    Ok(missed.is_empty())
+}
+
+/// Names of the rows that count and missed their promise.
+fn missed(rows: &Rows) -> BTreeSet<&str> {
+    let counts = rows.iter().filter(|(_, seen)| !seen.is_repeated);
+    let missed = counts.filter(|(promise, seen)| !promise.missed(seen).is_empty());
+    missed.map(|(_, seen)| seen.name.as_str()).collect()
+}
+
+/// About how long each row takes, the control included.
+fn estimates(args: &Args, events: &[Event]) -> Vec<Duration> {
+    let of = |events: &[Event], pace: &Pace| -> Vec<Duration> {
+        let moments = events.iter().flat_map(|event| event.moments);
+        moments.map(|moment: &Moment| moment.estimate(pace)).collect()
+    };
+    let mut estimates = of(events, &pace(args)).repeat(args.runs);
+    if !args.no_control {
+        estimates.extend(of(&[CONTROL], &Pace::short()).iter().map(|time| *time + START));
+    }
+    estimates
+}
+
+/// Says what the machine is like, and what of it is in the way of the promises.
+fn look_at_machine(args: &Args, display: &Display) -> Result<()> {
+    display.say(&format!("looking at this machine for {} s", LOOK.as_secs()));
+    let machine = Machine::look(LOOK)?;
+    display.say(&machine.to_string());
+    let options = options(args);
+    let pages = options.files().huge_pages() * u64::from(options.nodes);
+    let needs = Needs { table_bytes: pages << 21, has_huge_pages: args.huge_pages };
+    machine.faults(needs).iter().for_each(|fault| println!("  {fault}"));
+    Ok(())
+}
+
+/// The cluster and its load, and nothing done to it.
+fn keep(args: &Args, display: &Display) -> Result<()> {
+    let begun = Instant::now();
+    let lab = ClusterLab::start(options(args), |text| display.say(text))?;
+    display.say("opening connections");
+    let mut observer = Observer::start(&lab, keep::pace(pace(args)))?;
+    let open = observer.open_connections();
+    let took = begun.elapsed().as_secs_f32();
+    display.say(&format!("{open} connections are open; the cluster was up in {took:.0} s"));
+    keep::watch(&lab, &mut observer)
+}
+
+fn draw(args: &Args, rows: &Rows, timeline: &Timeline) -> Result<()> {
+    if let Some(folder) = args.timeline.parent() {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    let svg = picture(rows, timeline).map_err(anyhow::Error::msg)?;
+    fs::write(&args.timeline, svg).with_context(|| args.timeline.display().to_string())
 }
 
 fn options(args: &Args) -> ClusterOptions {
@@ -127,56 +189,48 @@ fn pace(args: &Args) -> Pace {
     if args.short { Pace::short() } else { Pace::full() }
 }
 
-fn cluster(args: &Args, events: &[Event], progress: &impl Fn(&str)) -> Result<Rows> {
+/// Lets the events happen; the map meanwhile.
+fn cluster(args: &Args, events: &[Event], display: &mut Display, keeps: bool) -> Result<Timeline> {
     let adds = events.iter().filter(|event| event.name == "add").count() * args.runs;
     let adds = adds * usize::from(TRIES_MAX);
     let options = ClusterOptions { spare_nodes: u8::try_from(adds)?, ..options(args) };
-    let mut lab = ClusterLab::start(options, progress)?;
-    progress("opening connections");
+    let mut lab = ClusterLab::start(options, |text| display.say(text))?;
+    display.say("opening connections");
     let mut observer = Observer::start(&lab, pace(args))?;
-    progress(&format!("{} connections are open", observer.open_connections()));
-    let mut rows = Rows::new();
+    display.say(&format!("{} connections are open", observer.open_connections()));
     for _ in 0..args.runs {
         for event in events {
-            let seen = event.run(&mut lab, &mut observer, progress);
-            if !lab.lab.is_open() {
-                anyhow::bail!("interrupted");
-            }
-            let seen = seen.with_context(|| lab.lab.logs())?;
-            for (promise, observation) in &seen {
-                for missed in promise.missed(observation) {
-                    progress(&format!("  MISSED: {missed}"));
-                }
-            }
-            rows.extend(seen);
+            let seen = event.tell(&mut lab, &mut observer, &mut |news| display.hear(news));
+            ensure!(lab.lab.is_open(), "interrupted");
+            seen.with_context(|| lab.lab.logs())?;
         }
     }
-    progress("done");
-    print!("\n{}", render(&rows));
+    display.say("done");
+    print!("\n{}", render(&display.rows));
     if args.runs > 1 {
-        print!("\n{}", summary(&rows));
+        print!("\n{}", summary(&display.rows));
     }
-    if let Some(folder) = args.timeline.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let svg = observer.timeline().svg().map_err(anyhow::Error::msg)?;
-    fs::write(&args.timeline, svg).with_context(|| args.timeline.display().to_string())?;
-    println!("timeline: {}", args.timeline.display());
+    draw(args, &display.rows, observer.timeline())?;
+    println!("picture: {}", args.timeline.display());
     let status = lab.control()?.weir(&["cluster", "status"])?;
     println!("\n$ weir cluster status\n{}{}", status.stdout, status.stderr);
-    let is_missed = rows.iter().any(|(promise, seen)| !promise.missed(seen).is_empty());
-    if is_missed && args.logs {
+    if !missed(&display.rows).is_empty() && args.logs {
         println!("{}", lab.lab.logs());
     }
-    if std::env::var("KEEP").is_ok_and(|value| !matches!(value.as_str(), "" | "0")) {
+    let timeline = observer.timeline().clone();
+    if keeps {
         keep::watch(&lab, &mut observer)?;
     }
-    Ok(rows)
+    Ok(timeline)
 }
 
-fn control(args: &Args, progress: &impl Fn(&str)) -> Result<Rows> {
-    let mut lab =
-        ClusterLab::start(ClusterOptions { replicas: 0, commit: None, ..options(args) }, progress)?;
+fn control(args: &Args, display: &mut Display) -> Result<()> {
+    display.say("negative control: a cluster without copies");
+    let options = ClusterOptions { replicas: 0, commit: None, ..options(args) };
+    let mut lab = ClusterLab::start(options, |text| display.say(text))?;
     let mut observer = Observer::start(&lab, Pace::short())?;
-    CONTROL.run(&mut lab, &mut observer, progress)
+    let seen = CONTROL.tell(&mut lab, &mut observer, &mut |news| display.hear(news));
+    ensure!(lab.lab.is_open(), "interrupted");
+    seen.with_context(|| lab.lab.logs())?;
+    Ok(())
 }

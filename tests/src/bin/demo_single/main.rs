@@ -51,8 +51,8 @@ fn run() -> Result<bool> {
     services::start_iperf3(&demo.net.lab, &demo.net.internet)?;
     services::start_stun(&demo.net.lab, &demo.net.internet)?;
     let mut rows = Vec::new();
-    for (name, check) in CHECKS {
-        progress(name);
+    for (number, (name, check)) in (1..).zip(CHECKS) {
+        progress(&format!("{number} of {}: {name}", CHECKS.len()));
         let result = check(&demo);
         if !demo.net.lab.is_open() {
             bail!("interrupted");

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::io::{IsTerminal, stdout};
 
-/// Longest detail shown in the table; the rest follows below it.
-const DETAIL_MAX: usize = 74;
+/// In place of a reason, which may have many lines: it follows below the table.
+const BELOW: &str = "see below";
 
 /// How a check ended.
 #[derive(Debug)]
@@ -22,27 +22,56 @@ pub(crate) struct Row {
     pub(crate) outcome: Outcome,
 }
 
-/// The table as text, with colours on a terminal. Long reasons follow it in full.
+/// The table as text, with colours on a terminal, as wide as what is in it. Reasons follow it in full.
 pub(crate) fn render(rows: &[Row]) -> String {
-    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-    let rule = format!("+-{}-+------+-{}-+\n", "-".repeat(width), "-".repeat(DETAIL_MAX));
+    fn detail(row: &Row) -> &str {
+        match &row.outcome {
+            Outcome::Pass(detail) => detail,
+            Outcome::Fail(_) => BELOW,
+        }
+    }
+    let width = |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).chars().count()).max();
+    let names = width(|row| row.name).unwrap_or_default();
+    let details = width(detail).unwrap_or_default();
+    let rule = format!("+-{}-+------+-{}-+\n", "-".repeat(names), "-".repeat(details));
     let mut text = rule.clone();
     let mut reasons = String::new();
     for row in rows {
-        let (word, colour, detail) = match &row.outcome {
-            Outcome::Pass(detail) => ("pass", "32", detail),
+        let (word, colour) = match &row.outcome {
+            Outcome::Pass(_) => ("pass", "32"),
             Outcome::Fail(reason) => {
                 let _ = writeln!(reasons, "\n{}: {reason}", row.name);
-                ("FAIL", "31", reason)
+                ("FAIL", "31")
             }
         };
         let word = paint(word, colour);
-        let detail: String = detail.lines().next().unwrap_or("").chars().take(DETAIL_MAX).collect();
-        let _ = writeln!(text, "| {:<width$} | {word} | {detail:<DETAIL_MAX$} |", row.name);
+        let _ = writeln!(text, "| {:<names$} | {word} | {:<details$} |", row.name, detail(row));
     }
     text + &rule + &reasons
 }
 
 fn paint(word: &str, colour: &str) -> String {
     if stdout().is_terminal() { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_detail_is_cut_and_all_lines_are_equally_long() {
+        let long = format!("192.168.1.2:40000 is {}", "198.18.0.1:12345, ".repeat(9));
+        let rows = [
+            Row { name: "same address", outcome: Outcome::Pass(long.clone()) },
+            Row { name: "dns", outcome: Outcome::Fail("no answer\nsecond line".into()) },
+        ];
+        let text = render(&rows);
+        let (table, reasons) = text.split_once("\n\n").unwrap();
+        assert!(table.contains(&long), "{table}");
+        assert_eq!(reasons, "dns: no answer\nsecond line\n");
+        if !stdout().is_terminal() {
+            let lengths: Vec<usize> = table.lines().map(str::len).collect();
+            assert!(lengths.iter().all(|&length| length == lengths[0]), "{table}");
+        }
+    }
 }
