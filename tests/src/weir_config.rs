@@ -33,6 +33,8 @@ pub struct WeirConfig {
     pub limits: Vec<(&'static str, &'static str)>,
     /// Keys of `[timeouts]` in seconds.
     pub timeouts: Vec<(&'static str, u32)>,
+    /// Sections `[[collector]]`; `{directory}` is where sockets and logs go.
+    pub collectors: &'static str,
 }
 
 impl Default for WeirConfig {
@@ -49,6 +51,7 @@ impl Default for WeirConfig {
             nat: Vec::new(),
             limits: Vec::new(),
             timeouts: Vec::new(),
+            collectors: "",
         }
     }
 }
@@ -101,6 +104,7 @@ flows_max = {flows_max}
             "\n[access]\nmode = \"{mode}\"\nsubscribers = [\"{}\"]\n\n[[shard]]\nid = 1\n{shard}\npublic = [\"{}\"]\n",
             self.subscribers, self.public
         );
+        text.push_str(&self.collectors.replace("{directory}", &directory.to_string_lossy()));
         text
     }
 }

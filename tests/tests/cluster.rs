@@ -1,6 +1,7 @@
 //! A cluster: what its nodes say of themselves, and under load what homes see of each fault that `docs/failover.md` knows.
 //! An upgrade has a test of its own.
 
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -44,7 +45,49 @@ fn promises_are_kept(lab: &mut ClusterLab) -> Result<()> {
     println!("{table}");
     let are_kept = rows.iter().all(|(promise, seen)| promise.missed(seen).is_empty());
     ensure!(are_kept, "{table}");
+    logs_name_the_homes(lab)
+}
+
+/// After all that: the block logs of all nodes, those that have died among them, name the home of each session there is.
+fn logs_name_the_homes(lab: &ClusterLab) -> Result<()> {
+    // Each log has said since then that it is complete up to the time asked about.
+    let at = run("date", &["-u", "-d", "-15 seconds", "+%FT%TZ"])?.1;
+    let folder = lab.lab.directory();
+    let logs = (1..=9).map(|node| folder.join(format!("node{node}-blocks.jsonl")));
+    let logs: Vec<String> =
+        logs.filter(|log| log.exists()).map(|log| log.to_string_lossy().into_owned()).collect();
+    let weir = weir_lab::weir::binary()?.to_string_lossy().into_owned();
+    let (mut asked, mut unsaid) = (0, Vec::new());
+    for node in lab.nodes.iter().filter(|node| node.weir.is_running()) {
+        let said = node.cli(&["sessions", "--json", "--limit", "60"])?.success()?.stdout;
+        for line in said.lines() {
+            let session: serde_json::Value = serde_json::from_str(line)?;
+            let text = |key: &str| session[key].as_str().unwrap_or_default().to_owned();
+            if session["age_sec"].as_u64().is_none_or(|age_sec| age_sec < 20) {
+                continue;
+            }
+            let (public, home) = (text("public"), text("subscriber"));
+            let mut args = vec!["where", &public, "--at", at.trim()];
+            args.extend(logs.iter().flat_map(|log| ["--log", log]));
+            let (code, said) = run(&weir, &args)?;
+            asked += 1;
+            match code {
+                Some(0) => ensure!(said.contains(&home), "{public} at {at} is {home}'s: {said}"),
+                Some(3) => unsaid.push(said),
+                other => anyhow::bail!("{public} at {at} is {home}'s: {other:?} {said}"),
+            }
+        }
+    }
+    println!("the block logs named the homes of {} of {asked} sessions", asked - unsaid.len());
+    ensure!(asked >= 100, "{asked} sessions are not enough to tell");
+    ensure!(unsaid.len() * 10 <= asked, "{} of {asked}: {}", unsaid.len(), unsaid[0]);
     Ok(())
+}
+
+/// Exit code and output of a command.
+fn run(command: &str, args: &[&str]) -> Result<(Option<i32>, String)> {
+    let ended = Command::new(command).args(args).output().with_context(|| command.to_owned())?;
+    Ok((ended.status.code(), String::from_utf8_lossy(&ended.stdout).into_owned()))
 }
 
 /// On every node: its part in the cluster is well, and what it wants is in the kernel and with the switches.

@@ -1,13 +1,14 @@
 //! What an operator asks of a running node.
 
 use std::fs;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::io::Read;
+use std::net::{SocketAddr, SocketAddrV4, TcpListener};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use weir_lab::services::SERVER;
-use weir_lab::{Echo, OneNode, Options, exchange, wait_for};
+use weir_lab::{Echo, OneNode, Options, WeirConfig, exchange, wait_for};
 
 /// Time until something asked for has happened.
 const DEADLINE: Duration = Duration::from_secs(15);
@@ -85,6 +86,48 @@ fn the_block_log_says_who_had_a_port_also_after_rotation() {
             ensure!(said.contains(&outer), "{public} in {file}: {said}");
         }
         Ok(())
+    });
+}
+
+const COLLECTOR: &str = r#"
+[[collector]]
+name = "north"
+address = "127.0.0.1:6514"
+format = "syslog-tcp"
+enterprise = 32473
+spool = "{directory}/north"
+"#;
+
+/// It is away when the block is given out, and has the record once it is there.
+#[test]
+fn a_collector_gets_the_blocks_of_a_node() {
+    let config = WeirConfig { collectors: COLLECTOR, ..WeirConfig::default() };
+    OneNode::test(&Options { config, ..Options::default() }, |net| {
+        let echo = Echo::udp(&net.internet, server())?;
+        let public = flow(net, &echo, 0)?;
+        let has = |line: &str| Ok::<_, anyhow::Error>(net.weir.metrics()?.contains(line));
+        ensure!(has("weir_export_up{collector=\"north\"} 0")?, "nobody listens yet");
+        let listener = net.node.enter(|| Ok(TcpListener::bind("127.0.0.1:6514")?))?;
+        listener.set_nonblocking(true)?;
+        let accepted = || Some(listener.accept().ok()?.0);
+        let mut stream = wait_for("a connection to the collector", DEADLINE, accepted)?;
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        let (mut said, mut part) = (String::new(), [0; 4096]);
+        while !said.contains("block-allocated") || !said.ends_with(']') {
+            let count = stream.read(&mut part)?;
+            ensure!(count > 0, "the collector was left: {said}");
+            said.push_str(std::str::from_utf8(&part[..count])?);
+        }
+        let (outer, address) = (net.homes[0].outer, public.ip());
+        for expected in [
+            " lab weir - block-allocated [weir@32473 node=\"1\" shard=\"1\" ".to_owned(),
+            format!("subscriber=\"{outer}\" public=\"{address}\" ports=\""),
+        ] {
+            ensure!(said.contains(&expected), "{expected}: {said}");
+        }
+        let is_up = || has("weir_export_up{collector=\"north\"} 1").ok()?.then_some(());
+        wait_for("a collector that is up", DEADLINE, is_up)
     });
 }
 

@@ -10,7 +10,6 @@ mod controller;
 mod cpe;
 mod drain;
 mod drops;
-mod endpoint;
 mod etcd;
 mod events;
 mod fence;

@@ -147,14 +147,14 @@ pub struct Bird {
     pub internet: Vec<String>,
 }
 
-/// Files of the connection to etcd, PEM.
+/// Files of a connection with TLS, PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Authorities that etcd's certificate is checked against.
+    /// Authorities that the server's certificate is checked against.
     pub ca: PathBuf,
-    /// Our certificate and its key, if etcd asks for one.
+    /// Our certificate and its key, if the server asks for one.
     pub client: Option<(PathBuf, PathBuf)>,
-    /// The name in etcd's certificate, if it is not the host of the address.
+    /// The name in the server's certificate, if it is not the host of the address.
     pub server_name: Option<String>,
 }
 

@@ -43,8 +43,9 @@ pub use diagnostic::Diagnostic;
 pub use port_share::PortShare;
 pub use reference::key_reference;
 pub use types::{
-    Access, AccessMode, Config, Filtering, Fragments, GreKey, HugePages, Interface, LogFormat,
-    LogLevel, MssClamp, Nat, Node, Poll, Pooling, Shard, TimeoutProfile, Timeouts, Worker,
+    Access, AccessMode, Collector, CollectorFormat, Config, Filtering, Fragments, GreKey,
+    HugePages, Interface, LogFormat, LogLevel, MssClamp, Nat, Node, Poll, Pooling, Shard, Spool,
+    TimeoutProfile, Timeouts, Worker,
 };
 
 /// Headers and seal of a packet that goes on to another worker over the access side, the tunnel's apart: IPv4 and UDP,

@@ -3,6 +3,7 @@
 mod access;
 pub(crate) mod address;
 mod cluster;
+mod collector;
 mod fragments;
 mod interface;
 mod limits;
@@ -65,7 +66,10 @@ pub(crate) fn cluster(
 
 /// What concerns one machine.
 fn machine(root: &Section<'_>, findings: &mut Findings<'_>) -> (Node, Vec<Worker>) {
-    let node = node::read(&root.section("node", "node", findings), findings);
+    let mut node = node::read(&root.section("node", "node", findings), findings);
+    let collectors = root.sections("collector", "collector", findings);
+    node.collectors = collectors.iter().map(|it| collector::read(it, findings)).collect();
+    collector::check_twice(&node.collectors, findings);
     let workers = root.sections("worker", "worker", findings);
     (node, workers.iter().map(|section| worker::read(section, findings)).collect())
 }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use ipnet::Ipv4Net;
 use serde::{Serialize, Serializer};
 
+use crate::cluster_types::TlsFiles;
+
 /// A node that is all there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -46,6 +48,49 @@ pub struct Node {
     pub log_format: LogFormat,
     /// File of the NAT block log. `None`: no block log.
     pub block_log: Option<PathBuf>,
+    /// In file order.
+    pub collectors: Vec<Collector>,
+}
+
+/// `[[collector]]`: where the NAT log is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collector {
+    /// No two of a node have the same.
+    pub name: String,
+    /// `host:port`
+    pub address: String,
+    pub format: CollectorFormat,
+    /// Private enterprise number of what the standards have no name for. `None`: it is left out.
+    pub enterprise: Option<u32>,
+    /// `None`: what the collector cannot take is lost while it is away.
+    pub spool: Option<Spool>,
+}
+
+/// What a collector gets, and over what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CollectorFormat {
+    /// RFC 7011 and RFC 8158, in packets of at most this size.
+    IpfixUdp {
+        mtu: u16,
+    },
+    IpfixTcp,
+    /// RFC 5424 with this facility, RFC 6587.
+    SyslogTcp {
+        facility: u8,
+    },
+    /// RFC 5425.
+    SyslogTls {
+        facility: u8,
+        tls: TlsFiles,
+    },
+}
+
+/// Where records wait on disk for a collector that is away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spool {
+    /// Absolute.
+    pub folder: PathBuf,
+    pub megabytes_max: u64,
 }
 
 /// How a worker waits for packets.

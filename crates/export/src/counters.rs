@@ -53,6 +53,16 @@ pub struct CollectorCounters {
     pub last_spool_error: Option<String>,
 }
 
+impl CollectorCounters {
+    /// Records lost for whatever reason.
+    pub fn lost_total(&self) -> u64 {
+        self.lost_queue_full_total
+            + self.lost_spool_full_total
+            + self.lost_disk_error_total
+            + self.lost_at_end_total
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) given: AtomicU64,

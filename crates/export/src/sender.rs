@@ -71,6 +71,14 @@ impl EventSender {
     }
 }
 
+impl EventSender {
+    /// At least half of the ring to each collector is free: their threads keep up.
+    pub fn has_room(&self) -> bool {
+        let has_room = |it: &Outlet| 2 * it.ring.slots() >= it.ring.buffer().capacity();
+        self.outlets.iter().all(has_room)
+    }
+}
+
 impl Inlet {
     /// Events in the ring.
     pub(crate) fn waiting(&self) -> usize {

@@ -7,7 +7,7 @@ use weir_engine::ShardConfig;
 use weir_nat::AddressRanges;
 use weir_replica::{BootId, ClusterKeys, Comeback, Fingerprint};
 use weir_shard::role::Grant;
-use weir_shard::{LANES, LaneSet, ShardId, Term};
+use weir_shard::{Epoch, LANES, LaneSet, ShardId, Term};
 
 pub use weir_shard::role::Misses;
 
@@ -70,6 +70,8 @@ pub struct ShardDuties {
     pub serves_hits: bool,
     /// Lanes that this worker writes.
     pub lanes: LaneSet,
+    /// Of each of them, the epoch of the map entry since which it does; 0 of the others.
+    pub lanes_since: [Epoch; LANES],
     /// When this is first ordered nobody has anything of the shard: what is here of others' lanes, nothing, is all of them.
     pub begins_empty: bool,
     pub misses: Misses<PeerId>,
@@ -90,6 +92,7 @@ impl ShardDuties {
             shard,
             serves_hits: false,
             lanes: LaneSet::EMPTY,
+            lanes_since: [Epoch(0); LANES],
             begins_empty: false,
             misses: Misses::Refuse,
             copies: Vec::new(),

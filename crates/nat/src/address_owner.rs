@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
 use weir_ids::ShardId;
 
-use crate::block_event::{BlockEvent, BlockEventKind, BlockEvents};
+use crate::block_event::{Block, BlockEventKind, BlockEvents};
 use crate::config::NatConfig;
 use crate::endpoint::{Home, Tick};
 use crate::nat::Nat;
@@ -54,7 +54,7 @@ struct Entry {
     next: u32,
     /// Has a flow stood here, or only been attempted?
     is_used: bool,
-    /// Is it in the log that the home has the address? Only who opens a flow says so.
+    /// Did we tell the log that the home has the address? The owner of one lane does, of its own flows and of copies.
     is_logged: bool,
 }
 
@@ -85,10 +85,9 @@ impl Entry {
         }
     }
 
-    fn event(&self, kind: BlockEventKind) -> BlockEvent {
-        BlockEvent {
-            kind,
-            shard: self.owner.shard,
+    /// As the log names it: all ports of the address.
+    fn block(&self) -> Block {
+        Block {
             subscriber: self.owner.outer,
             gre_key: self.owner.gre_key,
             public_address: self.address,
@@ -200,6 +199,7 @@ impl AddressOwners {
         if created.since(entry.since) == 0 {
             entry.since = created;
         }
+        self.tell_use(slot, events);
         Some(slot)
     }
 
@@ -249,9 +249,38 @@ impl AddressOwners {
         if !std::mem::replace(&mut entry.is_used, true) {
             entry.since = now;
         }
-        if !std::mem::replace(&mut entry.is_logged, true) {
-            events.push(entry.event(BlockEventKind::Allocated));
+        self.tell_use(slot, events);
+    }
+
+    /// The log has it that the home has the address, if that is ours to tell.
+    fn tell_use(&mut self, slot: u32, events: &mut BlockEvents) {
+        let entry = &mut self.slots[slot as usize];
+        if !entry.is_logged {
+            let told = BlockEventKind::Allocated(entry.block());
+            entry.is_logged = events.push_address(entry.owner.shard, told);
         }
+    }
+
+    /// Tells of up to `budget` slots, from this one on, which home of the shard has which address. Returns the slot to
+    /// go on from, how many addresses were told, and whether there are no more.
+    pub(crate) fn list(
+        &mut self,
+        shard: ShardId,
+        from: u32,
+        budget: u32,
+        events: &mut BlockEvents,
+    ) -> (u32, u32, bool) {
+        let all = self.slots.len() as u32;
+        let until = all.min(from.saturating_add(budget));
+        let mut told = 0;
+        for slot in from..until {
+            let entry = &mut self.slots[slot as usize];
+            if entry.is_used && entry.owner.shard == shard {
+                entry.is_logged = events.push_address(shard, BlockEventKind::Held(entry.block()));
+                told += 1;
+            }
+        }
+        (until, told, until == all)
     }
 
     /// One record less. After the last the address rests; one that no flow stood on is free at once.
@@ -311,7 +340,7 @@ impl AddressOwners {
         let was_indexed = self.index.remove(self.hash(entry.address), slot);
         assert!(was_indexed, "an owner is in the index");
         if entry.is_logged {
-            events.push(entry.event(BlockEventKind::Released));
+            events.push_address(entry.owner.shard, BlockEventKind::Released(entry.block()));
         }
         self.slots[slot as usize] = Entry { next: self.free_head, ..Entry::FREE };
         self.free_head = slot;

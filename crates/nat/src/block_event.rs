@@ -1,30 +1,35 @@
-//! Blocks opened and released, for the log: a ring of fixed size between the data path and whoever
-//! reads it.
+//! What the owner of a lane did with its port blocks, for the log: a ring of fixed size between the data path and its
+//! reader.
+//!
+//! ```text
+//!   Taken   Held Held Allocated Held Released Held   Listed   Allocated Released ...   (each hour again: Held .. Listed)
+//!   index 1 2    3    4         5    6        7      8        9
+//! ```
+//!
+//! Of each lane only its owner speaks. It counts its statements from 1 when it takes the lane, those that the ring has
+//! no room for included, so that a reader sees where one is missing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use weir_ids::ShardId;
+use weir_flow::SlabId;
+use weir_ids::{Epoch, LANES, ShardId};
+
+use crate::endpoint::{ShardIndex, Tick};
+use crate::lane::slab_of;
 
 /// Events that can wait to be read. Reading once per burst, the ring never fills: a packet opens
 /// one block at most.
 const EVENTS_MAX: usize = 16_384;
 
-/// What happened to a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockEventKind {
-    Allocated,
-    Released,
-}
+/// The lane whose owner speaks of the addresses of a shard that translates nothing.
+pub(crate) const ADDRESS_LANE: u32 = 0;
 
-/// A block was given to a subscriber or came back. The pair of events answers who had a public
-/// endpoint at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockEvent {
-    pub kind: BlockEventKind,
-    pub shard: ShardId,
-    /// Outer address of the home.
+/// A port block and the home it belongs to; without translation an address with all its ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Block {
+    /// Outer address of the home; its inside address where homes have no tunnel.
     pub subscriber: u32,
-    /// The home's GRE key when it became a subscriber.
+    /// Given where it tells homes apart.
     pub gre_key: Option<u32>,
     pub public_address: u32,
     /// First and last port, both included, for TCP, UDP and ICMP identifiers alike.
@@ -32,24 +37,194 @@ pub struct BlockEvent {
     pub port_last: u16,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockEventKind {
+    /// The lane is ours from now on; a listing of what it holds follows. The first statement of an ownership.
+    Taken {
+        /// Epoch of the ownership before this one, if it is known.
+        before: Option<Epoch>,
+    },
+    /// The lane is ours no longer.
+    Left,
+    Allocated(Block),
+    Released(Block),
+    /// Part of a listing: the home has the block now.
+    Held(Block),
+    /// A listing is complete.
+    Listed {
+        /// Blocks that it named.
+        blocks: u32,
+        /// Index of the last statement before it.
+        from: u64,
+    },
+}
+
+/// A statement of a lane's owner. All of them together answer who had a public endpoint at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockEvent {
+    pub shard: ShardId,
+    pub lane: u8,
+    /// Epoch of the shard's map entry since which the lane is ours; 0 on a node of its own.
+    pub epoch: Epoch,
+    /// 1, 2, 3, ... over the statements of this ownership.
+    pub index: u64,
+    pub kind: BlockEventKind,
+}
+
+/// What is told of a lane.
+#[derive(Clone, Copy, Debug)]
+struct LaneLog {
+    epoch: Epoch,
+    /// Of the last statement.
+    index: u64,
+    /// When its last listing began.
+    listed: Tick,
+    /// It was said that the lane is ours.
+    is_taken: bool,
+}
+
+impl LaneLog {
+    const NEW: Self = Self { epoch: Epoch(0), index: 0, listed: Tick(0), is_taken: false };
+}
+
+/// A listing under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listing {
+    pub(crate) slab: SlabId,
+    from: u64,
+    pub(crate) blocks: u32,
+    /// Where the walk goes on.
+    pub(crate) position: u32,
+}
+
 #[derive(Debug)]
 pub(crate) struct BlockEvents {
     ring: VecDeque<BlockEvent>,
     lost_total: u64,
+    /// By slab.
+    lanes: Box<[LaneLog]>,
+    /// Shards whose addresses are ours to tell of, and their places here.
+    shards: BTreeMap<ShardId, ShardIndex>,
+    /// Lanes that were taken and not listed since.
+    taken: VecDeque<SlabId>,
+    listing: Option<Listing>,
+    /// The lane that is looked at next.
+    looked_at: u32,
 }
 
 impl BlockEvents {
-    pub(crate) fn new() -> Self {
-        Self { ring: VecDeque::with_capacity(EVENTS_MAX), lost_total: 0 }
+    /// Of `shards`, all of whose lanes are ours; there is room for `shards_max`.
+    pub(crate) fn new(shards: impl Iterator<Item = ShardId>, shards_max: usize) -> Self {
+        Self {
+            ring: VecDeque::with_capacity(EVENTS_MAX),
+            lost_total: 0,
+            lanes: vec![LaneLog::NEW; shards_max * LANES].into(),
+            shards: shards.zip((0..).map(ShardIndex)).collect(),
+            taken: VecDeque::new(),
+            listing: None,
+            looked_at: 0,
+        }
     }
 
-    /// Keeps the event, or counts it as lost: the data path does not wait for a reader.
-    pub(crate) fn push(&mut self, event: BlockEvent) {
+    /// Counts the statement, and keeps it or counts it as lost: the data path does not wait for a reader.
+    pub(crate) fn push(&mut self, slab: SlabId, shard: ShardId, kind: BlockEventKind) {
+        let log = &mut self.lanes[slab.0 as usize];
+        log.index += 1;
+        let (epoch, index) = (log.epoch, log.index);
         if self.ring.len() == EVENTS_MAX {
             self.lost_total += 1;
         } else {
-            self.ring.push_back(event);
+            let lane = (slab.0 % LANES as u32) as u8;
+            self.ring.push_back(BlockEvent { shard, lane, epoch, index, kind });
         }
+    }
+
+    /// Whether it is ours to tell of the shard's addresses; it was told if so.
+    pub(crate) fn push_address(&mut self, shard: ShardId, kind: BlockEventKind) -> bool {
+        let Some(&index) = self.shards.get(&shard) else { return false };
+        self.push(slab_of(index, ADDRESS_LANE), shard, kind);
+        true
+    }
+
+    /// A lane is ours, and what happens in it ours to tell.
+    pub(crate) fn own(&mut self, (shard, index): (ShardId, ShardIndex), lane: u32) {
+        if lane == ADDRESS_LANE {
+            self.shards.insert(shard, index);
+        }
+    }
+
+    /// A lane is ours since this epoch. Was it ours since then before, nobody else had it meanwhile, and the same count goes
+    /// on.
+    pub(crate) fn begin(
+        &mut self,
+        (shard, index): (ShardId, ShardIndex),
+        lane: u32,
+        epoch: Epoch,
+        before: Option<Epoch>,
+    ) {
+        let slab = slab_of(index, lane);
+        let log = &mut self.lanes[slab.0 as usize];
+        log.is_taken = true;
+        if log.index == 0 || log.epoch != epoch {
+            (log.epoch, log.index) = (epoch, 0);
+            self.push(slab, shard, BlockEventKind::Taken { before });
+        }
+        self.taken.push_back(slab);
+    }
+
+    /// A lane is ours no longer.
+    pub(crate) fn end(&mut self, (shard, index): (ShardId, ShardIndex), lane: u32) {
+        let slab = slab_of(index, lane);
+        if lane == ADDRESS_LANE {
+            self.shards.remove(&shard);
+        }
+        self.taken.retain(|&taken| taken != slab);
+        self.listing = self.listing.filter(|listing| listing.slab != slab);
+        if std::mem::take(&mut self.lanes[slab.0 as usize].is_taken) {
+            self.push(slab, shard, BlockEventKind::Left);
+        }
+    }
+
+    /// A shard is gone: another may get its place.
+    pub(crate) fn forget(&mut self, (shard, index): (ShardId, ShardIndex)) {
+        for lane in 0..LANES as u32 {
+            self.end((shard, index), lane);
+            self.lanes[slab_of(index, lane).0 as usize] = LaneLog::NEW;
+        }
+    }
+
+    /// The listing that is under way or due. `is_due` tells of a lane, and of when it was listed last, whether it is
+    /// time for another; it is asked about one lane a call.
+    pub(crate) fn next_listing(
+        &mut self,
+        now: Tick,
+        is_due: impl Fn(SlabId, Tick) -> bool,
+    ) -> Option<Listing> {
+        if self.listing.is_none() {
+            let slab = self.taken.pop_front().or_else(|| {
+                let slab = SlabId(self.looked_at);
+                let log = self.lanes.get(self.looked_at as usize)?;
+                let is_due = is_due(slab, log.listed);
+                self.looked_at = (self.looked_at + 1) % self.lanes.len() as u32;
+                is_due.then_some(slab)
+            })?;
+            let log = &mut self.lanes[slab.0 as usize];
+            log.listed = now;
+            self.listing = Some(Listing { slab, from: log.index, blocks: 0, position: 0 });
+        }
+        self.listing
+    }
+
+    /// How far the listing has come.
+    pub(crate) fn note_listing(&mut self, listing: Listing) {
+        self.listing = Some(listing);
+    }
+
+    /// The listing named all that there was.
+    pub(crate) fn finish_listing(&mut self, listing: Listing, shard: ShardId) {
+        let Listing { slab, from, blocks, .. } = listing;
+        self.push(slab, shard, BlockEventKind::Listed { blocks, from });
+        self.listing = None;
     }
 
     pub(crate) fn pop(&mut self) -> Option<BlockEvent> {
@@ -65,24 +240,85 @@ impl BlockEvents {
 mod tests {
     use super::*;
 
+    const SHARD: ShardId = ShardId(1);
+
+    fn events() -> BlockEvents {
+        BlockEvents::new(std::iter::once(SHARD), 2)
+    }
+
+    fn allocated(subscriber: u32) -> BlockEventKind {
+        BlockEventKind::Allocated(Block {
+            subscriber,
+            gre_key: None,
+            public_address: 0,
+            port_first: 1024,
+            port_last: 1279,
+        })
+    }
+
     #[test]
     fn a_full_ring_counts_what_it_loses_and_keeps_the_order() {
-        let mut events = BlockEvents::new();
+        let mut events = events();
         for number in 0..EVENTS_MAX as u32 + 3 {
-            events.push(BlockEvent {
-                kind: BlockEventKind::Allocated,
-                shard: ShardId(1),
-                subscriber: number,
-                gre_key: None,
-                public_address: 0,
-                port_first: 1024,
-                port_last: 1279,
-            });
+            events.push(SlabId(0), SHARD, allocated(number));
         }
         assert_eq!(events.lost_total(), 3);
         for number in 0..EVENTS_MAX as u32 {
-            assert_eq!(events.pop().map(|event| event.subscriber), Some(number));
+            let event = events.pop().unwrap();
+            assert_eq!((event.kind, event.index), (allocated(number), u64::from(number) + 1));
         }
         assert_eq!(events.pop(), None);
+        events.push(SlabId(0), SHARD, BlockEventKind::Left);
+        let next = EVENTS_MAX as u64 + 4;
+        assert_eq!(events.pop().unwrap().index, next, "what was lost is counted");
+    }
+
+    #[test]
+    fn each_ownership_of_a_lane_counts_from_one() {
+        let mut events = events();
+        let shard = (SHARD, ShardIndex(0));
+        let mut told = Vec::new();
+        for epoch in [3, 7] {
+            let before = (epoch > 3).then_some(Epoch(3));
+            events.begin(shard, 2, Epoch(epoch), before);
+            events.push(slab_of(shard.1, 2), SHARD, allocated(epoch as u32));
+            events.push(slab_of(shard.1, 3), SHARD, allocated(9));
+            events.end(shard, 2);
+            while let Some(event) = events.pop() {
+                told.push((event.lane, event.epoch.0, event.index));
+            }
+        }
+        let of_two = [(2, 3, 1), (2, 3, 2), (2, 3, 3), (2, 7, 1), (2, 7, 2), (2, 7, 3)];
+        let told: Vec<_> = told.into_iter().filter(|(lane, ..)| *lane == 2).collect();
+        assert_eq!(told, of_two);
+    }
+
+    #[test]
+    fn a_lane_that_comes_back_under_the_same_epoch_goes_on() {
+        let mut events = events();
+        let shard = (SHARD, ShardIndex(0));
+        for before in [None, Some(Epoch(5))] {
+            events.begin(shard, 2, Epoch(5), before);
+            events.push(slab_of(shard.1, 2), SHARD, allocated(1));
+            events.end(shard, 2);
+        }
+        events.forget(shard);
+        events.begin(shard, 2, Epoch(5), None);
+        let indexes: Vec<u64> = std::iter::from_fn(|| events.pop()).map(|it| it.index).collect();
+        assert_eq!(indexes, [1, 2, 3, 4, 5, 1], "another shard at its place begins anew");
+    }
+
+    #[test]
+    fn a_lane_that_is_gone_is_not_listed() {
+        let mut events = events();
+        let shard = (SHARD, ShardIndex(0));
+        let never = |_, _| false;
+        events.begin(shard, 2, Epoch(3), None);
+        events.end(shard, 2);
+        assert!(events.next_listing(Tick(1), never).is_none());
+        events.begin(shard, 2, Epoch(5), None);
+        assert!(events.next_listing(Tick(1), never).is_some());
+        events.end(shard, 2);
+        assert!(events.next_listing(Tick(1), never).is_none());
     }
 }

@@ -479,10 +479,10 @@ fn take_over(mut pair: Pair) {
     // Every block that the log says was released was opened by someone: by the replica or by the one that died.
     let mut open = HashSet::new();
     for event in pair.primary.events().into_iter().chain(pair.replica.events()) {
-        let block = (event.public_address, event.port_first);
         match event.kind {
-            BlockEventKind::Allocated => _ = open.insert(block),
-            BlockEventKind::Released => assert!(open.remove(&block), "released but not held"),
+            BlockEventKind::Allocated(block) => _ = open.insert(block),
+            BlockEventKind::Released(block) => assert!(open.remove(&block), "not held: {block:?}"),
+            other => panic!("{other:?}"),
         }
     }
 }

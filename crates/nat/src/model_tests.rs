@@ -329,10 +329,10 @@ impl Play {
         let mut open = HashSet::new();
         assert_eq!(self.world.nat.events_lost(), 0);
         for event in self.world.events() {
-            let block = (event.public_address, event.port_first);
             match event.kind {
-                BlockEventKind::Allocated => assert!(open.insert(block), "allocated twice"),
-                BlockEventKind::Released => assert!(open.remove(&block), "released but not held"),
+                BlockEventKind::Allocated(block) => assert!(open.insert(block), "allocated twice"),
+                BlockEventKind::Released(block) => assert!(open.remove(&block), "not held"),
+                other => panic!("{other:?}"),
             }
         }
         assert_eq!(open, HashSet::new());

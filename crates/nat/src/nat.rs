@@ -6,13 +6,13 @@ use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
 use crate::address_owner::AddressOwners;
 use crate::address_ranges::{AddressRanges, home_addresses, public_addresses};
 use crate::attach::Waiting;
-use crate::block_event::{BlockEvent, BlockEventKind, BlockEvents};
+use crate::block_event::{Block, BlockEvent, BlockEventKind, BlockEvents};
 use crate::commit::Commits;
 use crate::config::{Filtering, NatConfig, Pooling};
 use crate::config_check::{self, NatError};
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::journal::{Journal, MARKS_MAX};
-use crate::lane::Lanes;
+use crate::lane::{Lanes, slab_of};
 use crate::mapping::Mapping;
 use crate::port_block::{BlockId, PortBlocks};
 use crate::random::Random;
@@ -156,7 +156,10 @@ impl Nat {
             subscribers: Subscribers::new(&config, quota_blocks)?,
             owners: AddressOwners::new(&config)?,
             random: Random::new([seed[2], seed[3]]),
-            events: BlockEvents::new(),
+            events: BlockEvents::new(
+                config.shards.iter().map(|shard| shard.id),
+                config.shards_max(),
+            ),
             totals: Totals::default(),
             lanes: Lanes::new(config.shards.len(), config.shards_max()),
             journal: Journal::new(if config.replicas > 0 { MARKS_MAX } else { 0 }),
@@ -314,23 +317,24 @@ impl Nat {
         self.events.lost_total()
     }
 
+    /// Tells what became of a block that a subscriber has.
     pub(crate) fn push_block_event(
         &mut self,
-        kind: BlockEventKind,
+        kind: impl FnOnce(Block) -> BlockEventKind,
         subscriber: u32,
         block: BlockId,
     ) {
         let home = self.subscribers.get(subscriber);
         let (port_first, port_last) = self.ports.port_range(block);
-        self.events.push(BlockEvent {
-            kind,
-            shard: self.shards.id(home.shard),
+        let told = Block {
             subscriber: home.outer,
-            gre_key: home.gre_key(),
+            gre_key: home.gre_key().filter(|_| self.policy.by_key),
             public_address: self.ports.public_address(self.ports.address_of(block)),
             port_first,
             port_last,
-        });
+        };
+        let slab = slab_of(home.shard, self.ports.lane(block));
+        self.events.push(slab, self.shards.id(home.shard), kind(told));
     }
 }
 

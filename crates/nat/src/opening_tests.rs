@@ -67,10 +67,15 @@ fn held(world: &World, homes: impl Iterator<Item = Home>) -> HashSet<(u32, u32, 
 /// Reads the log and keeps `open` up to date: what is allocated was free, what is released was allocated.
 fn follow(world: &mut World, open: &mut HashSet<(u32, u32, u16)>) {
     for event in world.events() {
-        let block = (event.subscriber, event.public_address, event.port_first);
+        let name = |block: Block| (block.subscriber, block.public_address, block.port_first);
         match event.kind {
-            BlockEventKind::Allocated => assert!(open.insert(block), "allocated twice: {event:?}"),
-            BlockEventKind::Released => assert!(open.remove(&block), "never allocated: {event:?}"),
+            BlockEventKind::Allocated(block) => {
+                assert!(open.insert(name(block)), "allocated twice: {event:?}");
+            }
+            BlockEventKind::Released(block) => {
+                assert!(open.remove(&name(block)), "never allocated: {event:?}");
+            }
+            other => panic!("{other:?}"),
         }
     }
 }
@@ -104,7 +109,7 @@ fn flows_prepared_together_are_as_good_as_flows_one_by_one() {
     }
     let events = world.events();
     assert_eq!(events.len(), 3, "a home opens one block, all three protocols share it");
-    assert!(events.iter().all(|event| event.kind == BlockEventKind::Allocated));
+    assert!(events.iter().all(|event| matches!(event.kind, BlockEventKind::Allocated(_))));
     assert_eq!(world.nat.gauges().flow_creates_total, packets.len() as u64);
 }
 
@@ -207,7 +212,8 @@ fn the_last_record_goes_to_the_first_and_the_others_leave_no_trace() {
     assert_eq!((world.flows(), world.nat.gauges().flow_creates_total), (1, 8));
     let events = world.events();
     assert_eq!(events.len(), 1, "no event for a block that was never used: {events:?}");
-    assert_eq!((events[0].kind, events[0].subscriber), (BlockEventKind::Allocated, home(2).outer));
+    let BlockEventKind::Allocated(block) = events[0].kind else { panic!("{events:?}") };
+    assert_eq!(block.subscriber, home(2).outer);
     world.wait_and_collect(300);
     world.wait_and_collect(120);
     world.assert_empty();
@@ -237,9 +243,9 @@ fn a_block_is_logged_with_the_first_mapping_that_stands() {
     audit(&world.nat);
     let events = world.events();
     assert_eq!(events.len(), 1, "{events:?}");
-    assert_eq!((events[0].kind, events[0].subscriber), (BlockEventKind::Allocated, home(2).outer));
-    assert_eq!(events[0].public_address, public.address);
-    assert!((events[0].port_first..=events[0].port_last).contains(&public.port));
+    let BlockEventKind::Allocated(block) = events[0].kind else { panic!("{events:?}") };
+    assert_eq!((block.subscriber, block.public_address), (home(2).outer, public.address));
+    assert!((block.port_first..=block.port_last).contains(&public.port));
 }
 
 #[test]

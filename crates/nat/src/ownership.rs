@@ -31,6 +31,11 @@ impl Nat {
                 self.sessions.take_over(slab);
             }
             self.lanes.set_owned(slab, is_owned, now);
+            let told = (self.shards.id(shard), shard);
+            match is_owned {
+                true => self.events.own(told, lane),
+                false => self.events.end(told, lane),
+            }
         }
         self.ports.set_lanes(shard, lanes);
     }

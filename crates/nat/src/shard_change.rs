@@ -42,6 +42,9 @@ impl Nat {
                 self.sessions.forget_versions(slab);
             }
             self.lanes.begin(slab, is_owned, now);
+            if is_owned {
+                self.events.own((shard.id, index), lane);
+            }
         }
         self.ports.add(index, &shard.public, owned_lanes);
         self.subscribers.set_max(index, shard.subscribers_max);
@@ -166,6 +169,7 @@ impl Nat {
     fn finish_removal(&mut self, shard: ShardIndex) {
         // What waits there was told of records by slot, which a later shard of this index uses again.
         self.journal.forget(shard);
+        self.events.forget((self.shards.id(shard), shard));
         self.ports.remove(shard);
         self.lanes.end(shard);
         assert_eq!(self.subscribers.held(shard), 0, "a home goes with its last record");

@@ -180,7 +180,10 @@ fn c8_a_port_rests_two_minutes_then_all_comes_back() {
     world.wait_and_collect(1);
     world.assert_empty();
     let kinds: Vec<_> = world.events().iter().map(|event| event.kind).collect();
-    assert_eq!(kinds, [BlockEventKind::Allocated, BlockEventKind::Released]);
+    let [BlockEventKind::Allocated(given), BlockEventKind::Released(back)] = kinds[..] else {
+        panic!("{kinds:?}")
+    };
+    assert_eq!(given, back);
 }
 
 #[test]
@@ -372,10 +375,13 @@ fn events_tell_who_had_which_ports() {
     let public = world.udp_out(keyed, inside(0), server(0)).unwrap();
     let events = world.events();
     let [event] = events[..] else { panic!("{events:?}") };
-    assert_eq!(event.kind, BlockEventKind::Allocated);
-    assert_eq!((event.shard, event.subscriber), (ShardId(11), home(1).outer));
-    assert_eq!((event.gre_key, event.public_address), (Some(5), public.address));
-    assert!((event.port_first..=event.port_last).contains(&public.port));
-    assert_eq!(event.port_last - event.port_first, 255);
+    let BlockEventKind::Allocated(block) = event.kind else { panic!("{event:?}") };
+    assert_eq!((event.shard, event.index), (ShardId(11), 1));
+    assert_eq!((block.subscriber, block.public_address), (home(1).outer, public.address));
+    assert_eq!(block.gre_key, None, "a key that is only echoed names no home");
+    assert!((block.port_first..=block.port_last).contains(&public.port));
+    assert_eq!(block.port_last - block.port_first, 255);
+    let lane = u32::from(public.port) / 256 % 8;
+    assert_eq!(u32::from(event.lane), lane, "the lane of the block's number");
     assert_eq!(world.nat.events_lost(), 0);
 }

@@ -13,6 +13,15 @@ fn host(n: u32) -> Endpoint {
     Endpoint::new(address("203.0.113.0") + n, 5000)
 }
 
+/// Of all that the log was told: an address that was given or taken back.
+fn blocks(world: &mut World) -> Vec<Block> {
+    let block = |event: BlockEvent| match event.kind {
+        BlockEventKind::Allocated(block) | BlockEventKind::Released(block) => block,
+        other => panic!("{other:?}"),
+    };
+    world.events().into_iter().map(block).collect()
+}
+
 #[test]
 fn the_inside_endpoint_is_the_public_one() {
     let mut world = firewall();
@@ -84,28 +93,33 @@ fn an_address_stays_its_homes_for_quarantine_sec_after_the_last_flow() {
 fn the_log_says_which_home_had_an_address() {
     use BlockEventKind::{Allocated, Released};
     let mut world = firewall();
-    let event = |kind, n: u32| BlockEvent {
-        kind,
-        shard: ShardId(11),
+    let block = |n: u32| Block {
         subscriber: home(n).outer,
         gre_key: None,
         public_address: host(1).address,
         port_first: 0,
         port_last: u16::MAX,
     };
+    let event = |kind: fn(Block) -> BlockEventKind, n: u32, index| BlockEvent {
+        shard: ShardId(11),
+        lane: 0,
+        epoch: Epoch(0),
+        index,
+        kind: kind(block(n)),
+    };
     world.udp_out(home(1), host(1), server(0)).unwrap();
     world.udp_out(home(1), other_port(1, 9), server(0)).unwrap();
     world.udp_out(home(2), host(1), server(0)).unwrap_err();
-    assert_eq!(world.events(), [event(Allocated, 1)]);
+    assert_eq!(world.events(), [event(Allocated, 1, 1)]);
     world.wait_and_collect(300);
     assert_eq!(world.events(), []);
     world.wait_and_collect(120);
-    assert_eq!(world.events(), [event(Released, 1)]);
+    assert_eq!(world.events(), [event(Released, 1, 2)]);
     world.udp_out(home(2), host(1), server(0)).unwrap();
-    assert_eq!(world.events(), [event(Allocated, 2)]);
+    assert_eq!(world.events(), [event(Allocated, 2, 3)]);
     world.wait_and_collect(10_000);
     world.wait_and_collect(120);
-    assert_eq!(world.events(), [event(Released, 2)]);
+    assert_eq!(world.events(), [event(Released, 2, 4)]);
 }
 
 #[test]
@@ -117,7 +131,7 @@ fn homes_told_apart_by_key_do_not_share_an_address() {
     let refused = Err(Refusal::AddressConflict);
     assert_eq!(world.udp_out(keyed(2), other_port(1, 9), server(0)), refused);
     assert_eq!(world.udp_out(home(1), other_port(1, 9), server(0)), refused);
-    assert_eq!(world.events()[0].gre_key, Some(1));
+    assert_eq!(blocks(&mut world)[0].gre_key, Some(1));
     // Otherwise a key is an echo.
     let mut world = firewall();
     world.udp_out(keyed(1), host(1), server(0)).unwrap();
@@ -144,7 +158,7 @@ fn a_full_table_of_owners_takes_the_address_that_rests_longest() {
     world.wait_and_collect(300);
     world.udp_out(home(1), host(1), server(0)).unwrap();
     world.udp_out(home(2), host(2), server(0)).unwrap();
-    let subscribers: Vec<u32> = world.events().iter().map(|event| event.subscriber).collect();
+    let subscribers: Vec<u32> = blocks(&mut world).iter().map(|it| it.subscriber).collect();
     assert_eq!(subscribers, [0, 1, 0, 2].map(|n| home(n).outer));
     assert_eq!(world.udp_out(home(0), host(0), server(0)), Err(Refusal::TableFull));
 }
@@ -158,7 +172,7 @@ fn nothing_is_quarantined_and_no_block_is_opened() {
     assert_eq!(world.nat.gauges().subscribers, 4);
     world.wait_and_collect(300);
     world.assert_empty();
-    assert!(world.events().iter().all(|event| (event.port_first, event.port_last) == (0, 65_535)));
+    assert!(blocks(&mut world).iter().all(|it| (it.port_first, it.port_last) == (0, 65_535)));
 }
 
 #[test]

@@ -99,7 +99,8 @@ fn c14_c15_ports_are_random_within_few_blocks() {
         (0..256).map(|n| world.udp_out(home(1), inside(n), server(0)).unwrap().port).collect();
     let events = world.events();
     assert_eq!(events.len(), 1, "256 mappings fit into one block");
-    assert!(ports.iter().all(|port| (events[0].port_first..=events[0].port_last).contains(port)));
+    let BlockEventKind::Allocated(block) = events[0].kind else { panic!("{events:?}") };
+    assert!(ports.iter().all(|port| (block.port_first..=block.port_last).contains(port)));
     let sequential = ports.windows(2).filter(|pair| pair[1] == pair[0].wrapping_add(1)).count();
     assert!(sequential < 64, "{sequential} of 255 follow each other");
 }

@@ -76,7 +76,7 @@ fn a_shard_comes_serves_and_goes_without_a_trace() {
             assert_eq!(world.nat.shards().count(), 2);
             let events = world.events().into_iter().filter(|event| event.shard == ShardId(13));
             let (opened, released): (Vec<_>, Vec<_>) =
-                events.partition(|event| event.kind == BlockEventKind::Allocated);
+                events.partition(|event| matches!(event.kind, BlockEventKind::Allocated(_)));
             assert_eq!((opened.len(), released.len()), (60, 60));
             world.wait_and_collect(120);
             assert_eq!(world.nat.gauges().quarantined, 0);

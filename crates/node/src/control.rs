@@ -80,7 +80,7 @@ pub(crate) async fn control(
                 look_at_workers(&node, &mut watch, started);
                 let boards = node.workers.iter().map(|worker| &*worker.board);
                 node.rates.look(node.clock.now(), boards);
-                look_at_block_log(&node, &mut log_loss);
+                look_at_logs(&node, &mut log_loss);
             }
             signal = ended_by(&mut signals.terminate, &mut signals.interrupt) => {
                 tracing::info!(event = "stop-requested", signal, "stopping");
@@ -143,7 +143,8 @@ fn say_ready() {
     }
 }
 
-fn look_at_block_log(node: &Node, loss: &mut LogLoss) {
+fn look_at_logs(node: &Node, loss: &mut LogLoss) {
+    node.collectors.look(Instant::now());
     let Some(log) = &node.block_log else { return };
     let counters = log.counters();
     let lost = counters.lost_total + counters.write_errors_total;

@@ -16,7 +16,10 @@ pub const EXIT_CODES: &[(u8, &str)] = &[
     (13, "already running: the admin socket answers"),
     (14, "admin socket cannot be made"),
     (15, "metrics address cannot be used"),
-    (16, "block log cannot be opened"),
+    (
+        16,
+        "block log cannot be opened, or a collector of the NAT log cannot be served as the file says",
+    ),
     (17, "DPDK cannot start"),
     (18, "too little memory for buffers or tables"),
     (19, "a worker cannot be built from the configuration"),
@@ -47,6 +50,8 @@ pub enum Failure {
     #[error("{0}")]
     BlockLog(String),
     #[error("{0}")]
+    Collector(String),
+    #[error("{0}")]
     Eal(String),
     #[error("{0}")]
     Memory(String),
@@ -72,7 +77,7 @@ impl Failure {
             Self::AlreadyRunning(_) => 13,
             Self::AdminSocket { .. } => 14,
             Self::Metrics { .. } => 15,
-            Self::BlockLog(_) => 16,
+            Self::BlockLog(_) | Self::Collector(_) => 16,
             Self::Eal(_) => 17,
             Self::Memory(_) => 18,
             Self::Engine { .. } => 19,

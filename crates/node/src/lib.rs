@@ -27,6 +27,7 @@ mod board;
 mod capture;
 mod clock;
 mod cluster;
+mod collectors;
 mod control;
 mod controller_metrics;
 mod cores;

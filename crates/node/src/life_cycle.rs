@@ -23,8 +23,10 @@ use weir_nat::AddressRanges;
 use weir_records::{BlockLog, BlockLogSender, NodeLife};
 
 use crate::admin::{AdminSocket, ClaimError, HttpNumbers, MetricsServer, StartServer};
+use crate::block_events::BlockEventLog;
 use crate::clock::Clock;
 use crate::cluster::{HAND_OVER_MAX, Joining, Membership, WorkerPart};
+use crate::collectors::Collectors;
 use crate::control::{Signals, control};
 use crate::engine_config::{Room, all_public, engine_config, random, shards_of};
 use crate::failure::{FORCED_END, Failure};
@@ -177,7 +179,10 @@ fn start_and_control(
         File::Member(_) => HAND_OVER_MAX,
     });
     let eal = start_eal(&config, &rooms, control_cores)?;
-    let (block_log, mut senders) = start_block_log(&config, joining.is_some())?;
+    let (block_log, senders) = start_block_log(&config, joining.is_some())?;
+    let (collectors, exporters) = Collectors::start(&config.node, config.workers.len())
+        .map_err(|error| Failure::Collector(error.to_string()))?;
+    let (mut senders, mut exporters) = (senders.into_iter(), exporters.into_iter());
     let (ended_in, ended) = unbounded_channel();
     let start = Start {
         config: &config,
@@ -191,9 +196,9 @@ fn start_and_control(
     let mut handles = Vec::new();
     let mut threads = Vec::new();
     for worker in 0..config.workers.len() {
-        let sender = if senders.is_empty() { None } else { Some(senders.remove(0)) };
+        let log = BlockEventLog::new(senders.next(), exporters.next(), worker);
         let part = joining.as_mut().map(|joining| joining.worker_part(worker)).transpose()?;
-        let (thread, ports, handle) = start.worker(worker, sender, part)?;
+        let (thread, ports, handle) = start.worker(worker, log, part)?;
         threads.push((thread, ports));
         handles.push(handle);
     }
@@ -203,6 +208,7 @@ fn start_and_control(
         has_huge_pages: eal.uses_huge_pages(),
         workers: handles,
         block_log,
+        collectors,
         log,
         turns: Arc::new(Turns::new(start.clock, joining.as_ref().map(Joining::words))),
         frame_max: frame_max(&config),
@@ -239,6 +245,7 @@ fn start_and_control(
     if let Some(log) = &node.block_log {
         log.stop();
     }
+    node.collectors.stop();
     if let Some(farewell) = farewell {
         farewell.say();
     }
@@ -361,7 +368,7 @@ impl Start<'_> {
     fn worker(
         &self,
         worker: usize,
-        block_log: Option<BlockLogSender>,
+        block_log: Option<BlockEventLog>,
         part: Option<WorkerPart>,
     ) -> Result<(WorkerThread, WorkerPorts, WorkerHandle), Failure> {
         let config = &self.config.workers[worker];

@@ -1,4 +1,4 @@
-//! Whether the block log has lost records lately: a verdict must not stay bad for ever after one loss.
+//! Whether a log has lost records lately: a verdict must not stay bad for ever after one loss.
 
 use std::time::{Duration, Instant};
 

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_controller::records::NodeAnswer;
 use weir_engine::{Direction, DropReason, Side};
@@ -18,6 +18,7 @@ use crate::api::{
 use crate::board::{Board, TableBoard};
 use crate::clock::Clock;
 use crate::cluster::MemberBoard;
+use crate::collectors::Collectors;
 use crate::log::Log;
 use crate::member_verdict::{held_off, membership, troubles, unsaved_epochs};
 use crate::rates::Rates;
@@ -34,6 +35,7 @@ pub(crate) struct Node {
     pub has_huge_pages: bool,
     pub workers: Vec<WorkerHandle>,
     pub block_log: Option<NodeBlockLog>,
+    pub collectors: Collectors,
     pub log: Log,
     pub turns: Arc<Turns>,
     /// Bytes of the largest frame of any port.
@@ -180,7 +182,9 @@ impl Node {
         let troubles = member.iter().flat_map(|member| troubles(member));
         let of_member = risks.chain(troubles);
         let threads = self.threads();
-        let others: Vec<String> = late_threads(&threads).chain(of_member).collect();
+        let of_collectors = self.collectors.troubles(Instant::now());
+        let others: Vec<String> =
+            late_threads(&threads).chain(of_member).chain(of_collectors).collect();
         let (verdict, reasons) = judge(&workers, &self.shards(), is_failing, &others);
         Status {
             verdict,

@@ -11,6 +11,7 @@ use weir_nat::{
 
 use crate::board::Board;
 use crate::clock::Clock;
+use crate::collectors::Collectors;
 use crate::log::Log;
 use crate::node::{Node, PortHandle, PortSample, ShardHandle, Shards, WorkerHandle};
 use crate::rates::Rates;
@@ -63,6 +64,7 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
         has_huge_pages: false,
         workers: vec![worker],
         block_log: None,
+        collectors: Collectors::default(),
         log: Log::default(),
         turns: Arc::new(Turns::new(clock, None)),
         frame_max: 1518,

@@ -91,12 +91,19 @@ impl Worker {
         Turn { packets, is_busy_elsewhere }
     }
 
-    /// Hands block events to the log's own thread; without a log they are only taken out of the NAT's ring.
+    /// Hands block events to the log's own thread; without a log they are only taken out of the NAT's ring. When none
+    /// is left, the next piece of a listing follows.
     fn log_blocks(&mut self, events_max: usize) {
-        let Some(first) = self.core.engine.next_event() else { return };
+        let engine = &mut self.core.engine;
+        let Some(first) = engine.next_event() else {
+            if let Some(log) = &self.block_log {
+                log.list(engine.nat_mut());
+            }
+            return;
+        };
         let at = SystemTime::now();
         if let Some(log) = &mut self.block_log {
-            log.note_lost(self.core.engine.nat().events_lost());
+            log.note_lost(engine.nat().events_lost());
         }
         let mut next = Some(first);
         let mut events = 0;
@@ -105,7 +112,7 @@ impl Worker {
                 log.push(&event, at);
             }
             events += 1;
-            next = if events < events_max { self.core.engine.next_event() } else { None };
+            next = if events < events_max { engine.next_event() } else { None };
         }
     }
 }

@@ -17,7 +17,6 @@ use weir_config::Poll;
 use weir_dpdk::{Mbuf, MbufPool, pin_current_thread, register_worker_thread, tsc_hz};
 use weir_engine::{CommitLimits, Engine, EngineConfig, EngineError, Side};
 use weir_nat::{AddressRanges, NatError};
-use weir_records::BlockLogSender;
 use weir_wire::ethernet::Mac;
 
 use crate::block_events::BlockEventLog;
@@ -42,7 +41,7 @@ pub(crate) struct Parts {
     /// Public addresses of all workers of the node; those of a cluster come as orders.
     pub all_public: Arc<AddressRanges>,
     pub pool: MbufPool,
-    pub block_log: Option<BlockLogSender>,
+    pub block_log: Option<BlockEventLog>,
     pub clock: Clock,
     pub poll: Poll,
     pub is_stopping: Arc<AtomicBool>,
@@ -202,7 +201,7 @@ fn build_and_run(parts: Parts, wiring: Wiring) {
             has_ticked: false,
         },
         publisher,
-        block_log: parts.block_log.map(BlockEventLog::new),
+        block_log: parts.block_log,
         poll: parts.poll,
         is_stopping: parts.is_stopping,
     }

@@ -43,6 +43,11 @@ impl BlockLogSender {
         is_taken
     }
 
+    /// At least half of the ring is free: the writer keeps up.
+    pub fn has_room(&self) -> bool {
+        2 * self.ring.slots() >= self.ring.buffer().capacity()
+    }
+
     /// Records that were lost before they came here: the log says so at the place of the next one.
     pub fn lose(&mut self, count: u64) {
         let lost = self.lost_total.load(Ordering::Relaxed);

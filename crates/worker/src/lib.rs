@@ -12,12 +12,14 @@
 //! - [`Worker`] owns the engine and runs the turn.
 //! - [`Member`] is a worker's part of a turn in a cluster; a node of its own has none.
 //! - [`Ports`] is where frames come from and go to, [`Link`] joins a worker with the threads that watch and order it.
+//! - [`to_log`]: what the NAT says for the block log, in its words.
 //! - [`Rings`] and [`LocalLink`] are both in ordinary memory, for drivers of one thread.
 //!
 //! It has no thread, clock or system call: time is an argument.
 
 #![forbid(unsafe_code)]
 
+mod block_log;
 mod link;
 mod local_link;
 mod member;
@@ -25,6 +27,7 @@ mod ports;
 mod rings;
 mod worker;
 
+pub use block_log::to_log;
 pub use link::{Link, PEERS_MAX};
 pub use local_link::LocalLink;
 pub use member::Member;

@@ -101,16 +101,20 @@ fn scheme(address: &str) -> &str {
     address.split("://").next().unwrap_or(address)
 }
 
-/// A scheme, a host (a name, an IPv4 address or an IPv6 address in brackets) and a port.
+/// A scheme, a host and a port.
 fn is_address(text: &str) -> bool {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-    let Some((host, port)) = rest.and_then(|rest| rest.rsplit_once(':')) else { return false };
+    rest.is_some_and(is_host_and_port)
+}
+
+/// A host (a name, an IPv4 address or an IPv6 address in brackets) and a port.
+pub(super) fn is_host_and_port(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
     let is_port = port.parse::<u16>().is_ok_and(|port| port > 0) && !port.starts_with('+');
     let is_name = !host.is_empty()
         && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
     let ipv6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let is_ipv6 = ipv6.is_some_and(|host| host.parse::<std::net::Ipv6Addr>().is_ok());
-    is_port && (is_name || is_ipv6)
+    is_port && (is_name || ipv6.is_some_and(|host| host.parse::<std::net::Ipv6Addr>().is_ok()))
 }
 
 fn tls(section: &Section<'_>, is_https: bool, findings: &mut Findings<'_>) -> Option<TlsFiles> {
@@ -204,7 +208,7 @@ fn bird_protocols(
 }
 
 /// Two keys that mean something only together.
-fn refuse_half(section: &Section<'_>, pair: [&str; 2], findings: &mut Findings<'_>) {
+pub(super) fn refuse_half(section: &Section<'_>, pair: [&str; 2], findings: &mut Findings<'_>) {
     let [one, other] = pair.map(|name| section.path_of(name));
     let (given, missing) = match (findings.is_given(&one), findings.is_given(&other)) {
         (true, false) => (one, pair[1]),

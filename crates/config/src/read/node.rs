@@ -56,6 +56,7 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Node {
             _ => LogFormat::Text,
         },
         block_log: section.text("block_log", findings, is_printable).map(PathBuf::from),
+        collectors: Vec::new(),
         name,
         admin_socket,
     }

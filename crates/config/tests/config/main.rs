@@ -3,6 +3,7 @@
 mod address_errors;
 mod base;
 mod cluster_file;
+mod collectors;
 mod commit;
 mod defaults;
 mod desired;

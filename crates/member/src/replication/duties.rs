@@ -5,7 +5,7 @@
 use weir_engine::Engine;
 use weir_nat::ShardIndex;
 use weir_replica::{BootId, Kind, Lane, PeerIndex, REPLICAS_MAX, Reign, Word};
-use weir_shard::LANES;
+use weir_shard::{Epoch, LANES};
 use weir_wire::frame::Frame;
 
 use super::Replication;
@@ -17,6 +17,15 @@ use crate::order::{CopyOrder, GrantOrder, Misses, ShardDuties};
 
 /// Spreads the reigns of one life.
 const REIGN_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+/// A reign of this bit was begun by no owner of the lane. Any other begins with the epoch of its ownership:
+/// `0 | epoch: 39 | drawn: 24`, so that who goes on from it can tell the block log which ownership that was.
+const NO_OWNER: u64 = 1 << 63;
+const EPOCH_SHIFT: u32 = 24;
+
+/// The epoch of the ownership that a reign is of, if it is one's.
+fn owner_epoch(reign: u64) -> Option<Epoch> {
+    (reign != 0 && reign & NO_OWNER == 0).then_some(Epoch(reign >> EPOCH_SHIFT))
+}
 
 impl Replication {
     /// All that is to be done for a shard. What is known of it is told again.
@@ -70,7 +79,7 @@ impl Replication {
     /// What is here of others' lanes, nothing, is all that there is of them. Whoever writes one goes on from that, or has a
     /// reign that does not, for which it is given up.
     fn begin_empty(&mut self, shard: ShardIndex) {
-        let now = self.next_reign();
+        let now = self.draw() | NO_OWNER;
         let Some(part) = self.state.part_mut(shard) else { return };
         for lane in part.lanes.iter_mut().filter(|lane| lane.reign.now == 0) {
             lane.reign = Reign { now, before: 0, word: Word::Writer };
@@ -79,20 +88,28 @@ impl Replication {
         }
     }
 
-    fn next_reign(&mut self) -> u64 {
+    /// The reign of an owner since this epoch: no other one of the lane has its number.
+    fn next_reign(&mut self, since: Epoch) -> u64 {
+        let drawn = self.draw() >> (u64::BITS - EPOCH_SHIFT);
+        (since.0 << EPOCH_SHIFT & !NO_OWNER | drawn).max(1)
+    }
+
+    fn draw(&mut self) -> u64 {
         self.reigns += 1;
         let life = self.boot.0 as u64 ^ (self.boot.0 >> 64) as u64;
-        life.wrapping_add(REIGN_STEP.wrapping_mul(self.reigns)).max(1)
+        life.wrapping_add(REIGN_STEP.wrapping_mul(self.reigns))
     }
 
     /// A lane that is taken goes on from the reign that is here, if all of it is. Who has a copy from here already hears of
     /// it; what it goes on from is in that copy, or the copy begins anew.
     fn settle_lanes<F: Frame>(&mut self, shard: ShardIndex, engine: &mut Engine<F>, now_us: u64) {
         let Some(part) = self.state.part_mut(shard) else { return };
-        let lanes = part.duties.lanes;
+        let (lanes, lanes_since) = (part.duties.lanes, part.duties.lanes_since);
         let owned = engine.nat().owned_lanes(shard);
+        engine.nat_mut().set_owned_lanes(shard, lanes.0, tick(now_us));
         for number in lanes.iter().filter(|&lane| owned >> lane & 1 == 0) {
-            let now = self.next_reign();
+            let since = lanes_since[number];
+            let now = self.next_reign(since);
             let Some(part) = self.state.part_mut(shard) else { return };
             let lane = &mut part.lanes[number];
             let before = if lane.is_whole { lane.reign.now } else { 0 };
@@ -105,8 +122,8 @@ impl Replication {
                 let reign = message(Kind::Reign, part.number, &body);
                 self.endpoint.tell(&lane.readers, Lane::ALL[number], &reign, now_us);
             }
+            engine.nat_mut().tell_taken(shard, number as u8, since, owner_epoch(before));
         }
-        engine.nat_mut().set_owned_lanes(shard, lanes.0, tick(now_us));
     }
 
     /// Starts the copies that are ordered and stops those that are not.

@@ -83,6 +83,7 @@ pub(super) fn of(
     let mut told = ShardDuties::none(shard);
     told.serves_hits = duties.serves_hits();
     told.lanes = duties.lanes;
+    told.lanes_since = machine.lanes_since();
     told.begins_empty = machine.began_empty();
     told.misses = misses(duties, others);
     let Some(seen) = Seen::of(machine, others) else { return told };

@@ -1,7 +1,8 @@
 //! Lanes: whose they are when a worker dies, when they move, when one comes back, when the writer's word begins anew.
 
 use weir_member::News;
-use weir_shard::ShardId;
+use weir_nat::BlockEventKind;
+use weir_shard::{Epoch, ShardId};
 
 use crate::cluster::{Cluster, no_duties};
 use crate::member::{HOMES, SHARD, address};
@@ -166,7 +167,7 @@ fn a_writer_that_begins_anew_is_believed() {
     let mut cluster = Cluster::new(2, 51, Faults::MANY);
     let mut plan = Plan::new(&[0, 1]);
     for lane in &mut plan.lanes {
-        *lane = LanePlan { owner: 0, from: None };
+        *lane = LanePlan { owner: 0, from: None, taken: 1 };
     }
     // Each time that lanes are taken, their versions leap.
     for _ in 0..10 {
@@ -300,4 +301,42 @@ fn who_takes_what_he_passed_on_tells_those_he_copied_it_to() {
             assert_eq!(cluster.worker(worker).status().counters.lanes_forgotten_total, 0);
         }
     }
+}
+
+/// Each ownership of a lane has its epoch in the block log, and names the one that it goes on from.
+#[test]
+fn the_block_log_tells_from_which_ownership_a_lane_goes_on() {
+    let mut cluster = Cluster::new(2, 91, Faults::NONE);
+    let mut plan = Plan::new(&[0, 1]);
+    plan.order(&mut cluster);
+    all_done(&mut cluster, &plan);
+    open(&mut cluster, &plan, 5_000, 120);
+    let taken = |cluster: &mut Cluster, worker: usize| {
+        let events = std::iter::from_fn(|| cluster.worker(worker).engine().next_event());
+        let taken = events.filter_map(|event| match event.kind {
+            BlockEventKind::Taken { before } => Some((event.lane, event.epoch, before)),
+            _ => None,
+        });
+        taken.collect::<Vec<_>>()
+    };
+    let first: Vec<_> = (1..8).map(|lane| (lane, Epoch(1), None)).collect();
+    assert_eq!(taken(&mut cluster, 0), first);
+    assert_eq!(taken(&mut cluster, 1), [(0, Epoch(1), None)]);
+
+    plan.move_lane(4, 1);
+    let moved = Epoch(plan.epoch);
+    plan.order(&mut cluster);
+    cluster.run_until("the lane has moved", |cluster| {
+        plan.settle_moves(cluster);
+        plan.lanes[4].from.is_none()
+    });
+    assert_eq!(taken(&mut cluster, 1), [(4, moved, Some(Epoch(1)))]);
+    open(&mut cluster, &plan, 5_100, 120);
+    cluster.run(100_000);
+
+    cluster.kill(1);
+    plan.fence(&mut cluster, 1, 0);
+    plan.order(&mut cluster);
+    let now = Epoch(plan.epoch);
+    assert_eq!(taken(&mut cluster, 0), [(0, now, Some(Epoch(1))), (4, now, Some(moved))]);
 }

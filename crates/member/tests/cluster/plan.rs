@@ -12,6 +12,15 @@ use crate::member::{SHARD, peer_id};
 pub(crate) struct LanePlan {
     pub(crate) owner: usize,
     pub(crate) from: Option<(usize, u64)>,
+    /// While it rests: since when the owner has it.
+    pub(crate) taken: u64,
+}
+
+impl LanePlan {
+    /// Since when its owner writes it, once he does.
+    fn since(&self) -> u64 {
+        self.from.map_or(self.taken, |(_, since)| since)
+    }
 }
 
 /// The map of the shard: members, the primary first.
@@ -28,20 +37,22 @@ impl Plan {
     /// The first member has all lanes but one for each of the others: lane 0 for the second, and so on.
     pub(crate) fn new(members: &[usize]) -> Self {
         let owner = |lane: usize| *members.get(lane + 1).unwrap_or(&members[0]);
-        let lanes = std::array::from_fn(|lane| LanePlan { owner: owner(lane), from: None });
+        let lanes =
+            std::array::from_fn(|lane| LanePlan { owner: owner(lane), from: None, taken: 1 });
         Self { members: members.to_vec(), lanes, epoch: 1, unheard: None }
     }
 
     pub(crate) fn move_lane(&mut self, lane: usize, to: usize) {
         self.epoch += 1;
-        let from = self.lanes[lane].owner;
-        self.lanes[lane] = LanePlan { owner: to, from: Some((from, self.epoch)) };
+        let lane = &mut self.lanes[lane];
+        (lane.from, lane.owner) = (Some((lane.owner, self.epoch)), to);
     }
 
     /// A move is over.
     pub(crate) fn rest(&mut self, lane: usize) {
         self.epoch += 1;
-        self.lanes[lane].from = None;
+        let lane = &mut self.lanes[lane];
+        (lane.taken, lane.from) = (lane.since(), None);
     }
 
     /// The lanes of a fenced worker are another's, who takes the copies of the one other survivor before he writes.
@@ -58,13 +69,14 @@ impl Plan {
             lanes = lanes.with(number);
             let owner = if lane.owner == gone { giver.unwrap_or(heir) } else { lane.owner };
             let other = self.members.iter().find(|&&member| member != owner);
-            *lane = LanePlan { owner, from: other.map(|&other| (other, self.epoch)) };
+            let from = other.map(|&other| (other, self.epoch));
+            *lane = LanePlan { owner, from, taken: self.epoch };
         }
         cluster.forget_lost(lanes);
     }
 
     fn writes(&self, cluster: &mut Cluster, worker: usize, lane: usize) -> bool {
-        let LanePlan { owner, from } = self.lanes[lane];
+        let LanePlan { owner, from, .. } = self.lanes[lane];
         let mut has_grant = |since: u64| {
             cluster.worker(worker).news.iter().any(|news| {
                 *news == News::Granted { shard: ShardId(SHARD), lane, since: Epoch(since) }
@@ -75,7 +87,7 @@ impl Plan {
 
     /// Who has written a lane last, as far as the map tells.
     fn writer(&self, lane: usize) -> usize {
-        let LanePlan { owner, from } = self.lanes[lane];
+        let LanePlan { owner, from, .. } = self.lanes[lane];
         from.map_or(owner, |(from, _)| from)
     }
 
@@ -100,7 +112,7 @@ impl Plan {
         };
         let mut sources = [None; LANES];
         for (lane, source) in sources.iter_mut().enumerate() {
-            let LanePlan { owner, from } = self.lanes[lane];
+            let LanePlan { owner, from, .. } = self.lanes[lane];
             let writer = if owner == worker { from.map_or(owner, |(from, _)| from) } else { owner };
             let giver = if is_gone(cluster, writer) { stand_in } else { writer };
             *source = (giver != worker && !lanes.contains(lane)).then(|| peer_id(giver));
@@ -114,7 +126,7 @@ impl Plan {
             is_guest: false,
         });
         let gives = |lane: usize| {
-            let LanePlan { owner, from: Some((from, since)) } = self.lanes[lane] else {
+            let LanePlan { owner, from: Some((from, since)), .. } = self.lanes[lane] else {
                 return None;
             };
             (from == worker).then(|| GrantOrder {
@@ -126,6 +138,10 @@ impl Plan {
         ShardDuties {
             serves_hits: true,
             lanes,
+            lanes_since: std::array::from_fn(|lane| match lanes.contains(lane) {
+                true => Epoch(self.lanes[lane].since()),
+                false => Epoch(0),
+            }),
             misses: Misses::Create,
             copies: copies.collect(),
             sources,

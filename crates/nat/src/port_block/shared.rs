@@ -49,6 +49,26 @@ impl PortBlocks {
         self.blocks[block.0 as usize] = Block { owner, is_logged: true, ..FREE_BLOCK };
     }
 
+    /// The subscriber that holds the block, if a mapping has stood in it: the log names no other.
+    pub(crate) fn logged_owner(&self, block: BlockId) -> Option<u32> {
+        let record = &self.blocks[block.0 as usize];
+        (record.owner != NO_OWNER && record.is_logged).then_some(record.owner)
+    }
+
+    /// A block of a lane of the shard by its place among them; none behind the last.
+    pub(crate) fn block_of_lane(
+        &self,
+        shard: ShardIndex,
+        lane: u32,
+        place: u32,
+    ) -> Option<BlockId> {
+        let per_address = (self.blocks_per_address + LANES - 1).saturating_sub(lane) / LANES;
+        let address = place.checked_div(per_address)?;
+        let position = self.shards[usize::from(shard.0)].positions.get(address as usize)?;
+        let number = lane + place % per_address * LANES;
+        Some(BlockId(position * self.blocks_per_address + number))
+    }
+
     /// The subscriber that holds the block.
     #[inline]
     pub(crate) fn owner(&self, block: BlockId) -> Option<u32> {

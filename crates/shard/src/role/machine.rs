@@ -79,6 +79,8 @@ pub struct RoleMachine {
     leaving_until_ms: Option<u64>,
     ports: Ports,
     duties: Duties,
+    /// Of each lane among the duties: the epoch of the entry that made it one.
+    lanes_since: [Epoch; LANES],
 }
 
 impl RoleMachine {
@@ -102,6 +104,7 @@ impl RoleMachine {
             leaving_until_ms: None,
             ports: Ports::NotReady,
             duties: Duties::NONE,
+            lanes_since: [Epoch(0); LANES],
         }
     }
 
@@ -167,6 +170,14 @@ impl RoleMachine {
         &self.duties
     }
 
+    /// Of each lane that this worker writes: the epoch of the entry that it holds it by since it wrote nothing in it; 0 of
+    /// the others. No two owners of a lane have the same one, unless a worker has resumed the seat of its former life, and
+    /// a later owner has a higher one: a move to it began after the owner before had taken it, and until a move has ended
+    /// no other begins.
+    pub fn lanes_since(&self) -> [Epoch; LANES] {
+        self.lanes_since
+    }
+
     /// Takes an event at time `now_ms`, which never goes back, and says whether the duties changed. Only a heartbeat may
     /// come later than others of its time. After a pause the worker must hand in a `Tick` before it handles a packet.
     pub fn on(&mut self, now_ms: u64, event: Event) -> bool {
@@ -193,7 +204,19 @@ impl RoleMachine {
         self.pass_time();
         let duties = self.duties_now();
         let before = std::mem::replace(&mut self.duties, duties);
+        self.note_lanes(before.lanes);
         before != self.duties
+    }
+
+    fn note_lanes(&mut self, before: LaneSet) {
+        let epoch = self.entry.as_ref().map_or(Epoch(0), ShardEntry::epoch);
+        for (lane, since) in self.lanes_since.iter_mut().enumerate() {
+            match (before.contains(lane), self.duties.lanes.contains(lane)) {
+                (true, true) => {}
+                (false, true) => *since = epoch,
+                (_, false) => *since = Epoch(0),
+            }
+        }
     }
 
     fn on_entry(&mut self, entry: ShardEntry) {

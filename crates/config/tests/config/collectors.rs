@@ -1,0 +1,102 @@
+//! `[[collector]]`: where the NAT log is sent.
+
+use weir_config::{Collector, CollectorFormat, Config, Spool, TlsFiles, parse};
+
+use crate::base::BASE;
+
+fn collectors(text: &str) -> Vec<Collector> {
+    let (config, _): (Config, _) =
+        parse(&format!("{BASE}{text}"), "weir.toml").expect("a good file");
+    config.node.collectors
+}
+
+#[test]
+fn collectors_of_every_format() {
+    let text = r#"
+[[collector]]
+name = "flows"
+address = "[2001:db8::1]:4739"
+format = "ipfix-udp"
+enterprise = 32473
+mtu = 9000
+spool = "/var/lib/weir/spool/flows"
+
+[[collector]]
+name = "syslog"
+address = "log.example:6514"
+format = "syslog-tls"
+facility = 0
+tls_ca = "/etc/weir/ca.pem"
+tls_cert = "/etc/weir/n1.pem"
+tls_key = "/etc/weir/n1.key"
+tls_server_name = "collector"
+spool = "/var/lib/weir/spool/syslog"
+spool_mb = 16
+"#;
+    let spool = |name: &str, megabytes_max| {
+        Some(Spool { folder: format!("/var/lib/weir/spool/{name}").into(), megabytes_max })
+    };
+    let tls = TlsFiles {
+        ca: "/etc/weir/ca.pem".into(),
+        client: Some(("/etc/weir/n1.pem".into(), "/etc/weir/n1.key".into())),
+        server_name: Some("collector".to_owned()),
+    };
+    let expected = [
+        Collector {
+            name: "flows".to_owned(),
+            address: "[2001:db8::1]:4739".to_owned(),
+            format: CollectorFormat::IpfixUdp { mtu: 9000 },
+            enterprise: Some(32473),
+            spool: spool("flows", 1024),
+        },
+        Collector {
+            name: "syslog".to_owned(),
+            address: "log.example:6514".to_owned(),
+            format: CollectorFormat::SyslogTls { facility: 16, tls },
+            enterprise: None,
+            spool: spool("syslog", 16),
+        },
+    ];
+    assert_eq!(collectors(text), expected);
+    assert_eq!(collectors(""), []);
+}
+
+#[test]
+fn what_is_wrong_with_a_collector_is_named() {
+    let text = r#"
+[[collector]]
+name = "a"
+address = "log.example"
+format = "ipfix-tcp"
+mtu = 1400
+tls_ca = "/etc/weir/ca.pem"
+spool_mb = 5
+
+[[collector]]
+name = "a"
+address = "log.example:514"
+format = "syslog-tls"
+spool = "spool"
+"#;
+    let errors = parse(&format!("{BASE}{text}"), "weir.toml").expect_err("a bad file");
+    let found: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    for expected in [
+        "collector[0].address: \"log.example\" is not valid",
+        "collector[0].mtu: has no meaning with format = \"ipfix-tcp\" (remove it)",
+        "collector[0].tls_ca: the collector is reached without TLS",
+        "collector[0].spool_mb: spool is missing",
+        "collector[1].name: a is the name of two collectors",
+        "collector[1].tls_ca: missing: the collector is reached with TLS",
+        "collector[1].spool: \"spool\" is not valid",
+    ] {
+        assert!(found.iter().any(|it| it.contains(expected)), "{expected}: {found:#?}");
+    }
+    assert_eq!(found.len(), 7, "{found:#?}");
+}
+
+#[test]
+fn a_collector_without_a_spool_is_warned_of() {
+    let text = "[[collector]]\nname = \"a\"\naddress = \"10.0.0.1:4739\"\nformat = \"ipfix-udp\"\n";
+    let (_, warnings) = parse(&format!("{BASE}{text}"), "weir.toml").expect("a good file");
+    assert!(warnings.iter().any(|it| it.to_string().contains("is lost while it is away")));
+}
