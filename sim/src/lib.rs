@@ -37,4 +37,4 @@ mod world;
 
 pub use play::{Outcome, play, play_with};
 pub use shrink::shrink;
-pub use world::{Counts, RoleCounts};
+pub use world::{Counts, LogCounts, RoleCounts};

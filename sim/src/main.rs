@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use weir_sim::fault::Timed;
 use weir_sim::options::Options;
-use weir_sim::{Outcome, planted, play_with, schedule, shrink};
+use weir_sim::{LogCounts, Outcome, planted, play_with, schedule, shrink};
 
 /// The cluster in virtual time: production code under faults that come from a seed.
 #[derive(Parser)]
@@ -61,6 +61,7 @@ fn main() -> ExitCode {
     let seeds = arguments.seeds.unwrap_or(1);
     let began = Instant::now();
     let (mut events, mut simulated_us, mut failed) = (0, 0, 0);
+    let mut logs = LogCounts::default();
     let is_wanted = |seed: &u64| !arguments.commit || Options::of_seed(*seed).commit.is_some();
     for seed in (arguments.seed..).filter(is_wanted).take(seeds as usize) {
         let options = Options::of_seed(seed);
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         let outcome = play_with(seed, &options, &faults, arguments.tell);
         events += outcome.events;
         simulated_us += outcome.simulated_us;
+        logs += outcome.log_counts;
         if arguments.twice && play_with(seed, &options, &faults, false).digest != outcome.digest {
             println!("seed {seed}: two runs differ");
             failed += 1;
@@ -94,6 +96,10 @@ fn main() -> ExitCode {
         "{seeds} seeds, {failed} failed: {events} events, {} s simulated in {real:.1} s: {:.0} events/s",
         seconds(simulated_us),
         events as f64 / real
+    );
+    println!(
+        "who had a port, {} questions: all block logs answered {}, parts of them {}",
+        logs.asked, logs.answered, logs.answered_by_parts
     );
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

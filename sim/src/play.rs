@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::fault::Timed;
 use crate::options::Options;
 use crate::schedule;
-use crate::world::{Counts, RoleCounts, World};
+use crate::world::{Counts, LogCounts, RoleCounts, World};
 
 /// Between two looks whether the cluster is whole again.
 const LOOK_US: u64 = 100_000;
@@ -26,6 +26,7 @@ pub struct Outcome {
     pub simulated_us: u64,
     pub counts: Counts,
     pub role_counts: RoleCounts,
+    pub log_counts: LogCounts,
     /// Equal for equal runs.
     pub digest: u64,
     pub timeline: Vec<String>,
@@ -57,6 +58,7 @@ pub fn play_with(seed: u64, options: &Options, faults: &[Timed], is_told: bool) 
         simulated_us: world.now_us,
         counts: world.counts(),
         role_counts: world.role_counts(),
+        log_counts: world.log_counts(),
         digest: world.digest,
         timeline: world.timeline.lines().collect(),
     }
@@ -85,6 +87,7 @@ fn run(world: &mut World, options: &Options, faults: &[Timed]) {
     world.run_to(world.now_us + DRAIN_US);
     if world.violation.is_none() {
         world.end_calm();
+        world.ask_block_logs();
     }
 }
 

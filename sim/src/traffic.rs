@@ -226,8 +226,9 @@ impl Traffic {
             let public = packet::show(seen.from);
             return Err(format!("{socket} leaves as {public}, which has not rested"));
         }
+        let used = (seen.from, socket.home);
         let reply = self.reply(&seen);
-        Ok(Arrived { reply, has_moved, is_shared })
+        Ok(Arrived { reply, used, has_moved, is_shared })
     }
 
     fn reply(&mut self, seen: &Seen) -> Option<(Ipv4Addr, Vec<u8>)> {
@@ -369,6 +370,8 @@ pub(crate) struct Shown {
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) reply: Option<(Ipv4Addr, Vec<u8>)>,
+    /// From which public endpoint it came, and of which home it is.
+    pub(crate) used: (Endpoint, Ipv4Addr),
     /// The socket had another public endpoint before.
     pub(crate) has_moved: bool,
     /// Another socket was seen with this public endpoint.

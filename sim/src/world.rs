@@ -10,6 +10,7 @@
 //! Everything that is decided is decided by production code; drawn are delays, losses and faults. What is on its way to a
 //! process that has ended is lost with it.
 
+mod block_logs;
 mod checks;
 mod claims;
 mod commit;
@@ -46,6 +47,8 @@ use crate::switch::Switch;
 use crate::timeline::Timeline;
 pub use crate::traffic::Counts;
 use crate::traffic::Traffic;
+use block_logs::BlockLogs;
+pub use block_logs::LogCounts;
 use checks::Checks;
 use commit::Commits;
 use control::Control;
@@ -190,6 +193,7 @@ pub(crate) struct World {
     last_writers: LastWriters,
     tally: Tally,
     commits: Commits,
+    block_logs: BlockLogs,
     /// What waits for the core of each node.
     expected: Vec<Expected>,
     pub(crate) timeline: Timeline,
@@ -242,6 +246,7 @@ impl World {
             last_writers: LastWriters::default(),
             tally: Tally::default(),
             commits: Commits::default(),
+            block_logs: BlockLogs::new(options.nodes, Dice::stream(seed, 13)),
             expected: (0..options.nodes).map(|_| Expected::default()).collect(),
             timeline: Timeline::new(is_told),
             violation: None,

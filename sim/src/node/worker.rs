@@ -5,10 +5,14 @@ use std::time::Duration;
 
 use weir_engine::{Engine, Side};
 use weir_member::{News, Order, Replication};
+use weir_nat::BlockEvent;
 use weir_node_core::Standstill;
 use weir_steer::Fence;
 use weir_wire::frame::{VecFrame, VecPool};
 use weir_worker::{LocalLink, Member, Rings};
+
+/// As a worker of `crates/node`.
+const LISTED_PER_TURN: u32 = 64;
 
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -36,6 +40,8 @@ pub(crate) struct Turn {
     pub(crate) is_busy: bool,
     /// Packets wait for copies.
     pub(crate) is_holding: bool,
+    /// For the block log.
+    pub(crate) events: Vec<BlockEvent>,
 }
 
 impl Worker {
@@ -106,7 +112,10 @@ impl Worker {
         let now = Duration::from_micros(clock_us);
         self.ports.now = now;
         let turn = self.core.turn(now, &mut self.ports);
-        while self.core.engine.next_event().is_some() {}
+        let events = self.block_events();
+        if events.is_empty() {
+            self.core.engine.nat_mut().list_blocks(LISTED_PER_TURN);
+        }
         let is_left = !self.ports.is_empty();
         let link = self.link_mut();
         Turn {
@@ -115,11 +124,17 @@ impl Worker {
             packets: turn.packets + turn.late,
             is_busy: turn.is_busy || is_left,
             is_holding: turn.is_holding,
+            events,
         }
     }
 
-    /// The end in order: nothing waits for copies any more.
-    pub(crate) fn let_go(&mut self, clock_us: u64) {
+    fn block_events(&mut self) -> Vec<BlockEvent> {
+        std::iter::from_fn(|| self.core.engine.next_event()).collect()
+    }
+
+    /// The end in order: nothing waits for copies any more. What is left for the block log.
+    pub(crate) fn let_go(&mut self, clock_us: u64) -> Vec<BlockEvent> {
         self.core.let_go(Duration::from_micros(clock_us), &mut self.ports);
+        self.block_events()
     }
 }

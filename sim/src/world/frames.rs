@@ -181,6 +181,8 @@ impl World {
         match self.traffic.at_server(self.now_us, packet) {
             Err(why) => self.fail(why),
             Ok(arrived) => {
+                let (public, home) = arrived.used;
+                self.block_logs.note_use(self.now_us, public, home.to_bits());
                 if arrived.has_moved || arrived.is_shared {
                     self.checks.is_suspicious = true;
                 }

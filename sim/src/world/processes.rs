@@ -78,6 +78,8 @@ impl World {
         it.life += 1;
         it.process = Some(process);
         let life = it.life;
+        let boot = it.process.as_ref().expect("it begins").boots[0].0;
+        self.block_logs.open(self.now_us, node, it.name.as_str(), boot);
         self.expect_nothing(node);
         self.timeline.say(self.now_us, || format!("n{node} starts{without}, life {life}"));
         for worker in 0..self.options.workers_per_node {
@@ -109,6 +111,7 @@ impl World {
         let it = &mut self.nodes[node];
         it.process = None;
         it.life += 1;
+        self.block_logs.cut(node);
         self.timeline.say(self.now_us, || format!("n{node} has ended"));
         for worker in 0..self.options.workers_per_node {
             self.tell_switches(Place { node, worker }, Vec::new());
@@ -153,6 +156,7 @@ impl World {
         // A standstill that has found no room goes before all news.
         let room = free.saturating_sub(usize::from(it.standstill.is_waiting()));
         let turn = it.turn(now_us, clock_us, fence, room);
+        turn.events.iter().for_each(|event| self.block_logs.take(now_us, node, event));
         if let Some((fence, waited)) = turn.rejoined {
             self.timeline.say(now_us, || format!("n{node}/{worker} goes on"));
             it.standstill.add(fence, waited);
@@ -194,10 +198,12 @@ impl World {
         let clock_us = self.nodes[node].clock.at(self.now_us);
         for worker in 0..self.options.workers_per_node {
             if let Some(process) = &mut self.nodes[node].process {
-                process.workers[worker].let_go(clock_us);
+                let events = process.workers[worker].let_go(clock_us);
+                events.iter().for_each(|event| self.block_logs.take(self.now_us, node, event));
             }
             self.send_all(Place { node, worker }, 0);
         }
+        self.block_logs.close(self.now_us, node);
     }
 
     pub(super) fn slot(&mut self, node: usize, life: u64) {
@@ -208,6 +214,7 @@ impl World {
         if self.process(node, life).is_none() {
             return;
         }
+        self.block_logs.write(self.now_us, node);
         self.take_messages(node);
         let now = self.core_now(node);
         let Some(process) = self.process(node, life) else { return };
