@@ -33,6 +33,8 @@ pub struct WeirConfig {
     pub limits: Vec<(&'static str, &'static str)>,
     /// Keys of `[timeouts]` in seconds.
     pub timeouts: Vec<(&'static str, u32)>,
+    /// `session_log` of `[node]`.
+    pub session_log: &'static str,
     /// Sections `[[collector]]`; `{directory}` is where sockets and logs go.
     pub collectors: &'static str,
 }
@@ -51,6 +53,7 @@ impl Default for WeirConfig {
             nat: Vec::new(),
             limits: Vec::new(),
             timeouts: Vec::new(),
+            session_log: "none",
             collectors: "",
         }
     }
@@ -66,6 +69,7 @@ poll = "adaptive"
 admin_socket = "{directory}/weir.sock"
 block_log = "{directory}/blocks.jsonl"
 metrics = "127.0.0.1:{METRICS_PORT}"
+session_log = "{session_log}"
 
 [[worker]]
 core = 1
@@ -83,6 +87,7 @@ flows_max = {flows_max}
             nat_enabled = self.nat_enabled,
             filtering = self.filtering,
             flows_max = self.flows_max,
+            session_log = self.session_log,
         );
         for (key, value) in &self.nat {
             let _ = writeln!(text, "{key} = {value}");

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::net::{SocketAddr, SocketAddrV4, TcpListener};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -107,18 +107,8 @@ fn a_collector_gets_the_blocks_of_a_node() {
         let public = flow(net, &echo, 0)?;
         let has = |line: &str| Ok::<_, anyhow::Error>(net.weir.metrics()?.contains(line));
         ensure!(has("weir_export_up{collector=\"north\"} 0")?, "nobody listens yet");
-        let listener = net.node.enter(|| Ok(TcpListener::bind("127.0.0.1:6514")?))?;
-        listener.set_nonblocking(true)?;
-        let accepted = || Some(listener.accept().ok()?.0);
-        let mut stream = wait_for("a connection to the collector", DEADLINE, accepted)?;
-        stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(DEADLINE))?;
-        let (mut said, mut part) = (String::new(), [0; 4096]);
-        while !said.contains("block-allocated") || !said.ends_with(']') {
-            let count = stream.read(&mut part)?;
-            ensure!(count > 0, "the collector was left: {said}");
-            said.push_str(std::str::from_utf8(&part[..count])?);
-        }
+        let (mut stream, mut said) = (collector(net)?, String::new());
+        hear(&mut stream, &mut said, |said| said.contains("block-allocated"))?;
         let (outer, address) = (net.homes[0].outer, public.ip());
         for expected in [
             " lab weir - block-allocated [weir@32473 node=\"1\" shard=\"1\" ".to_owned(),
@@ -128,6 +118,70 @@ fn a_collector_gets_the_blocks_of_a_node() {
         }
         let is_up = || has("weir_export_up{collector=\"north\"} 1").ok()?.then_some(());
         wait_for("a collector that is up", DEADLINE, is_up)
+    });
+}
+
+/// The connection of the node to the collector of its file, which is there from now on.
+fn collector(net: &OneNode) -> Result<TcpStream> {
+    let listener = net.node.enter(|| Ok(TcpListener::bind("127.0.0.1:6514")?))?;
+    listener.set_nonblocking(true)?;
+    let accepted = || Some(listener.accept().ok()?.0);
+    let stream = wait_for("a connection to the collector", DEADLINE, accepted)?;
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(DEADLINE))?;
+    Ok(stream)
+}
+
+/// Adds what the collector is told, up to the end of a record, until it is enough.
+fn hear(stream: &mut TcpStream, said: &mut String, is_enough: impl Fn(&str) -> bool) -> Result<()> {
+    let mut part = [0; 4096];
+    while !is_enough(said) || !said.ends_with(']') {
+        let count = stream.read(&mut part)?;
+        ensure!(count > 0, "the collector was left: {said}");
+        said.push_str(std::str::from_utf8(&part[..count])?);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_collector_gets_sessions_and_what_was_refused() {
+    const SESSIONS_MAX: usize = 16;
+    let config = WeirConfig {
+        session_log: "destinations",
+        collectors: COLLECTOR,
+        limits: vec![("flows", "16")],
+        ..WeirConfig::default()
+    };
+    OneNode::test(&Options { config, ..Options::default() }, |net| {
+        let (mut stream, mut said) = (collector(net)?, String::new());
+        let echo = Echo::udp(&net.internet, server())?;
+        let public = flow(net, &echo, 0)?;
+        while exchange::udp(&net.homes[0].udp(0)?, server(), b"flow")? {
+            ensure!(echo.peers().len() <= SESSIONS_MAX, "a home has its limit");
+        }
+        hear(&mut stream, &mut said, |said| said.contains("quota-exceeded"))?;
+        let outer = net.homes[0].outer.to_string();
+        let quota = format!("subscriber=\"{outer}\" quota=\"sessions\" limit=\"16\"]");
+        ensure!(said.contains(&quota), "{quota}: {said}");
+        ensure!(said.matches("quota-exceeded").count() == 1, "refusals are paced: {said}");
+        let remote = server();
+        let of = |what: &str, said: &str| {
+            let records = said.split_inclusive(']').filter(|it| it.contains(what));
+            let of_it = |it: &&str| {
+                it.contains(&format!("public=\"{public}\""))
+                    && it.contains(&outer)
+                    && it.contains(&format!("remote=\"{remote}\""))
+            };
+            records.filter(of_it).count()
+        };
+        ensure!(of("session-begun", &said) == 1 && of("session-ended", &said) == 0, "{said}");
+        let begun = said.matches("session-begun").count();
+        ensure!(begun == SESSIONS_MAX, "{begun} sessions: {said}");
+        net.weir.cli(&["subscriber", "flush", &outer])?.success()?;
+        let ended = |said: &str| said.matches("session-ended").count() >= SESSIONS_MAX;
+        hear(&mut stream, &mut said, ended)?;
+        ensure!(of("session-ended", &said) == 1, "{public}: {said}");
+        Ok(())
     });
 }
 

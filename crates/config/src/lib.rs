@@ -44,8 +44,8 @@ pub use port_share::PortShare;
 pub use reference::key_reference;
 pub use types::{
     Access, AccessMode, Collector, CollectorFormat, Config, Filtering, Fragments, GreKey,
-    HugePages, Interface, LogFormat, LogLevel, MssClamp, Nat, Node, Poll, Pooling, Shard, Spool,
-    TimeoutProfile, Timeouts, Worker,
+    HugePages, Interface, LogFormat, LogLevel, MssClamp, Nat, Node, Poll, Pooling, SessionLog,
+    Shard, Spool, TimeoutProfile, Timeouts, Worker,
 };
 
 /// Headers and seal of a packet that goes on to another worker over the access side, the tunnel's apart: IPv4 and UDP,

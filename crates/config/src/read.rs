@@ -20,7 +20,7 @@ use crate::cluster_types::{ClusterFile, Member};
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
 use crate::section::Section;
-use crate::types::{Access, Config, Fragments, Limits, Nat, Node, Timeouts, Worker};
+use crate::types::{Access, Config, Fragments, Limits, Nat, Node, SessionLog, Timeouts, Worker};
 
 /// Reads the file of a single node. The result counts only if there are no errors.
 pub(crate) fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Config {
@@ -70,6 +70,10 @@ fn machine(root: &Section<'_>, findings: &mut Findings<'_>) -> (Node, Vec<Worker
     let collectors = root.sections("collector", "collector", findings);
     node.collectors = collectors.iter().map(|it| collector::read(it, findings)).collect();
     collector::check_twice(&node.collectors, findings);
+    if node.session_log != SessionLog::None && node.collectors.is_empty() {
+        let message = "sessions are told to collectors alone, and there is none";
+        findings.error("node.session_log", message, "add a [[collector]], or remove it");
+    }
     let workers = root.sections("worker", "worker", findings);
     (node, workers.iter().map(|section| worker::read(section, findings)).collect())
 }

@@ -48,8 +48,20 @@ pub struct Node {
     pub log_format: LogFormat,
     /// File of the NAT block log. `None`: no block log.
     pub block_log: Option<PathBuf>,
+    /// Sessions that the collectors are told of.
+    pub session_log: SessionLog,
     /// In file order.
     pub collectors: Vec<Collector>,
+}
+
+/// Which sessions are logged, each when it begins and when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionLog {
+    None,
+    /// Without their remotes.
+    Mappings,
+    /// With their remotes.
+    Destinations,
 }
 
 /// `[[collector]]`: where the NAT log is sent.

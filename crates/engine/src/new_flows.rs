@@ -190,7 +190,7 @@ impl<F: Frame> Engine<F> {
             Ok(public) => self.translated_up(frame, packet, public, cx),
             Err(refusal) => {
                 self.hear_up(packet);
-                Err(self.refuse(refusal, &packet.home, frame.data(), cx))
+                Err(self.refuse(refusal, packet, frame.data(), cx))
             }
         };
         if let Err(reason) = done {

@@ -190,7 +190,7 @@ impl<F: Frame> Engine<F> {
             Ok(Some(public)) => self.translated_up(frame, packet, public, cx),
             Ok(None) if self.duties.creates(packet.home.shard) => self.wait(frame, packet),
             Ok(None) => self.miss_elsewhere_up(frame, packet, cx),
-            Err(refusal) => Err(self.refuse(refusal, &packet.home, frame.data(), cx)),
+            Err(refusal) => Err(self.refuse(refusal, packet, frame.data(), cx)),
         }
     }
 
@@ -238,7 +238,7 @@ impl<F: Frame> Engine<F> {
     pub(crate) fn refuse<P: Pool<Frame = F>>(
         &mut self,
         refusal: Refusal,
-        home: &Home,
+        packet: &Upstream,
         original: &[u8],
         cx: &mut Context<'_, P>,
     ) -> DropReason {
@@ -251,7 +251,8 @@ impl<F: Frame> Engine<F> {
                 | Refusal::NewFlows
         );
         if is_want_of_room {
-            self.complain_to_home(Complaint::Prohibited, home, original, cx);
+            self.nat.log_refused(refusal, &packet.home, packet.outbound().protocol);
+            self.complain_to_home(Complaint::Prohibited, &packet.home, original, cx);
         }
         refusal.into()
     }

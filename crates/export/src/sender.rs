@@ -69,9 +69,15 @@ impl EventSender {
         }
         is_taken
     }
-}
 
-impl EventSender {
+    /// So many events were lost on their way here.
+    pub fn lose(&mut self, count: u64) {
+        for outlet in &mut self.outlets {
+            let lost = outlet.lost.load(Ordering::Relaxed) + count;
+            outlet.lost.store(lost, Ordering::Release);
+        }
+    }
+
     /// At least half of the ring to each collector is free: their threads keep up.
     pub fn has_room(&self) -> bool {
         let has_room = |it: &Outlet| 2 * it.ring.slots() >= it.ring.buffer().capacity();

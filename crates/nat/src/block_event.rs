@@ -227,6 +227,11 @@ impl BlockEvents {
         self.listing = None;
     }
 
+    /// Since which epoch the lane is ours.
+    pub(crate) fn epoch(&self, slab: SlabId) -> Epoch {
+        self.lanes.get(slab.0 as usize).map_or(Epoch(0), |log| log.epoch)
+    }
+
     pub(crate) fn pop(&mut self) -> Option<BlockEvent> {
         self.ring.pop_front()
     }

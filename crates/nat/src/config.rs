@@ -3,6 +3,7 @@
 use ipnet::Ipv4Net;
 use weir_ids::ShardId;
 
+use crate::session_log::SessionLog;
 use crate::timeouts::Timeouts;
 
 /// Which remotes may send to a mapping (RFC 4787 section 5).
@@ -102,6 +103,8 @@ pub struct NatConfig {
     /// Other workers that mirror each shard, 0 to 4. Not 0: room for their lanes' blocks in the lists of the homes, a
     /// journal of changes, 1 MiB. Which lanes are ours and which are replicated is told at run time.
     pub replicas: u8,
+    /// Which sessions collectors are told of.
+    pub session_log: SessionLog,
     /// Secret randomness for hashes and ports: fresh at every start, except in tests.
     pub seed: [u64; 4],
 }
@@ -133,6 +136,7 @@ impl Default for NatConfig {
             shards: Vec::new(),
             room: ShardRoom::default(),
             replicas: 0,
+            session_log: SessionLog::None,
             seed: [0; 4],
         }
     }

@@ -236,6 +236,7 @@ impl Nat {
     /// be reused immediately." We use the exception for connections that both sides have closed, unless a copy is behind.
     pub(crate) fn end_mapping(&mut self, id: RecordId, now: Tick) {
         self.note_if_answered(id, self.mappings.get(id).first.state);
+        self.log_mapping(false, id);
         let slab = self.mappings.slab_of(id);
         let keeps_ports = self.lanes.keeps_ports(slab, self.policy.quarantine_sec, now)
             && self.has_room_to_rest();

@@ -62,6 +62,7 @@ mod random;
 mod seats;
 mod session;
 mod session_list;
+mod session_log;
 mod session_state;
 mod session_view;
 mod shard_change;
@@ -102,6 +103,7 @@ pub use nat::Nat;
 pub use outbound::{Opening, SubscriberSlot};
 pub use packet::{Delivery, Inbound, Outbound, Refusal};
 pub use seats::{Seats, seats};
+pub use session_log::{HomeLimit, HomeRefused, SessionEvent, SessionLog, Subscriber};
 pub use session_view::{
     BlockView, EndpointRange, HomeLimits, PageCursor, SESSION_STATES, SessionFilter, SessionView,
     SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,

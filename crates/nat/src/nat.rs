@@ -18,6 +18,7 @@ use crate::port_block::{BlockId, PortBlocks};
 use crate::random::Random;
 use crate::seats::{blocks_usable, quota_blocks as quota_blocks_of, seats};
 use crate::session::{Session, SessionKey};
+use crate::session_log::{SessionEvents, SessionLog};
 use crate::shard_table::ShardTable;
 use crate::subscriber::{BLOCK_LISTS_MAX, Subscribers};
 use crate::table_bytes::Slots;
@@ -40,6 +41,7 @@ pub(crate) struct Policy {
     pub(crate) flows_max: u32,
     pub(crate) flows_per_subscriber: u32,
     pub(crate) sessions_per_subscriber: u32,
+    pub(crate) ports_per_subscriber: u32,
     pub(crate) new_flows_per_sec: u32,
     pub(crate) new_flows_burst: u16,
     pub(crate) quarantine_sec: u32,
@@ -48,6 +50,7 @@ pub(crate) struct Policy {
     pub(crate) is_replicated: bool,
     /// Translating, and on its own: what nearly every mapping is made under.
     pub(crate) is_plain: bool,
+    pub(crate) session_log: SessionLog,
 }
 
 /// What has happened so far.
@@ -84,6 +87,7 @@ pub struct Nat {
     pub(crate) owners: AddressOwners,
     pub(crate) random: Random,
     pub(crate) events: BlockEvents,
+    pub(crate) session_events: SessionEvents,
     pub(crate) totals: Totals,
     pub(crate) lanes: Lanes,
     pub(crate) journal: Journal,
@@ -134,12 +138,14 @@ impl Nat {
                 flows_max: config.flows_max,
                 flows_per_subscriber: config.flows_per_subscriber,
                 sessions_per_subscriber: config.sessions_per_subscriber,
+                ports_per_subscriber: config.ports_per_subscriber,
                 new_flows_per_sec: config.new_flows_per_sec,
                 new_flows_burst: config.new_flows_burst,
                 quarantine_sec: config.quarantine_sec,
                 timeouts: config.timeouts,
                 is_replicated: config.replicas > 0,
                 is_plain: config.enabled && config.replicas == 0,
+                session_log: config.session_log,
             },
             shards: ShardTable::new(&config),
             homes: home_addresses(&config.subscribers),
@@ -160,6 +166,7 @@ impl Nat {
                 config.shards.iter().map(|shard| shard.id),
                 config.shards_max(),
             ),
+            session_events: SessionEvents::new(config.session_log),
             totals: Totals::default(),
             lanes: Lanes::new(config.shards.len(), config.shards_max()),
             journal: Journal::new(if config.replicas > 0 { MARKS_MAX } else { 0 }),

@@ -11,6 +11,7 @@ use crate::nat::{Nat, Policy};
 use crate::packet::{Outbound, Refusal};
 use crate::port_block::BlockId;
 use crate::port_choice::Seat;
+use crate::session_log::SessionLog;
 use crate::session_state::{Sender, SessionState};
 use crate::subscriber::Subscriber;
 use crate::tcp_state;
@@ -326,6 +327,9 @@ impl Nat {
         let Seat { subscriber, block, public } = opening.seat;
         if self.lanes.are_any_told {
             self.mark_begun(opening.slab, id);
+        }
+        if self.policy.session_log != SessionLog::None {
+            self.log_mapping(true, id);
         }
         if block == BlockId::NONE {
             self.note_address_use(opening.address, now);

@@ -100,21 +100,10 @@ impl Nat {
 
     #[inline(never)]
     fn open_block(&mut self, subscriber: u32) -> Result<BlockId, Refusal> {
-        // RFC 6888 REQ-4: "A CGN MUST support limiting the number of external ports (or,
-        // equivalently, "identifiers" for ICMP) that are assigned per subscriber."
-        let (home, blocks) = self.subscribers.with_blocks(subscriber);
-        let (home, lanes) = (*home, self.ports.lanes(home.shard));
-        // What other workers gave is not refused to them, nor does it keep a home from being served here.
-        let ours = match lanes {
-            ALL_LANES => home.blocks,
-            _ => {
-                let is_ours = |block: &&BlockId| lanes >> self.ports.lane(**block) & 1 != 0;
-                blocks.iter().filter(is_ours).count() as u32
-            }
-        };
-        if self.subscribers.is_at_quota(ours) || self.subscribers.is_list_full(subscriber) {
+        if self.has_all_its_blocks(subscriber) {
             return Err(Refusal::PortsExhausted);
         }
+        let home = *self.subscribers.get(subscriber);
         let mut block = self.ports.open(home.seat, subscriber, &mut self.random);
         // RFC 7857 section 4: with paired pooling an implementation may refuse (hard) or use
         // another address (soft).
@@ -128,6 +117,22 @@ impl Nat {
         let capacity = self.ports.capacity(block);
         self.subscribers.add_block(subscriber, block, capacity);
         Ok(block)
+    }
+
+    /// RFC 6888 REQ-4: "A CGN MUST support limiting the number of external ports (or, equivalently, "identifiers" for
+    /// ICMP) that are assigned per subscriber."
+    pub(crate) fn has_all_its_blocks(&self, subscriber: u32) -> bool {
+        let (home, blocks) = self.subscribers.with_blocks(subscriber);
+        let lanes = self.ports.lanes(home.shard);
+        // What other workers gave is not refused to them, nor does it keep a home from being served here.
+        let ours = match lanes {
+            ALL_LANES => home.blocks,
+            _ => {
+                let is_ours = |block: &&BlockId| lanes >> self.ports.lane(**block) & 1 != 0;
+                blocks.iter().filter(is_ours).count() as u32
+            }
+        };
+        self.subscribers.is_at_quota(ours) || self.subscribers.is_list_full(subscriber)
     }
 
     /// Gives a port back; its block goes with its last port.

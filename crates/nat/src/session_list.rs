@@ -68,7 +68,8 @@ impl Nat {
             self.note_if_answered(mapping, self.mappings.get(mapping).first.state);
             let record = self.mappings.get_mut(mapping);
             record.note_end(record.first.state);
-            record.first = remote;
+            let former = std::mem::replace(&mut record.first, remote);
+            self.log_remote(false, mapping, former);
             self.totals.flow_expired += 1;
             self.note_mapping(News::Changed, mapping);
         } else {
@@ -79,6 +80,7 @@ impl Nat {
             Sender::Inside => self.subscribers.get_mut(subscriber).tokens -= 1,
             Sender::Remote => self.mappings.get_mut(mapping).sessions_inbound += 1,
         }
+        self.log_remote(true, mapping, remote);
         self.totals.flow_creates += 1;
         Ok(())
     }
@@ -209,6 +211,8 @@ impl Nat {
         if was_clean && self.mappings.get(mapping).flags & Mapping::UNCLEAN != 0 {
             self.note_mapping(News::Changed, mapping);
         }
+        let remote = self.sessions.get(id).remote;
+        self.log_remote(false, mapping, remote);
         self.note_session(News::Ended, id);
         self.unlink_session(id);
         self.sessions.free(id);
@@ -245,7 +249,8 @@ impl Nat {
         self.note_if_answered(mapping, self.mappings.get(mapping).first.state);
         let record = self.mappings.get_mut(mapping);
         record.note_end(record.first.state);
-        let newest = record.sessions_head;
+        let (newest, former) = (record.sessions_head, record.first);
+        self.log_remote(false, mapping, former);
         // The promoted session goes on: its move is no end.
         self.note_session(News::Ended, newest);
         self.unlink_session(newest);

@@ -1,10 +1,12 @@
 //! Block events of the NAT on their way out: to the block log and to collectors, in the words of each.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_export::{EventSender, Home, NatEvent, NatEventKind};
-use weir_nat::{BlockEvent, BlockEventKind, Nat};
+use weir_export::{EventSender, Home, NatEvent, NatEventKind, Quota, Session};
+use weir_nat::{
+    BlockEvent, BlockEventKind, Endpoint, HomeLimit, HomeRefused, Nat, SessionEvent, Subscriber,
+};
 use weir_records::BlockLogSender;
 use weir_worker::to_log;
 
@@ -20,6 +22,8 @@ pub(crate) struct BlockEventLog {
     domain: u32,
     /// Events that the NAT has lost, as far as the log was told.
     lost_total: u64,
+    /// The same of session events, and the collectors.
+    sessions_lost_total: u64,
 }
 
 impl BlockEventLog {
@@ -30,7 +34,13 @@ impl BlockEventLog {
         worker: usize,
     ) -> Option<Self> {
         let is_any = file.is_some() || collectors.is_some();
-        is_any.then_some(Self { file, collectors, domain: worker as u32 + 1, lost_total: 0 })
+        is_any.then_some(Self {
+            file,
+            collectors,
+            domain: worker as u32 + 1,
+            lost_total: 0,
+            sessions_lost_total: 0,
+        })
     }
 
     /// Lets the NAT tell a piece of what its lanes hold, if that is due and the threads of the logs keep up.
@@ -64,6 +74,72 @@ impl BlockEventLog {
             let _ = collectors.push(event);
         }
     }
+
+    /// What the NAT has told of sessions and refusals since the last call, for the collectors.
+    pub(crate) fn tell_sessions(&mut self, nat: &mut Nat) {
+        let Some(collectors) = &mut self.collectors else { return };
+        let lost = nat.session_events_lost() - self.sessions_lost_total;
+        if lost > 0 {
+            self.sessions_lost_total += lost;
+            collectors.lose(lost);
+        }
+        let mut time = None;
+        let mut time_ms = || *time.get_or_insert_with(|| unix_ms(SystemTime::now()));
+        while let Some(event) = nat.next_session_event() {
+            let event = session_to_collectors(&event, time_ms(), self.domain);
+            let _ = collectors.push(event);
+        }
+        while let Some(refused) = nat.next_refusal() {
+            let _ = collectors.push(refusal_to_collectors(&refused, time_ms(), self.domain));
+        }
+    }
+}
+
+fn unix_ms(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+fn session_to_collectors(event: &SessionEvent, time_ms: u64, domain: u32) -> NatEvent {
+    let address = |it: Endpoint| SocketAddrV4::new(Ipv4Addr::from(it.address), it.port);
+    let session = Session {
+        home: home(event.subscriber),
+        inside: address(event.inside),
+        public: address(event.public),
+        remote: event.remote.map(address),
+        protocol: event.protocol as u8,
+    };
+    NatEvent {
+        time_ms,
+        node: domain,
+        shard: event.shard.0,
+        lane: event.lane,
+        epoch: event.epoch.0,
+        index: 0,
+        kind: match event.is_begin {
+            true => NatEventKind::SessionBegun(session),
+            false => NatEventKind::SessionEnded(session),
+        },
+    }
+}
+
+fn refusal_to_collectors(refused: &HomeRefused, time_ms: u64, domain: u32) -> NatEvent {
+    let home = home(refused.subscriber);
+    let quota = |quota, limit| NatEventKind::QuotaExceeded { home, quota, limit };
+    let kind = match refused.why {
+        HomeLimit::Ports { limit } => quota(Quota::PortsPerHome, limit),
+        HomeLimit::Sessions { limit } => quota(Quota::SessionsPerHome, limit),
+        HomeLimit::AddressPorts { public_address } => NatEventKind::PortsExhausted {
+            home,
+            public: Ipv4Addr::from(public_address),
+            protocol: refused.protocol as u8,
+        },
+        HomeLimit::Addresses => NatEventKind::AddressesExhausted { home },
+    };
+    NatEvent { time_ms, node: domain, shard: refused.shard.0, lane: 0, epoch: 0, index: 0, kind }
+}
+
+fn home(subscriber: Subscriber) -> Home {
+    Home { address: Ipv4Addr::from(subscriber.address), gre_key: subscriber.gre_key }
 }
 
 /// The same event for collectors, which hear of blocks alone.
@@ -83,7 +159,7 @@ fn to_collectors(event: &BlockEvent, at: SystemTime, domain: u32) -> Option<NatE
         }
     };
     Some(NatEvent {
-        time_ms: at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
+        time_ms: unix_ms(at),
         node: domain,
         shard: event.shard.0,
         lane: event.lane,

@@ -7,7 +7,9 @@ use weir_config::{Config, Interface, Shard};
 use weir_engine::{
     AccessMode, CommitLimits, EngineConfig, FragmentLimits, Limits, MssClamp, SideConfig,
 };
-use weir_nat::{AddressRanges, Filtering, NatConfig, Pooling, ShardIndex, ShardRoom, Timeouts};
+use weir_nat::{
+    AddressRanges, Filtering, NatConfig, Pooling, SessionLog, ShardIndex, ShardRoom, Timeouts,
+};
 use weir_node_core::setup::{engine_shard, nat_shard};
 use weir_wire::ethernet::Mac;
 
@@ -129,6 +131,11 @@ pub(crate) fn nat_config(
         seed,
         replicas: room.map_or(0, |room| room.replicas),
         room: room.map(|room| room.shards).unwrap_or_default(),
+        session_log: match config.node.session_log {
+            weir_config::SessionLog::None => SessionLog::None,
+            weir_config::SessionLog::Mappings => SessionLog::Mappings,
+            weir_config::SessionLog::Destinations => SessionLog::Destinations,
+        },
         ..NatConfig::default()
     };
     let flows = limits.flows.or(nat.flows_per_subscriber);

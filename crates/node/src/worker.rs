@@ -66,6 +66,7 @@ impl Worker {
         self.core.let_go(self.ports.clock.now(), &mut self.ports);
         self.publisher.publish_all(&self.core.engine, &self.ports.board);
         self.log_blocks(usize::MAX);
+        self.log_sessions();
     }
 
     fn turn(&mut self) -> Turn {
@@ -85,6 +86,7 @@ impl Worker {
         let is_asked = self.ports.desk.serve(self.core.engine.nat_mut(), now);
         let is_busy_elsewhere = is_asked || turn.is_busy || turn.is_holding;
         self.log_blocks(EVENTS_PER_TURN);
+        self.log_sessions();
         let has_work = packets > 0 || is_busy_elsewhere || self.ports.has_ticked;
         let (engine, board) = (&self.core.engine, &self.ports.board);
         self.publisher.publish(now, cycles, has_work, engine, board);
@@ -113,6 +115,13 @@ impl Worker {
             }
             events += 1;
             next = if events < events_max { engine.next_event() } else { None };
+        }
+    }
+
+    /// Hands what homes began, ended and were refused to the collectors.
+    fn log_sessions(&mut self) {
+        if let Some(log) = &mut self.block_log {
+            log.tell_sessions(self.core.engine.nat_mut());
         }
     }
 }

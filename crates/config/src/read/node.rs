@@ -7,7 +7,7 @@ use weir_ids::is_name;
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
 use crate::section::{self, Section};
-use crate::types::{HugePages, LogFormat, LogLevel, Node, Poll};
+use crate::types::{HugePages, LogFormat, LogLevel, Node, Poll, SessionLog};
 
 /// `sun_path` of a Unix socket is 108 bytes with its final zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -56,6 +56,11 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Node {
             _ => LogFormat::Text,
         },
         block_log: section.text("block_log", findings, is_printable).map(PathBuf::from),
+        session_log: match section.choice("session_log", findings) {
+            "mappings" => SessionLog::Mappings,
+            "destinations" => SessionLog::Destinations,
+            _ => SessionLog::None,
+        },
         collectors: Vec::new(),
         name,
         admin_socket,

@@ -1,6 +1,6 @@
 //! `[[collector]]`: where the NAT log is sent.
 
-use weir_config::{Collector, CollectorFormat, Config, Spool, TlsFiles, parse};
+use weir_config::{Collector, CollectorFormat, Config, SessionLog, Spool, TlsFiles, parse};
 
 use crate::base::BASE;
 
@@ -99,4 +99,32 @@ fn a_collector_without_a_spool_is_warned_of() {
     let text = "[[collector]]\nname = \"a\"\naddress = \"10.0.0.1:4739\"\nformat = \"ipfix-udp\"\n";
     let (_, warnings) = parse(&format!("{BASE}{text}"), "weir.toml").expect("a good file");
     assert!(warnings.iter().any(|it| it.to_string().contains("is lost while it is away")));
+}
+
+#[test]
+fn sessions_are_logged_where_there_is_a_collector() {
+    let collector = r#"
+[[collector]]
+name = "flows"
+address = "192.0.2.1:4739"
+format = "ipfix-tcp"
+spool = "/var/lib/weir/spool/flows"
+"#;
+    let with =
+        |word: &str| BASE.replacen("[node]", &format!("[node]\nsession_log = \"{word}\""), 1);
+    let read = |text: &str| parse(text, "weir.toml").map(|(it, _)| it.node.session_log);
+    for (word, expected) in [
+        ("none", SessionLog::None),
+        ("mappings", SessionLog::Mappings),
+        ("destinations", SessionLog::Destinations),
+    ] {
+        let text = format!("{}{collector}", with(word));
+        assert_eq!(read(&text).expect("a good file"), expected);
+        let lone = read(&with(word));
+        assert_eq!(lone.is_ok(), expected == SessionLog::None, "without a collector");
+        if let Err(error) = lone {
+            let text = format!("{error:?}");
+            assert!(text.contains("node.session_log") && text.contains("[[collector]]"), "{text}");
+        }
+    }
 }

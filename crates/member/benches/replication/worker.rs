@@ -12,7 +12,7 @@ use weir_member::replication::CommitOptions;
 use weir_member::{News, Order, PeerId, Replication};
 use weir_nat::{NatConfig, ShardId, ShardRoom};
 use weir_replica::{BootId, ClusterKeys, Fingerprint, Identity, Options};
-use weir_shard::{LANES, LaneSet};
+use weir_shard::{Epoch, LANES, LaneSet};
 use weir_wire::arp::{self, Arp};
 use weir_wire::build;
 use weir_wire::ethernet::{Ethernet, Mac};
@@ -330,6 +330,7 @@ fn join(
             sources,
             grants: vec![],
             announced: None,
+            lanes_since: [Epoch(0); LANES],
         };
         replication.obey(Order::Duties(Box::new(duties)), engine, now_us);
     }

@@ -1,0 +1,191 @@
+//! Sessions that begin and end, and what is refused to homes, for collectors: two rings of fixed size between the data
+//! path and their reader.
+//!
+//! Of a mapping its owner tells, of a further session the worker that made it. What goes on at another worker does not
+//! end: the end is told by whoever ends it.
+
+use std::collections::VecDeque;
+
+use weir_flow::RecordId;
+use weir_ids::{Epoch, ShardId};
+
+use crate::endpoint::{Endpoint, Home, Protocol};
+use crate::lane::lane_of;
+use crate::mapping::Remote;
+use crate::nat::Nat;
+use crate::packet::Refusal;
+
+/// Sessions that can wait to be read. A worker's turn begins and ends fewer.
+const SESSIONS_MAX: usize = 16_384;
+/// Refusals that can wait to be read: more in a turn are a flood, of which a part tells enough.
+const REFUSALS_MAX: usize = 256;
+
+/// Which sessions are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SessionLog {
+    #[default]
+    None,
+    /// Mappings, without their remotes. RFC 6888 REQ-12: "A CGN SHOULD NOT log destination addresses or ports unless
+    /// required to do so for administrative reasons."
+    Mappings,
+    /// Every session with its remote.
+    Destinations,
+}
+
+/// A mapping, or with `remote` a session of one, has begun or ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionEvent {
+    pub is_begin: bool,
+    pub shard: ShardId,
+    pub lane: u8,
+    pub epoch: Epoch,
+    pub subscriber: Subscriber,
+    pub inside: Endpoint,
+    pub public: Endpoint,
+    pub remote: Option<Endpoint>,
+    pub protocol: Protocol,
+}
+
+/// A home, as a log names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Subscriber {
+    /// Outer address; the inside address where homes have no tunnel.
+    pub address: u32,
+    /// Given where it tells homes apart.
+    pub gre_key: Option<u32>,
+}
+
+/// A home got no mapping or session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HomeRefused {
+    pub shard: ShardId,
+    pub subscriber: Subscriber,
+    pub protocol: Protocol,
+    pub why: HomeLimit,
+}
+
+/// What a home has none of left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HomeLimit {
+    /// `ports_per_subscriber`.
+    Ports { limit: u32 },
+    /// `flows_per_subscriber` or `sessions_per_subscriber`.
+    Sessions { limit: u32 },
+    /// No block is free on the home's public address.
+    AddressPorts { public_address: u32 },
+    /// No public address of the shard has room for a home.
+    Addresses,
+}
+
+#[derive(Debug)]
+pub(crate) struct SessionEvents {
+    sessions: VecDeque<SessionEvent>,
+    refusals: VecDeque<HomeRefused>,
+    pub(crate) lost_total: u64,
+}
+
+impl SessionEvents {
+    pub(crate) fn new(log: SessionLog) -> Self {
+        let sessions = if log == SessionLog::None { 0 } else { SESSIONS_MAX };
+        Self {
+            sessions: VecDeque::with_capacity(sessions),
+            refusals: VecDeque::with_capacity(REFUSALS_MAX),
+            lost_total: 0,
+        }
+    }
+}
+
+impl Nat {
+    /// The oldest session event that has not been read.
+    pub fn next_session_event(&mut self) -> Option<SessionEvent> {
+        self.session_events.sessions.pop_front()
+    }
+
+    /// The oldest refusal that has not been read.
+    pub fn next_refusal(&mut self) -> Option<HomeRefused> {
+        self.session_events.refusals.pop_front()
+    }
+
+    /// Session events that nobody read in time.
+    pub fn session_events_lost(&self) -> u64 {
+        self.session_events.lost_total
+    }
+
+    /// A mapping has begun, or ended with its last session, as it was.
+    pub(crate) fn log_mapping(&mut self, is_begin: bool, id: RecordId) {
+        let remote = match self.policy.session_log {
+            SessionLog::None => return,
+            SessionLog::Mappings => None,
+            SessionLog::Destinations => Some(self.mappings.get(id).first.endpoint()),
+        };
+        self.log_session(is_begin, id, remote);
+    }
+
+    /// A session of a mapping that there is besides has begun or ended.
+    pub(crate) fn log_remote(&mut self, is_begin: bool, mapping: RecordId, remote: Remote) {
+        if self.policy.session_log == SessionLog::Destinations {
+            self.log_session(is_begin, mapping, Some(remote.endpoint()));
+        }
+    }
+
+    fn log_session(&mut self, is_begin: bool, id: RecordId, remote: Option<Endpoint>) {
+        if self.session_events.sessions.len() == SESSIONS_MAX {
+            self.session_events.lost_total += 1;
+            return;
+        }
+        let mapping = self.mappings.get(id);
+        let slab = self.mappings.slab_of(id);
+        let (shard, lane) = lane_of(slab);
+        let event = SessionEvent {
+            is_begin,
+            shard: self.shards.id(shard),
+            lane,
+            epoch: self.events.epoch(slab),
+            subscriber: self.logged_home(&mapping.home()),
+            inside: mapping.inside(),
+            public: mapping.public(),
+            remote,
+            protocol: mapping.protocol,
+        };
+        self.session_events.sessions.push_back(event);
+    }
+
+    fn logged_home(&self, home: &Home) -> Subscriber {
+        Subscriber { address: home.outer, gre_key: home.gre_key.filter(|_| self.policy.by_key) }
+    }
+
+    /// Tells that a home was refused a mapping or session, if it was for want of what it may have.
+    pub fn log_refused(&mut self, refusal: Refusal, home: &Home, protocol: Protocol) {
+        if self.session_events.refusals.len() == REFUSALS_MAX {
+            return;
+        }
+        let why = match refusal {
+            Refusal::FlowsPerSubscriber => {
+                HomeLimit::Sessions { limit: self.policy.flows_per_subscriber }
+            }
+            Refusal::SessionsPerSubscriber => {
+                HomeLimit::Sessions { limit: self.policy.sessions_per_subscriber }
+            }
+            Refusal::PortsExhausted => self.ports_missing(home),
+            _ => return,
+        };
+        let refused = HomeRefused {
+            shard: self.shards.id(home.shard),
+            subscriber: self.logged_home(home),
+            protocol,
+            why,
+        };
+        self.session_events.refusals.push_back(refused);
+    }
+
+    /// Which ports a home lacks.
+    fn ports_missing(&self, home: &Home) -> HomeLimit {
+        let Some(slot) = self.subscribers.find(home) else { return HomeLimit::Addresses };
+        match self.has_all_its_blocks(slot) {
+            true => HomeLimit::Ports { limit: self.policy.ports_per_subscriber },
+            false => HomeLimit::AddressPorts {
+                public_address: self.ports.public_address(self.subscribers.get(slot).seat),
+            },
+        }
+    }
+}
