@@ -27,7 +27,7 @@ run=(
 )
 
 if ! command -v cargo >/dev/null; then
-    echo "deps: Rust 1.85 or newer is the one prerequisite: install it from rustup.rs, then run this again" >&2
+    echo "deps: Rust 1.87 or newer is the one prerequisite: install it from rustup.rs, then run this again" >&2
     exit 1
 fi
 

@@ -27,6 +27,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const MAIN_TABLE: u32 = 254;
 /// Interval of BFD in the packaged configurations.
 pub(crate) const PACKAGED_BFD: Duration = Duration::from_millis(50);
+/// Nodes that the packaged configurations of switches name.
+const PACKAGED_NODES: u8 = 3;
 const ROUTE_POLL: Duration = Duration::from_micros(500);
 
 /// What the switches run.
@@ -148,7 +150,7 @@ impl Steering {
 }
 
 impl Switch {
-    /// Starts its daemon, a neighbour of the nodes 1 to `nodes`, at least two.
+    /// Starts its daemon, a neighbour of the nodes 1 to `nodes`, and of node 3 in any case.
     pub(crate) fn start(
         lab: &Lab,
         namespace: Namespace,
@@ -211,21 +213,25 @@ impl Switch {
     }
 }
 
-/// The packaged configuration names the nodes 1 and 2; further ones are written as an operator would.
+/// The packaged configuration with the lab's addresses and routes. It names the nodes 1 to 3; further ones are written
+/// as an operator would.
 fn bird_config(network: Network, nodes: u8, bfd: Duration) -> Result<String> {
-    let settings = match network {
-        Network::Access => vec![],
-        Network::Internet => vec![
-            ("SWITCH_ADDRESS", "10.10.0.254"),
-            ("NODE_1", "10.10.0.1"),
-            ("NODE_2", "10.10.0.2"),
-            ("WORKERS", "10.10.0.0/24"),
-            ("ROUTES", "[ 203.0.113.0/24+, 198.18.0.0/15+ ]"),
-        ],
+    let (file, routes) = match network {
+        Network::Access => ("switch/bird-access.conf", "[ 10.100.0.0/16{32,32} ]"),
+        Network::Internet => ("switch/bird-internet.conf", "[ 203.0.113.0/24+, 198.18.0.0/15+ ]"),
     };
-    let mut config = with_settings(&packaged("switch/bird.conf")?, &settings)?;
-    for node in 3..=nodes {
-        let address = network.address(node);
+    let address = |last| network.address(last).to_string();
+    let settings = [
+        ("SWITCH_ADDRESS", &*address(254)),
+        ("NODE_1", &address(1)),
+        ("NODE_2", &address(2)),
+        ("NODE_3", &address(3)),
+        ("WORKERS", &format!("{}/24", address(0))),
+        ("ROUTES", routes),
+    ];
+    let mut config = with_settings(&packaged(file)?, &settings)?;
+    for node in PACKAGED_NODES + 1..=nodes {
+        let address = address(node);
         writeln!(
             config,
             "protocol bgp node_{node} from weir_node {{ neighbor {address} as NODE_AS; }}"
@@ -234,26 +240,47 @@ fn bird_config(network: Network, nodes: u8, bfd: Duration) -> Result<String> {
     with_bfd(&config, "interval 50 ms;", &format!("interval {} ms;", bfd.as_millis()))
 }
 
+/// As [`bird_config`], by replacement: FRR's file has no settings.
 fn frr_config(network: Network, nodes: u8, bfd: Duration) -> Result<String> {
-    let mut config = packaged("switch/frr.conf")?;
-    let last = " neighbor 10.9.0.2 peer-group weir\n";
-    ensure!(config.contains(last), "no \"{last}\" in the configuration");
-    for node in (3..=nodes).rev() {
-        let address = Network::Access.address(node);
+    let (file, subnet, routes, lab_routes): (_, _, _, &[&str]) = match network {
+        Network::Access => (
+            "switch/frr-access.conf",
+            "10.1.0.",
+            ["10.100.0.0/20 ge 32", "10.101.0.0/24 ge 32"],
+            &["10.100.0.0/16 ge 32"; 2],
+        ),
+        Network::Internet => (
+            "switch/frr-internet.conf",
+            "10.2.0.",
+            ["198.18.0.0/20 ge 21 le 32", "203.0.113.0/24 ge 25 le 32"],
+            &["198.18.0.0/15 le 32", "203.0.113.0/24 le 32"],
+        ),
+    };
+    let switch = network.address(254).to_string();
+    let mut replacements =
+        vec![(format!("router-id {subnet}1\n"), format!("router-id {switch}\n"))];
+    for node in 1..=PACKAGED_NODES {
+        let (neighbor, peer) = (network.address(node), format!(" {subnet}{node}0"));
+        replacements.push((format!("{peer} "), format!(" {neighbor} ")));
+        replacements.push((format!("{peer}\n"), format!(" {neighbor}\n")));
+    }
+    replacements.push((format!("{subnet}0/24"), format!("{}/24", network.address(0))));
+    let routes = routes.iter().zip(lab_routes).map(|(&from, &to)| (from.into(), to.into()));
+    replacements.extend(routes);
+    let mut config = packaged(file)?;
+    for (packaged, wanted) in &replacements {
+        ensure!(config.contains(packaged), "no \"{packaged}\" in {file}");
+        config = config.replace(packaged, wanted);
+    }
+    let last = format!(" neighbor {} peer-group weir\n", network.address(PACKAGED_NODES));
+    for node in (PACKAGED_NODES + 1..=nodes).rev() {
+        let address = network.address(node);
         // In its place: each daemon reads the whole file and obeys what it understands, `exit` behind each peer of BFD, too.
-        config = config.replace(last, &format!("{last} neighbor {address} peer-group weir\n"));
+        config = config.replace(&last, &format!("{last} neighbor {address} peer-group weir\n"));
         writeln!(
             config,
             "bfd\n peer {address}\n  transmit-interval 50\n  receive-interval 50\n  detect-multiplier 3\n exit"
         )?;
-    }
-    if network == Network::Internet {
-        config = config
-            .replace(
-                "10.100.0.0/16 ge 32",
-                "203.0.113.0/24 le 32\nip prefix-list weir-routes seq 10 permit 198.18.0.0/15 le 32",
-            )
-            .replace("10.9.0.", "10.10.0.");
     }
     with_bfd(&config, "-interval 50\n", &format!("-interval {}\n", bfd.as_millis()))
 }
@@ -277,7 +304,9 @@ impl Node {
         let settings = [
             ("ROUTER_ID", addresses[0].as_str()),
             ("ACCESS_ADDRESS", &addresses[0]),
+            ("ACCESS_SWITCH", &Network::Access.address(254).to_string()),
             ("INTERNET_ADDRESS", &addresses[1]),
+            ("INTERNET_SWITCH", &Network::Internet.address(254).to_string()),
         ];
         let config = with_settings(&packaged("bird/weir.conf")?, &settings)?;
         let bird = Bird::start(lab, &namespace, &format!("bird{number}"), &config)?;

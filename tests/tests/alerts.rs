@@ -167,7 +167,8 @@ fn named(known: &BTreeSet<String>, place: &str, text: &str) {
         let is_known =
             known.iter().any(|it| *it == metric || it.starts_with(&format!("{metric}_")));
         // Names of settings in BIRD's configuration, beside the metrics.
-        let is_setting = ["weir_endpoints", "weir_prefixes"].contains(&metric.as_str());
+        let is_setting =
+            ["weir_endpoints", "weir_node", "weir_prefixes"].contains(&metric.as_str());
         assert!(is_known || is_setting, "{place}: {metric} is not in docs/operations.md");
     }
 }

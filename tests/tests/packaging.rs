@@ -215,12 +215,19 @@ fn blocks(mark: &str) -> String {
 #[test]
 fn bird_and_frr_take_what_is_shipped_and_what_the_guide_adds() {
     let folder = Folder::new("guide");
-    for (file, mark) in [("bird/weir.conf", "bird"), ("switch/bird.conf", "bird-switch")] {
+    let birds = [
+        ("bird/weir.conf", "bird"),
+        ("switch/bird-access.conf", "bird-switch"),
+        ("switch/bird-internet.conf", "bird-switch"),
+    ];
+    for (file, mark) in birds {
         let text = packaged(file).unwrap() + &blocks(mark);
         let parsed = finished("bird", &["-p", "-c", &folder.write("bird.conf", &text)]);
         assert!(parsed.status.success(), "{mark}: {}", parsed.stderr);
     }
-    let text = packaged("switch/frr.conf").unwrap() + &blocks("frr");
-    let parsed = finished("vtysh", &["-C", "-f", &folder.write("frr.conf", &text)]);
-    assert!(parsed.status.success(), "frr: {}{}", parsed.stdout, parsed.stderr);
+    for side in ["access", "internet"] {
+        let text = packaged(&format!("switch/frr-{side}.conf")).unwrap() + &blocks("frr");
+        let parsed = finished("vtysh", &["-C", "-f", &folder.write("frr.conf", &text)]);
+        assert!(parsed.status.success(), "frr: {}{}", parsed.stdout, parsed.stderr);
+    }
 }

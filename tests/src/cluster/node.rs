@@ -221,10 +221,16 @@ fn socket(directory: &Path, number: u8) -> PathBuf {
 }
 
 fn start_bird(lab: &Lab, namespace: &Namespace, number: u8, interval: Duration) -> Result<Bird> {
-    let [access, internet] =
-        [Network::Access, Network::Internet].map(|side| side.address(number).to_string());
-    let settings =
-        [("ROUTER_ID", &*access), ("ACCESS_ADDRESS", &access), ("INTERNET_ADDRESS", &internet)];
+    let [(access, access_switch), (internet, internet_switch)] =
+        [Network::Access, Network::Internet]
+            .map(|side| (side.address(number).to_string(), side.address(254).to_string()));
+    let settings = [
+        ("ROUTER_ID", &*access),
+        ("ACCESS_ADDRESS", &access),
+        ("ACCESS_SWITCH", &access_switch),
+        ("INTERNET_ADDRESS", &internet),
+        ("INTERNET_SWITCH", &internet_switch),
+    ];
     let config = with_settings(&packaged("bird/weir.conf")?, &settings)?;
     let interval = format!("interval {} ms;", interval.as_millis());
     let config = with_bfd(&config, "interval 50 ms;", &interval)?;

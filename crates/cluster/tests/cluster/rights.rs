@@ -1,7 +1,8 @@
 //! The roles of docs/security.md in a real etcd: each suffices for its work and allows nothing else.
 
 use weir_cluster::{
-    Cause, ClaimEvent, Cluster, Key, NodeId, Options, Outcome, Password, Range, ShardId, User,
+    Cause, Change, ClaimEvent, Cluster, Key, NodeId, Options, Outcome, Password, Range, ShardId,
+    Swap, User,
 };
 
 use crate::bench::{
@@ -160,10 +161,17 @@ fn the_role_of_a_controller_suffices_and_leaves_nodes_and_wishes_alone() {
     let mut election = controller.election(&leader_record("c1"));
     let event = wait(&controller, "election", next_of_election(&mut election));
     assert!(matches!(event, ClaimEvent::Held { .. }), "{event:?}");
+    let intent = Key::Intent(name("edge1"));
     for key in [Key::Meta, Key::Control, Key::Report, Key::Shard(ShardId(7)), Key::Event(511)] {
         done(put(&controller, key));
     }
-    for key in [Key::Desired, Key::Node(name("edge1")), Key::Intent(name("edge1"))] {
+    // A node that ends leaves its last word, which the controller deletes when it is done.
+    done(put(&as_user(&etcd, "weir-edge1"), intent.clone()));
+    let store = controller.store();
+    let word = wait(&controller, "last word", store.get(&intent)).unwrap().unwrap();
+    let swap = Swap { key: intent, expected: Some(word.mod_revision), change: Change::Delete };
+    done(wait(&controller, "answer", store.transact(&[swap], None)));
+    for key in [Key::Desired, Key::Node(name("edge1"))] {
         assert_refused(&controller, key);
     }
 }
