@@ -120,8 +120,20 @@ fn print(status: &Status) -> io::Result<()> {
     print_hints(&status.workers, &mut out)
 }
 
-/// Advice for the other end of virtual links, each hint once.
+/// What was seen of wrong checksums, and advice for the other end of virtual links, each hint once.
 fn print_hints(workers: &[WorkerStatus], out: &mut impl Write) -> io::Result<()> {
+    for WorkerStatus { worker, access, internet, .. } in workers {
+        for (name, side) in [("access", access), ("internet", internet)] {
+            let wrong = side.checksums_wrong_total;
+            if wrong > 0 {
+                writeln!(
+                    out,
+                    "\nchecksums: worker {worker} has seen {wrong} TCP SYNs from the {name} side with a wrong one, of one in \
+                     64 that it looks at: nobody answers such"
+                )?;
+            }
+        }
+    }
     let hints = workers.iter().flat_map(|worker| [&worker.access.hint, &worker.internet.hint]);
     let hints: BTreeSet<&String> = hints.filter(|hint| !hint.is_empty()).collect();
     hints.into_iter().try_for_each(|hint| writeln!(out, "\nhint: {hint}"))

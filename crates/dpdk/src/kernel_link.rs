@@ -1,6 +1,9 @@
 //! The link of a kernel interface under an AF_XDP port, whose driver says "up" whatever happens to the interface.
 
+use std::ffi::OsStr;
+use std::fs;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
@@ -13,6 +16,19 @@ pub(crate) fn interface_of(device: &Device) -> Option<String> {
         Kind::AfXdp => device.option("iface").map(str::to_owned),
         Kind::Pci | Kind::Memif | Kind::Virtual => None,
     }
+}
+
+/// What an interface with several receive queues loses at a port that reads the first. `interfaces`: /sys/class/net.
+pub(crate) fn unread_queues(interfaces: &Path, interface: &str) -> Option<String> {
+    let queues = fs::read_dir(interfaces.join(interface).join("queues")).ok()?.flatten();
+    let is_receiving = |name: &OsStr| name.as_encoded_bytes().starts_with(b"rx-");
+    let count = queues.filter(|queue| is_receiving(&queue.file_name())).count();
+    (count > 1).then(|| {
+        format!(
+            "{interface} has {count} receive queues and the port reads one: packets that come in the others are lost, and \
+             nothing counts them; `ethtool -L {interface} combined 1`, or a veth made with `numrxqueues 1 numtxqueues 1`"
+        )
+    })
 }
 
 mod request {
@@ -51,6 +67,24 @@ pub(crate) fn is_up(interface: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_second_receive_queue_is_named_and_further_transmit_queues_do_no_harm() {
+        let folder = tempfile::tempdir().unwrap();
+        for (interface, queues) in
+            [("one", &["rx-0", "tx-0", "tx-1"][..]), ("two", &["rx-0", "rx-1", "tx-0"])]
+        {
+            for queue in queues {
+                fs::create_dir_all(folder.path().join(interface).join("queues").join(queue))
+                    .unwrap();
+            }
+        }
+        let said = |interface| unread_queues(folder.path(), interface);
+        assert_eq!((said("one"), said("absent")), (None, None));
+        let warning = said("two").unwrap();
+        assert!(warning.starts_with("two has 2 receive queues"), "{warning}");
+        assert!(warning.contains("ethtool -L two combined 1"), "{warning}");
+    }
 
     #[test]
     fn only_af_xdp_lies_on_a_kernel_interface() {

@@ -39,8 +39,11 @@ pub(crate) fn attach(devargs: &str, config: PortConfig) -> Result<Port, Error> {
     start(&device, open.id())?;
     let kernel_interface = kernel_link::interface_of(&device);
     let interfaces = Path::new(virtual_link::INTERFACES);
-    let hint = kernel_interface.as_deref();
-    let hint = hint.and_then(|interface| virtual_link::hint(interfaces, interface, config.mtu));
+    let used = kernel_interface.as_deref();
+    // Several ports may share an interface: then each names its queue.
+    let unread = used.filter(|_| device.option("start_queue").is_none());
+    warnings.extend(unread.and_then(|it| kernel_link::unread_queues(interfaces, it)));
+    let hint = used.and_then(|interface| virtual_link::hint(interfaces, interface, config.mtu));
     Ok(Port {
         open: Arc::new(open),
         device: device.devargs.clone(),

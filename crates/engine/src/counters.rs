@@ -23,6 +23,9 @@ impl Counter {
     }
 }
 
+/// Of so many TCP SYNs the checksum of one is looked at.
+const SYNS_PER_LOOK: u64 = 64;
+
 /// Seen from the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -70,6 +73,8 @@ pub struct Counters {
     gateway_moves: [Counter; 2],
     /// Where a gateway moved last, as a number.
     moved_to: [AtomicU64; 2],
+    syns: [Counter; 2],
+    wrong_checksums: [Counter; 2],
 }
 
 impl Default for Counters {
@@ -88,6 +93,8 @@ impl Default for Counters {
             claimant: Default::default(),
             gateway_moves: Default::default(),
             moved_to: Default::default(),
+            syns: Default::default(),
+            wrong_checksums: Default::default(),
         }
     }
 }
@@ -150,6 +157,11 @@ impl Counters {
         (self.gateway_moves[side as usize].get(), load_mac(&self.moved_to[side as usize]))
     }
 
+    /// TCP SYNs that came from a side with a wrong checksum, of those that were looked at: the first of every 64.
+    pub fn wrong_checksums(&self, from: Side) -> u64 {
+        self.wrong_checksums[from as usize].get()
+    }
+
     /// Adds a burst. The engine counts what it receives; the owner of the ports what it sent.
     #[inline]
     pub fn count(&self, side: Side, direction: Direction, packets: u64, bytes: u64) {
@@ -180,6 +192,18 @@ impl Counters {
 
     pub(crate) fn count_early(&self, why: Early, packets: u64) {
         self.early[why as usize].add(packets);
+    }
+
+    /// Counts a TCP SYN; whether its checksum is to be looked at.
+    pub(crate) fn count_syn(&self, from: Side) -> bool {
+        let syns = &self.syns[from as usize];
+        let is_due = syns.get().is_multiple_of(SYNS_PER_LOOK);
+        syns.add(1);
+        is_due
+    }
+
+    pub(crate) fn count_wrong_checksum(&self, from: Side) {
+        self.wrong_checksums[from as usize].add(1);
     }
 
     pub(crate) fn count_refused_claims(&self, side: Side, claims: u64, claimant: Mac) {

@@ -107,7 +107,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         let Downstream { hash, key, .. } = packet;
-        self.clamp_mss(&mut frame, Ipv4::LEN, key);
+        self.edit_syn(&mut frame, Ipv4::LEN, key, Side::Internet);
         let (bytes, inside) = (frame.data_mut(), delivery.inside);
         rewrite::forward_straight(bytes, key.protocol, End::Destination, inside);
         self.encapsulate(frame, &delivery.home, (hash.0 >> 32) as u32, cx);
@@ -198,7 +198,7 @@ impl<F: Frame> Engine<F> {
 
     fn edit_down(&self, frame: &mut F, packet: &Downstream, delivery: &Delivery) {
         let Downstream { key, header_len, .. } = packet;
-        self.clamp_mss(frame, *header_len, key);
+        self.edit_syn(frame, *header_len, key, Side::Internet);
         let (bytes, inside) = (frame.data_mut(), delivery.inside);
         rewrite::forward(bytes, *header_len, key.protocol, End::Destination, inside);
     }

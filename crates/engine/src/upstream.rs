@@ -116,7 +116,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         let Upstream { hash, key, .. } = packet;
-        self.clamp_mss(&mut frame, Ipv4::LEN, key);
+        self.edit_syn(&mut frame, Ipv4::LEN, key, Side::Access);
         rewrite::forward_straight(frame.data_mut(), key.protocol, End::Source, public);
         if self.nat.is_public(key.destination.address) {
             return self.hairpin(frame, cx);
@@ -212,7 +212,7 @@ impl<F: Frame> Engine<F> {
     ) -> Result<(), DropReason> {
         if packet.key.kind == Kind::FirstFragment {
             let Upstream { home, key, header_len, .. } = packet;
-            self.clamp_mss(&mut frame, *header_len, key);
+            self.edit_syn(&mut frame, *header_len, key, Side::Access);
             rewrite::forward(frame.data_mut(), *header_len, key.protocol, End::Source, public);
             self.first_fragment_up(frame, home, key, public, cx);
             return Ok(());
@@ -229,7 +229,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         let Upstream { hash, key, header_len, .. } = packet;
-        self.clamp_mss(&mut frame, *header_len, key);
+        self.edit_syn(&mut frame, *header_len, key, Side::Access);
         rewrite::forward(frame.data_mut(), *header_len, key.protocol, End::Source, public);
         self.forward_up(frame, key.destination.address, *hash, cx);
     }
@@ -413,16 +413,32 @@ impl<F: Frame> Engine<F> {
         self.emit(side, frame, cx);
     }
 
-    /// SYN segments announce no more than both sides carry.
+    /// SYN segments announce no more than both sides carry. Of some the checksum is looked at, as it came.
     #[inline(always)]
-    pub(crate) fn clamp_mss(&self, frame: &mut F, header_len: usize, key: &FlowKey) {
+    pub(crate) fn edit_syn(&self, frame: &mut F, header_len: usize, key: &FlowKey, from: Side) {
         if key.tcp_flags & tcp::SYN != 0 {
-            self.clamp_mss_of_syn(frame, header_len);
+            self.edit_segment(frame, header_len, from);
+        }
+    }
+
+    /// Of a TCP segment that is all there.
+    #[cold]
+    #[inline(never)]
+    fn look_at_checksum(&self, packet: &[u8], header_len: usize, from: Side) {
+        let Ok((ip, _)) = Ipv4::ref_from_prefix(packet) else { return };
+        let segment = packet.get(header_len..usize::from(ip.total_length.get()));
+        let segment = segment.filter(|_| !ip.is_fragment());
+        let (source, destination) = (ip.source.get(), ip.destination.get());
+        if segment.is_some_and(|segment| !tcp::checksum_ok(source, destination, segment)) {
+            self.counters.count_wrong_checksum(from);
         }
     }
 
     #[inline(never)]
-    fn clamp_mss_of_syn(&self, frame: &mut F, header_len: usize) {
+    fn edit_segment(&self, frame: &mut F, header_len: usize, from: Side) {
+        if self.counters.count_syn(from) {
+            self.look_at_checksum(frame.data(), header_len, from);
+        }
         if let Some(max) = self.mss_max[usize::from(self.nat.has_keyed_homes())] {
             tcp::clamp_mss(&mut frame.data_mut()[header_len..], max);
         }

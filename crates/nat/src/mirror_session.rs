@@ -108,10 +108,13 @@ impl Nat {
     /// Takes a further session from a mapping of another's, one of his or one that is only ours.
     pub(crate) fn end_copy(&mut self, id: RecordId, exit: Exit) {
         let session = self.sessions.get(id);
-        let (mapping, state) = (session.mapping, session.remote.state);
-        self.mappings.get_mut(mapping).count_inbound(state, -1);
-        self.unlink_session(id);
+        let (mapping, remote) = (session.mapping, session.remote);
+        self.mappings.get_mut(mapping).count_inbound(remote.state, -1);
         let is_local = self.sessions.slab_of(id) == self.lanes.local();
+        if is_local {
+            self.log_remote(false, mapping, remote);
+        }
+        self.unlink_session(id);
         match exit {
             Exit::Forgotten if !is_local => self.sessions.forget(id),
             _ => self.sessions.free(id),

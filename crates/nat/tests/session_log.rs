@@ -6,6 +6,7 @@ mod world;
 use std::collections::BTreeSet;
 
 use weir_nat::*;
+use world::pair::*;
 use world::*;
 
 type Told = (u32, Option<u32>, Endpoint, Endpoint, Option<Endpoint>, Protocol);
@@ -183,4 +184,31 @@ fn refusals_say_what_the_home_has_none_of_left() {
     let mut world = World::new(config());
     world.nat.log_refused(Refusal::TcpNotSyn, &home(1), Protocol::Tcp);
     assert_eq!(world.nat.next_refusal(), None);
+}
+
+#[test]
+fn a_mapping_is_told_by_its_owner_and_a_session_of_another_worker_by_that_one() {
+    let config = NatConfig {
+        session_log: SessionLog::Destinations,
+        filtering: Filtering::EndpointIndependent,
+        ..pair_config()
+    };
+    let (mut owner, mut other) = pair(&config);
+    let public = owner.udp_out(home(1), inside(0), server(0)).unwrap();
+    tell(&mut owner, &mut other);
+    // Packets of the same mapping come to the other worker.
+    assert_eq!(other.udp_out(home(1), inside(0), server(1)), Ok(public));
+    let mut told = [Open::default(), Open::default()];
+    let read = |told: &mut [Open; 2], owner: &mut World, other: &mut World| {
+        told[0].read(owner);
+        told[1].read(other);
+        told.each_ref().map(|open| open.sessions.iter().cloned().collect::<Vec<_>>())
+    };
+    let of = |n| vec![name(home(1), inside(0), public, Some(server(n)))];
+    assert_eq!(read(&mut told, &mut owner, &mut other), [of(0), of(1)]);
+    // The owner ends the mapping, and with its copy goes what the other worker had of it.
+    owner.wait_and_collect(10_000);
+    tell(&mut owner, &mut other);
+    assert_eq!(read(&mut told, &mut owner, &mut other), [const { Vec::<String>::new() }; 2]);
+    assert_eq!(told.map(|open| open.begun), [1, 1]);
 }

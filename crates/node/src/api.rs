@@ -205,6 +205,9 @@ pub struct SideStatus {
     pub gateway_moves_total: u64,
     #[serde(default)]
     pub gateway_moved_to: String,
+    /// TCP SYNs from this side with a wrong checksum, of those that were looked at, one in 64.
+    #[serde(default)]
+    pub checksums_wrong_total: u64,
     pub rx_packets_total: u64,
     pub tx_packets_total: u64,
     pub rx_missed_total: u64,

@@ -41,6 +41,10 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("capture-started", "Someone captures packets."),
     ("capture-stopped", "A capture ended."),
     (
+        "checksums-wrong",
+        "TCP SYNs come from a side with wrong checksums, so that nobody answers them: an offload on a virtual link. Said once for a side.",
+    ),
+    (
         "cluster-awaited",
         "etcd does not answer and the node does not know its cluster, or no cluster file has been applied yet; it is waited for.",
     ),

@@ -348,7 +348,10 @@ fn ports(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Er
     let help = "ARP messages that claimed a neighbour's address for a MAC that it does not have.";
     family.counter("weir_arp_claims_refused", help, claims)?;
     let moves = per_port(workers, |worker, side| worker.board.engine.gateway_moves(side).0);
-    family.counter("weir_gateway_moves", "Gateways found at another MAC than before.", moves)
+    family.counter("weir_gateway_moves", "Gateways found at another MAC than before.", moves)?;
+    let wrong = per_port(workers, |worker, side| worker.board.engine.wrong_checksums(side));
+    let help = "TCP SYNs with a wrong checksum, of those that were looked at, one in 64.";
+    family.counter("weir_syn_checksums_wrong", help, wrong)
 }
 
 fn shards(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {

@@ -301,6 +301,7 @@ impl WorkerHandle {
             arp_claimant: claimant.to_string(),
             gateway_moves_total,
             gateway_moved_to: moved_to.to_string(),
+            checksums_wrong_total: counters.wrong_checksums(side),
             device: port.device.clone(),
             mac: port.mac.clone(),
             address: port.address.clone(),

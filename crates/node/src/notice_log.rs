@@ -40,6 +40,16 @@ pub(crate) fn log_notice(notice: &Notice) {
                 "gateway answers at another MAC than before"
             );
         }
+        Notice::ChecksumsWrong(Place { worker, side, device, .. }) => {
+            tracing::warn!(
+                event = "checksums-wrong",
+                worker,
+                side,
+                device,
+                "TCP comes with wrong checksums, so nobody answers it: a kernel on the other end of a virtual link leaves \
+                 them unfinished (there: `ethtool -K INTERFACE tx off tso off gso off gro off`), or they are broken on the way"
+            );
+        }
         Notice::ClaimRefused(Place { worker, side, gateways, .. }, claims, mac) => {
             tracing::warn!(
                 event = "neighbor-claim-refused",

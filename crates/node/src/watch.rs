@@ -28,6 +28,8 @@ pub(crate) enum Notice {
     GatewayMoved(Place, String),
     /// So many ARP messages claimed its address, or another worker's, for a MAC that it does not have, this one last.
     ClaimRefused(Place, u64, String),
+    /// TCP comes from there with wrong checksums: said once.
+    ChecksumsWrong(Place),
 }
 
 /// A side of a worker.
@@ -61,6 +63,7 @@ struct SeenSide {
     reported_ms: u64,
     claims: u64,
     moves: u64,
+    are_checksums_wrong: bool,
 }
 
 impl Watch {
@@ -134,6 +137,10 @@ impl SeenSide {
         if side.gateway_moves_total > self.moves {
             notices.push(Notice::GatewayMoved(place(), side.gateway_moved_to.clone()));
         }
+        let are_wrong = side.checksums_wrong_total > 0;
+        if are_wrong && !std::mem::replace(&mut self.are_checksums_wrong, are_wrong) {
+            notices.push(Notice::ChecksumsWrong(place()));
+        }
         (self.claims, self.moves) = (side.arp_claims_refused_total, side.gateway_moves_total);
         self.is_gateway_up = side.is_gateway_up;
         self.has_answered |= side.is_gateway_up;
@@ -193,6 +200,19 @@ mod tests {
         let moved = Notice::GatewayMoved(place(), "02:00:00:00:00:67".into());
         assert_eq!(watch.observe(300, &[status.clone()]), [refused(2), moved]);
         assert!(watch.observe(400, &[status]).is_empty());
+    }
+
+    #[test]
+    fn wrong_checksums_are_told_once() {
+        let mut watch = Watch::default();
+        let mut status = worker(0);
+        watch.observe(0, &[status.clone()]);
+        for count in 1..3 {
+            status.access.checksums_wrong_total = count;
+            let expected = [Notice::ChecksumsWrong(place())];
+            let expected = if count == 1 { &expected[..] } else { &[] };
+            assert_eq!(watch.observe(100 * count, &[status.clone()]), expected);
+        }
     }
 
     #[test]

@@ -122,7 +122,9 @@ impl Replication {
                 let reign = message(Kind::Reign, part.number, &body);
                 self.endpoint.tell(&lane.readers, Lane::ALL[number], &reign, now_us);
             }
-            engine.nat_mut().tell_taken(shard, number as u8, since, owner_epoch(before));
+            // A reign of an earlier build is any number, most of them greater than every epoch.
+            let owner_before = owner_epoch(before).filter(|&owner_before| owner_before <= since);
+            engine.nat_mut().tell_taken(shard, number as u8, since, owner_before);
         }
     }
 
