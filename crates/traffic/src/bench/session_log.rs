@@ -159,11 +159,14 @@ impl Place<'_> {
         Ok(Logged { run, records })
     }
 
-    /// The counters once nothing comes any more.
+    /// The counters once they stay as they are and all records have come or are lost, or after [`PATIENCE`].
     fn settled(&self, weir: &Weir, collector: &Collector) -> Result<Records, BenchError> {
         let give_up = Instant::now() + PATIENCE;
         let (mut last, mut since) = (Records::default(), Instant::now());
-        while since.elapsed() < QUIET && Instant::now() < give_up {
+        let is_settled = |records: &Records, since: Instant| {
+            records.uncounted() == 0 && since.elapsed() >= QUIET
+        };
+        while !is_settled(&last, since) && Instant::now() < give_up {
             self.plan.check_interrupted()?;
             thread::sleep(POLL);
             let records = Records::of(&weir.reading()?, collector.tally()?);
