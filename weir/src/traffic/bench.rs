@@ -20,6 +20,7 @@ use weir_traffic::bench::{self, BenchPlan, RunsIn};
 ///   weir traffic bench --short
 ///   weir traffic bench --only established,flat
 ///   weir traffic bench --only floods --rounds 3 --seconds 5
+///   weir traffic bench --only session-log --rounds 6
 ///   weir traffic bench --only established --rounds 20 --against /usr/bin/weir
 ///   weir traffic bench --list
 #[derive(Debug, clap::Args)]

@@ -42,6 +42,8 @@ pub enum BenchError {
     NoEffect { attack: String, reasons: String },
     #[error("harmless packets of one home cost others a packet at every rate that was tried")]
     NoHarmlessRate,
+    #[error("what weir sent to the collector of the benchmark cannot be counted: {error}")]
+    Collector { error: String },
     #[error("interrupted")]
     Interrupted,
 }

@@ -39,13 +39,21 @@ pub(super) enum Probe {
     Flush,
     /// How many flows fit the tables (RFC 9693, connection tracking table capacity).
     Capacity,
+    /// The highest rate of new flows of which a collector gets every record.
+    SessionLogRate,
+    /// New flows with a session log, in turn with new flows without.
+    SessionLogCost,
     /// What becomes of homes beside an attacker, in turn with harmless packets at the attacker's rate.
     Attack(Attack),
 }
 
 impl Probe {
     pub(super) fn needs_raw(self) -> bool {
-        !matches!(self, Probe::Expiry | Probe::Flush | Probe::Capacity | Probe::Attack(_))
+        match self {
+            Probe::Flood | Probe::FloodBesideLinux | Probe::HalfLoad | Probe::ZeroLoss => true,
+            Probe::Expiry | Probe::Flush | Probe::Capacity => false,
+            Probe::SessionLogRate | Probe::SessionLogCost | Probe::Attack(_) => false,
+        }
     }
 
     /// Whether its rounds are of two builds where there is another one to compare with.
@@ -58,8 +66,11 @@ impl Probe {
         match self {
             Probe::Flood | Probe::Flush => 1.0,
             Probe::FloodBesideLinux | Probe::Expiry | Probe::Attack(_) => 2.0,
+            Probe::SessionLogCost => 2.0,
             Probe::HalfLoad => 3.0,
             Probe::ZeroLoss | Probe::Capacity => 8.0,
+            // Rates that fail are tried three times.
+            Probe::SessionLogRate => 12.0,
         }
     }
 }

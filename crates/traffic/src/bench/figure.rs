@@ -48,6 +48,17 @@ pub enum Figure {
     P99Ratio,
     HarmlessCycles,
     AttackCycles,
+    UnloggedOpenedMega,
+    LoggedOpenedRatio,
+    UnloggedCycles,
+    LoggedCyclesRatio,
+    AllLoggedMega,
+    AllLoggedShare,
+    BytesPerRecord,
+    RecordMegabytes,
+    RecordsLost,
+    RecordsLostPercent,
+    RecordsUncounted,
 }
 
 impl Figure {
@@ -94,6 +105,17 @@ impl Figure {
             Figure::P99Ratio => ("p99, attack / harmless", 2),
             Figure::HarmlessCycles => ("harmless cycles/packet", 0),
             Figure::AttackCycles => ("cycles/attack packet", 0),
+            Figure::UnloggedOpenedMega => ("M new flows/s without log", 2),
+            Figure::LoggedOpenedRatio => ("new flows, with / without log", 3),
+            Figure::UnloggedCycles => ("cycles/packet without log", 0),
+            Figure::LoggedCyclesRatio => ("cycles, with / without log", 3),
+            Figure::AllLoggedMega => ("M new flows/s, all recorded", 3),
+            Figure::AllLoggedShare => ("all recorded / without log", 3),
+            Figure::BytesPerRecord => ("bytes/begun record", 1),
+            Figure::RecordMegabytes => ("MB/s to the collector", 1),
+            Figure::RecordsLost => ("records lost", 0),
+            Figure::RecordsLostPercent => ("records lost %", 2),
+            Figure::RecordsUncounted => ("missing, not counted as lost", 0),
         }
     }
 

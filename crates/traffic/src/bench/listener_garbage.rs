@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
-
+use super::place::pin;
 use crate::permutation;
 
 /// Between two connections. weir's threads that answer share their core with the generator, so few of them take 1 % of it.
@@ -47,14 +45,6 @@ impl Drop for ListenerGarbage {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-fn pin(core: usize) {
-    let mut cores = CpuSet::new();
-    if cores.set(core).is_ok() {
-        // Without it the thread goes where the kernel puts it.
-        let _ = sched_setaffinity(Pid::from_raw(0), &cores);
     }
 }
 

@@ -54,8 +54,14 @@ pub(super) const VICTIMS_PPS: f64 = 1e6;
 const VICTIMS_NEW_PER_SEC: f64 = 1e3;
 /// `flows_max` beside an attacker: at least what `[limits]` are made for, whatever the homes need.
 pub(super) const ATTACKED_FLOWS_MAX: u32 = 1 << 20;
-/// A shard admits so many new homes a second; until all are there.
+/// A shard admits so many new homes a second; until all are there. And few flows have all been tried before a busy
+/// machine lets weir take its first packet.
 const LEARN_PATIENCE_SEC: u32 = 60;
+
+/// Half up, half down.
+const UP_SHARE: f64 = 50.0;
+/// More new flows in a second than any worker opens.
+pub(super) const OPENS_PER_SEC_MAX: f64 = 5e6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Load {
@@ -68,6 +74,10 @@ pub(super) struct Load {
     pub(super) new_share: f64,
     /// Flows that may be opened that way.
     pub(super) new_flows: u32,
+    /// Whether they are as many as can be opened in the whole flood, however long it is.
+    pub(super) new_flows_last: bool,
+    /// Percent of the packets that go upstream.
+    pub(super) up_share: f64,
     pub(super) pace: Pace,
     pub(super) warm_up: Duration,
     pub(super) measured: Duration,
@@ -91,6 +101,8 @@ impl Load {
             size: SMALLEST,
             new_share: 0.0,
             new_flows: 0,
+            new_flows_last: false,
+            up_share: UP_SHARE,
             pace: Pace::Flood,
             warm_up: Duration::from_millis(500),
             measured,
@@ -110,24 +122,43 @@ impl Load {
         load.at(VICTIMS_PPS).lasting(measured)
     }
 
+    /// Each packet goes up and opens a flow, beside few that are open before.
+    pub(super) fn opening(measured: Duration) -> Self {
+        let load = Load {
+            new_share: 100.0,
+            new_flows_last: true,
+            up_share: 100.0,
+            warm_up: Duration::from_millis(200),
+            ..Load::new(10_000, Duration::ZERO)
+        };
+        load.lasting(measured)
+    }
+
     /// The same for another time.
     pub(super) fn lasting(self, measured: Duration) -> Self {
-        let new_flows = match self.attacked {
+        let opens_per_sec = match (self.attacked, self.pace) {
             // A pace that is made up for takes a few more.
-            Some(_) => ((self.warm_up + measured).as_secs_f64() * 1.1 * VICTIMS_NEW_PER_SEC) as u32,
-            None => self.new_flows,
+            (Some(_), _) => 1.1 * VICTIMS_NEW_PER_SEC,
+            (None, Pace::Rate(pps)) => 1.1 * pps * self.up_share / 100.0 * self.new_share / 100.0,
+            (None, Pace::Flood) => OPENS_PER_SEC_MAX,
+        };
+        let new_flows = match self.attacked.is_some() || self.new_flows_last {
+            true => ((self.warm_up + measured).as_secs_f64() * opens_per_sec) as u32,
+            false => self.new_flows,
         };
         Load { measured, new_flows, ..self }
     }
 
     pub(super) fn at(self, pps: f64) -> Self {
-        Load { pace: Pace::Rate(pps), ..self }
+        Load { pace: Pace::Rate(pps), ..self }.lasting(self.measured)
     }
 
     /// Whether raw forwarding moves the same packets for both: then one raw round serves both.
     pub(super) fn has_raw_packets_of(&self, other: &Load) -> bool {
         let raw = |load: &Load| (load.flows, load.access, load.size, load.workers, load.measured);
-        raw(self) == raw(other) && self.is_zero_copy == other.is_zero_copy
+        raw(self) == raw(other)
+            && self.is_zero_copy == other.is_zero_copy
+            && self.up_share == other.up_share
     }
 
     /// Flows weir holds at the end.
@@ -173,12 +204,17 @@ impl Load {
             add("--new-share", self.new_share.to_string());
             add("--new-flows", self.new_flows.to_string());
         }
+        if self.up_share != UP_SHARE {
+            add("--up-share", self.up_share.to_string());
+        }
         if let Pace::Rate(pps) = self.pace {
             add("--rate", format!("{pps:.0}"));
         }
+        if self.attacked.is_some() || self.new_flows_last {
+            add("--learn-patience", LEARN_PATIENCE_SEC.to_string());
+        }
         if let Some(Attacked { attack, pps }) = self.attacked {
             add("--attack", attack.to_string());
-            add("--learn-patience", LEARN_PATIENCE_SEC.to_string());
             if let Some(pps) = pps {
                 add("--attack-rate", format!("{pps:.0}"));
             }
@@ -239,7 +275,7 @@ mod tests {
         let arguments = load.arguments().join(" ");
         assert!(
             arguments.ends_with(
-                "--new-share 0.2 --new-flows 1650 --rate 1000000 --attack syn --learn-patience 60 --new-in-known-homes"
+                "--new-share 0.2 --new-flows 1650 --rate 1000000 --learn-patience 60 --attack syn --new-in-known-homes"
             ),
             "{arguments}"
         );
@@ -247,6 +283,21 @@ mod tests {
         assert_eq!((minute.new_flows, minute.measured), (66_550, 60 * SECOND));
         assert_eq!((load.shards(), minute.shards()), (4, 4));
         assert_eq!(Load::new(10, SECOND).lasting(2 * SECOND).new_flows, 0);
+    }
+
+    #[test]
+    fn flows_to_open_last_for_the_whole_flood_at_its_pace() {
+        let load = Load::opening(SECOND);
+        assert_eq!((load.new_flows, load.lasting(2 * SECOND).new_flows), (6_000_000, 11_000_000));
+        let paced = load.at(1e6);
+        assert_eq!((paced.new_flows, paced.lasting(2 * SECOND).new_flows), (1_320_000, 2_420_000));
+        let arguments = paced.arguments().join(" ");
+        assert!(
+            arguments
+                .ends_with("--new-share 100 --new-flows 1320000 --up-share 100 --rate 1000000 --learn-patience 60"),
+            "{arguments}"
+        );
+        assert!(!load.has_raw_packets_of(&Load { up_share: UP_SHARE, ..load }));
     }
 
     #[test]

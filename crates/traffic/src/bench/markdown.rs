@@ -29,11 +29,14 @@ pub(super) fn promises(lines: &[Line]) -> String {
     text
 }
 
-/// How this build compares with another one: a line a point.
-pub(super) fn builds<'a>(points: impl Iterator<Item = &'a Measured>) -> String {
+/// Ratios of what ran in turn: two builds, or weir with a session log and without.
+const COMPARISONS: [Figure; 3] =
+    [Figure::BuildsRatio, Figure::LoggedOpenedRatio, Figure::LoggedCyclesRatio];
+
+/// How weir compares with another build, or with itself: a line a point and ratio.
+pub(super) fn comparisons<'a>(points: impl Iterator<Item = &'a Measured>) -> String {
     let mut text = String::new();
-    let figure = Figure::BuildsRatio;
-    for point in points {
+    for (point, figure) in points.flat_map(|point| COMPARISONS.map(|figure| (point, figure))) {
         let Some(spread) = point.figures.get(&figure) else { continue };
         let (label, title, digits) = (&point.point.label, figure.title(), figure.digits());
         let _ = write!(text, "\n{label}: {title}: {}", spread.text(digits));
@@ -140,7 +143,7 @@ mod tests {
     #[test]
     fn another_build_is_compared_in_a_line_with_its_interval() {
         let mut sample = sample(&[("p", 1.0), ("q", 1.0)]);
-        assert_eq!(builds(sample.results.0[0].points.iter()), "");
+        assert_eq!(comparisons(sample.results.0[0].points.iter()), "");
         let point = &mut sample.results.0[0].points[0];
         let round = point.rounds[0].clone();
         for other in [200.0, 160.0, 250.0, 200.0, 200.0, 200.0] {
@@ -149,9 +152,24 @@ mod tests {
             point.enter(round);
         }
         assert_eq!(
-            builds(sample.results.0[0].points.iter()),
+            comparisons(sample.results.0[0].points.iter()),
             "\np: weir / other build, cycles: 1.000 [0.800..1.250], 95 % interval of the median 0.800..1.250, rounds: 6.\n"
         );
+    }
+
+    #[test]
+    fn a_session_log_is_compared_by_new_flows_and_by_cycles() {
+        let mut sample = sample(&[("p", 1.0)]);
+        let point = &mut sample.results.0[0].points[0];
+        let mut round = point.rounds[0].clone();
+        round.figures.set(Figure::LoggedOpenedRatio, 0.9);
+        round.figures.set(Figure::LoggedCyclesRatio, 1.1);
+        point.enter(round);
+        let text = comparisons(sample.results.0[0].points.iter());
+        let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+        let [flows, cycles] = lines.as_slice() else { panic!("two lines: {text}") };
+        assert!(flows.starts_with("p: new flows, with / without log: 0.900,"), "{flows}");
+        assert!(cycles.starts_with("p: cycles, with / without log: 1.100,"), "{cycles}");
     }
 
     #[test]

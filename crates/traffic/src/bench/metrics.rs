@@ -30,6 +30,12 @@ pub(super) struct Reading {
     pub(super) ticks: Durations,
     /// Packets dropped, by reason, and under [`CLAIMS_REFUSED`] claims in ARP that moved no gateway.
     pub(super) drops: BTreeMap<String, f64>,
+    /// Since start: flows that began, that ended idle, and records that no collector gets.
+    pub(super) flows_created: f64,
+    pub(super) flows_expired: f64,
+    pub(super) records_lost: f64,
+    /// Port blocks that homes hold.
+    pub(super) blocks_held: f64,
 }
 
 /// No reason of a drop: a claim that is refused is an ARP message that was heard.
@@ -49,6 +55,11 @@ impl Reading {
             turns: Durations::parse(metrics, "weir_turn_seconds"),
             ticks: Durations::parse(metrics, "weir_tick_seconds"),
             drops: drops(metrics),
+            flows_created: sum("weir_flow_creates_total").unwrap_or(0.0),
+            flows_expired: sum("weir_flow_expired_total").unwrap_or(0.0),
+            // There is no such series without a collector.
+            records_lost: sum("weir_export_records_lost_total").unwrap_or(0.0),
+            blocks_held: sum("weir_blocks").unwrap_or(0.0) - sum("weir_blocks_free").unwrap_or(0.0),
         })
     }
 
@@ -152,6 +163,12 @@ mod tests {
         weir_drops_total{worker=\"1\",reason=\"new-flows\"} 2\n\
         weir_drops_total{worker=\"0\",reason=\"vlan\"} 9\n\
         weir_arp_claims_refused_total{worker=\"0\",side=\"access\"} 3\n\
+        weir_flow_creates_total{worker=\"0\"} 7\n\
+        weir_flow_expired_total{worker=\"0\"} 4\n\
+        weir_blocks_free{shard=\"1\"} 90.0\n\
+        weir_blocks{shard=\"1\"} 96.0\n\
+        weir_export_records_lost_total{collector=\"bench\",reason=\"queue-full\"} 2\n\
+        weir_export_records_lost_total{collector=\"bench\",reason=\"end\"} 1\n\
         weir_turn_seconds_max{worker=\"0\"} 0.001\n\
         weir_turn_seconds_max{worker=\"1\"} 0.002\n\
         weir_turn_seconds_bucket{le=\"+Inf\",worker=\"0\"} 4\n\
@@ -165,6 +182,8 @@ mod tests {
         assert_eq!(reading.longest_turn, Some(0.002));
         assert_eq!(reading.turns.bound_of(1.0), Some(f64::INFINITY));
         assert_eq!(reading.ticks, Durations::default());
+        assert_eq!((reading.flows_created, reading.flows_expired), (7.0, 4.0));
+        assert_eq!((reading.blocks_held, reading.records_lost), (6.0, 3.0));
     }
 
     #[test]

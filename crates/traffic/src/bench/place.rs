@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
 use super::BenchPlan;
 use super::load::Load;
 
@@ -54,3 +57,12 @@ impl Place<'_> {
 
 /// memif shares memory by its files, and takes no more than a few: the device keeps its packet memory in one.
 pub(super) const EAL_OF_DEVICE: &str = "--single-file-segments";
+
+/// Keeps the calling thread on a core.
+pub(super) fn pin(core: usize) {
+    let mut cores = CpuSet::new();
+    if cores.set(core).is_ok() {
+        // Without it the thread goes where the kernel puts it.
+        let _ = sched_setaffinity(Pid::from_raw(0), &cores);
+    }
+}

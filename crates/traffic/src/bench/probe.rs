@@ -20,9 +20,9 @@ use super::{BenchError, address_plan};
 use crate::table::Device;
 
 /// Halvings of the zero-loss search: known to within 1/64 of the flood.
-const ZERO_LOSS_STEPS: u32 = 6;
+pub(super) const ZERO_LOSS_STEPS: u32 = 6;
 /// A rate passes if one of so many trials loses nothing: a machine that pauses for a moment makes any device lose.
-const ZERO_LOSS_TRIALS: usize = 3;
+pub(super) const ZERO_LOSS_TRIALS: usize = 3;
 /// The capacity is known to within this share.
 const CAPACITY_PRECISION: f64 = 0.01;
 /// Between two looks at a table that empties itself. weir copies its gauges ten times a second.
@@ -39,9 +39,9 @@ const LINK_ATTEMPTS: usize = 3;
 
 /// A round of weir.
 #[derive(Debug)]
-struct WeirRun {
-    flooded: Flooded,
-    figures: Figures,
+pub(super) struct WeirRun {
+    pub(super) flooded: Flooded,
+    pub(super) figures: Figures,
 }
 
 /// A weir whose tables are full, still connected to its generators.
@@ -122,6 +122,10 @@ impl Place<'_> {
             Probe::Expiry => self.expiry(load, &mut round.figures)?,
             Probe::Flush => self.flush(load, &mut round.figures)?,
             Probe::Capacity => self.capacity(load, &mut round.figures, notes)?,
+            Probe::SessionLogRate => self.session_log_rate(load, &mut round, notes)?,
+            Probe::SessionLogCost => {
+                self.session_log_cost(load, number.is_multiple_of(2), &mut round)?;
+            }
             Probe::Attack(_) => unreachable!("an attack has rounds of its own"),
         }
         Ok(round)
@@ -171,16 +175,27 @@ impl Place<'_> {
         self.flood_with(load, settings).map(Some)
     }
 
-    fn weir_flood(&self, load: &Load) -> Result<WeirRun, BenchError> {
+    pub(super) fn weir_flood(&self, load: &Load) -> Result<WeirRun, BenchError> {
         self.flood_with(load, Settings::default())
     }
 
-    /// The busy cycles are those of the flood alone: the counters are read once all flows are established and again at the end.
     fn flood_with(&self, load: &Load, settings: Settings) -> Result<WeirRun, BenchError> {
+        self.flood_then(load, settings, |_| Ok(())).map(|(run, ())| run)
+    }
+
+    /// A flood, and what `then` makes of weir after it. The busy cycles are those of the flood alone: the counters are
+    /// read once all flows are established and again at the end.
+    pub(super) fn flood_then<T>(
+        &self,
+        load: &Load,
+        settings: Settings,
+        then: impl FnOnce(&Weir) -> Result<T, BenchError>,
+    ) -> Result<(WeirRun, T), BenchError> {
         let mut filled = self.fill(load, settings)?;
         let before = filled.weir.reading()?;
         let flooded = filled.finished()?;
         let after = filled.weir.reading()?;
+        let of_weir = then(&filled.weir)?;
         let rate = filled.rate;
         filled.close()?;
         let mut figures = Figures::default();
@@ -192,7 +207,7 @@ impl Place<'_> {
         figures.set(Figure::BytesPerFlow, after.bytes_per_flow());
         let longest = longest_turn(&before, &after, after.longest_turn);
         figures.set(Figure::LongestTurnMs, longest.map(|seconds| 1e3 * seconds));
-        Ok(WeirRun { flooded, figures })
+        Ok((WeirRun { flooded, figures }, of_weir))
     }
 
     fn half_load(&self, load: &Load, round: &mut Round) -> Result<(), BenchError> {

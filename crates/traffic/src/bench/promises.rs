@@ -86,6 +86,10 @@ const PROMISES: &[Promise] = &[
     promise("homes beside floods: packets held back, worst flood, %", AtMost(5.0), 2, GreatestMedian("floods", Figure::HeldBackPercent)),
     promise("homes beside floods: p99, flood / harmless, worst flood", AtMost(1.5), 2, GreatestMedian("floods", Figure::P99Ratio)),
     promise("busy cycles of a packet of the dearest flood", Wanted::Figure, 0, GreatestMedian("floods", Figure::AttackCycles)),
+    promise("M new flows/s, each with its record at the collector", Wanted::Figure, 2, Point("session-log", "no record lost", Figure::AllLoggedMega)),
+    promise("new flows beyond that, with / without a session log", Wanted::Figure, 3, Point("session-log", "flood", Figure::LoggedOpenedRatio)),
+    promise("busy cycles beyond that, with / without a session log", Wanted::Figure, 3, Point("session-log", "flood", Figure::LoggedCyclesRatio)),
+    promise("records that a collector misses and weir does not count as lost, worst round", AtMost(0.0), 0, Greatest("session-log", Figure::RecordsUncounted)),
     promise("M flows/s torn down, flush", Wanted::Figure, 2, Point("tear-down", "flush, 1 M", Figure::TearDownMega)),
     promise("M flows/s torn down, expiry", Wanted::Figure, 2, Point("tear-down", "expiry, 4 M", Figure::TearDownMega)),
 ];

@@ -155,9 +155,10 @@ impl Report {
         write("report.json", &json)
     }
 
-    /// Each promise beside its measured figure; and how this build compares with the other one, if there is one.
+    /// Each promise beside its measured figure; and how weir compares with another build, or with itself without a
+    /// session log, where that was measured.
     pub fn summary(&self) -> String {
-        markdown::promises(&self.promises) + &markdown::builds(self.results.points())
+        markdown::promises(&self.promises) + &markdown::comparisons(self.results.points())
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Settings {
     pub(super) flows_max: Option<u32>,
     /// Idle time of all UDP sessions; ports are then given back at once.
     pub(super) idle_timeout_sec: Option<u64>,
+    /// Where mappings that begin and end are told, over IPFIX.
+    pub(super) collector: Option<SocketAddr>,
     pub(super) build: Build,
 }
 
@@ -122,6 +124,13 @@ impl Place<'_> {
              eal = [\"{EAL_OF_DEVICE}\"]\n",
             self.plan.generator_core,
         );
+        if let Some(collector) = settings.collector {
+            let _ = write!(
+                text,
+                "session_log = \"mappings\"\n\n[[collector]]\nname = \"bench\"\naddress = \"{collector}\"\n\
+                 format = \"ipfix-tcp\"\n"
+            );
+        }
         for worker in 0..load.workers {
             let side = |side, network, mtu| {
                 let device = self.device_port(load, worker, side);
