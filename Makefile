@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SHELL := /bin/bash
 
-.PHONY: demo-single demo failover soak test fuzz bench gate deps fmt lint build help
+.PHONY: demo-single demo failover soak log-proof test fuzz bench gate deps fmt lint build help
 
 help:
 	@echo 'make demo-single   homes, one weir node and an internet with real servers: half a minute'
@@ -15,6 +15,8 @@ help:
 	@echo '                   COMMIT=release or drop, QUARANTINE=10 seconds (docs/failover.md)'
 	@echo 'make soak          faults drawn from a seed for half an hour:'
 	@echo '                   MINUTES=30 SEED=1 COMMIT=release FRR=1 LOGS=1'
+	@echo 'make log-proof     half an hour of faults, then the block logs are asked who had what a server'
+	@echo '                   saw: MINUTES=30 SEED=1 PER_SEC=6000 flows a second, QUESTIONS=600'
 	@echo 'make test    every test: unit, property, differential, fuzz, end to end in namespaces'
 	@echo 'make fuzz    ten million random inputs for every fuzz target: INPUTS=10000000 ONLY=pattern (hours; fuzz/README.md)'
 	@echo 'make gate    instructions per packet, counted by valgrind, and their limits'
@@ -46,6 +48,10 @@ failover: build
 soak: build
 	@target/release/soak --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED)) $(if $(FRR),--frr) \
 	  $(if $(NODES),--nodes $(NODES)) $(if $(COMMIT),--commit=$(COMMIT)) $(if $(LOGS),--logs)
+
+log-proof: build
+	@target/release/log_proof --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(PER_SEC),--per-sec $(PER_SEC)) $(if $(QUESTIONS),--questions $(QUESTIONS))
 
 test: deps
 	$(CARGO) test --locked --workspace --no-fail-fast

@@ -28,6 +28,7 @@ pub mod injector;
 mod interrupt;
 pub mod lab;
 pub mod load;
+pub mod log_proof;
 pub mod machine;
 pub mod malformed;
 pub mod metrics;

@@ -5,6 +5,7 @@
 //!   connections   TCP between two kernels' stacks: downloads, dialogues, idle ones that speak when called,
 //!                 and short ones that come and go
 //!   new flows     first datagrams of flows, and whether what follows comes from the same endpoint
+//!   tunnelled     flows of thousands of homes that nobody answers, and the public endpoint that each came from
 //!   pauses        times in which the machine, a sender or a worker got no core: no fault of what is measured
 //! ```
 //!
@@ -22,6 +23,7 @@ mod pauses;
 mod probes;
 mod server;
 mod stream_log;
+mod tunnelled_flows;
 
 pub use clock::{Clock, Micros, Window};
 pub use connections::{Connections, Mixture};
@@ -32,3 +34,4 @@ pub(crate) use pause_watch::family;
 pub use pauses::{EXPLAINS_LOSS_MIN, Pause, paused_within};
 pub use probes::{Change, FlowReport, ProbePlan, Probes};
 pub use stream_log::{Bin, StreamLog, StreamReport};
+pub use tunnelled_flows::{TunnelledFlowPlan, TunnelledFlows, Use};

@@ -12,13 +12,11 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use weir_lab::cluster::{ClusterLab, ClusterOptions, OnTimeout, OutputCommit};
 use weir_lab::failover::{
-    AtRest, EVENTS, Event, Leftovers, Memory, Observation, Observer, Pace, Promise, picture,
-    render, summary,
+    AtRest, Leftovers, Memory, Observation, Observer, Pace, Promise, picture, render, repeatable,
+    summary,
 };
 use weir_lab::steering::SwitchKind;
 
-/// Events that leave the cluster with another number of nodes, are for two of them or all, need another binary, or are none.
-const LEFT_OUT: [&str; 5] = ["nothing", "second", "upgrade", "site", "add"];
 /// Mappings of UDP live for five minutes, then their ports rest.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
@@ -79,8 +77,7 @@ fn run(args: &Args) -> Result<bool> {
     let mut memory = Memory::default();
     let mut rows: Vec<(Promise, Observation)> = Vec::new();
     let mut dice = fastrand::Rng::with_seed(seed);
-    let events: Vec<&Event> =
-        EVENTS.iter().filter(|event| !LEFT_OUT.contains(&event.name)).collect();
+    let events = repeatable();
     while begun.elapsed() < Duration::from_secs(60 * args.minutes) {
         let event = events[dice.usize(..events.len())];
         let victim = dice.u8(1..=args.nodes);

@@ -20,8 +20,8 @@ const SHARD_BYTES: u64 = 8 * (96 << 10);
 const ADDRESS_BYTES: u64 = 108 << 10;
 const PACKET_BYTES: u64 = 256 << 20;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
-/// Homes of a shard.
-const SUBSCRIBERS_MAX: u8 = 64;
+/// Homes of a shard, unless somebody wants more.
+pub(super) const SUBSCRIBERS_MAX: u16 = 64;
 /// Where all tunnel endpoints lie.
 pub(super) const ENDPOINTS: &str = "10.100.0.0/16";
 /// Name of the cluster.
@@ -71,6 +71,12 @@ pub struct ClusterFiles {
     pub has_huge_pages: bool,
     /// `[nat] quarantine_sec`. None: as shipped.
     pub quarantine_sec: Option<u32>,
+    /// `[timeouts] udp_sec`. None: as shipped.
+    pub udp_sec: Option<u32>,
+    /// Homes of a shard.
+    pub subscribers_max: u16,
+    /// Length of a shard's public prefix. None: 28 of a few shards, 32 of many.
+    pub per_shard: Option<u8>,
 }
 
 impl Default for ClusterFiles {
@@ -82,6 +88,9 @@ impl Default for ClusterFiles {
             flows_max: FLOWS_MAX,
             has_huge_pages: false,
             quarantine_sec: None,
+            udp_sec: None,
+            subscribers_max: SUBSCRIBERS_MAX,
+            per_shard: None,
         }
     }
 }
@@ -142,8 +151,9 @@ first_id = 1
 endpoints = "{ENDPOINTS}"
 public = ["{public}"]
 per_shard = {per_shard}
-subscribers_max = {SUBSCRIBERS_MAX}
+subscribers_max = {subscribers_max}
 "#,
+            subscribers_max = self.subscribers_max,
             replicas = self.replicas,
             commit = self.commit.map_or_else(String::new, OutputCommit::keys),
             shared = self.shared(),
@@ -177,14 +187,15 @@ bird_socket = "{directory}/bird{number}.ctl"
             let _ = write!(
                 text,
                 "\n[[shard]]\nid = {shard}\nendpoint = \"{endpoint}\"\npublic = [\"{public}\"]\n\
-                 subscribers_max = {SUBSCRIBERS_MAX}\n",
+                 subscribers_max = {}\n",
+                self.subscribers_max,
             );
         }
         text
     }
 
     fn public(self) -> PublicSpace {
-        PublicSpace { shards: self.shards }
+        PublicSpace { shards: self.shards, per_shard: self.per_shard }
     }
 
     /// The machine: workers of neighbouring nodes are on different cores as far as there are some. Ends in its worker.
@@ -219,6 +230,8 @@ internet = {{ device = "net_af_xdp1,iface=net1", address = "{}/24", gateway = "{
     fn shared(self) -> String {
         let quarantine = self.quarantine_sec.map(|sec| format!("quarantine_sec = {sec}\n"));
         let quarantine = quarantine.unwrap_or_default();
+        let timeouts = self.udp_sec.map(|sec| format!("\n[timeouts]\nudp_sec = {sec}\n"));
+        let timeouts = timeouts.unwrap_or_default();
         format!(
             r#"[access]
 mode = "gre"
@@ -228,7 +241,7 @@ subscribers = ["10.200.0.0/16"]
 port_block = 64
 {}ports_per_subscriber = 1024
 flows_max = {}
-
+{timeouts}
 # What is measured is not how homes are paced.
 [limits]
 new_flows_per_sec = 1_000_000
@@ -265,6 +278,21 @@ mod tests {
             let file = parse_file(&files.node(2, directory), "n");
             assert!(matches!(file, Ok((File::Member(_), _))), "{file:?}");
         }
+    }
+
+    #[test]
+    fn idle_times_homes_and_addresses_of_a_shard_are_as_wanted() {
+        let files = ClusterFiles {
+            udp_sec: Some(1),
+            quarantine_sec: Some(15),
+            subscribers_max: 300,
+            per_shard: Some(30),
+            ..ClusterFiles::default()
+        };
+        let (desired, _) = parse_cluster(&files.cluster(), "c").unwrap();
+        assert_eq!((desired.timeouts.udp_sec, desired.nat.quarantine_sec), (1, 15));
+        assert!(desired.shards.iter().all(|shard| shard.subscribers_max == 300));
+        assert_eq!(desired.shards[2].public[0].to_string(), "198.18.0.8/30");
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::files::{ClusterFiles, ENDPOINTS, FLOWS_MAX, HOMES, OutputCommit, SHARDS};
+use super::files::{
+    ClusterFiles, ENDPOINTS, FLOWS_MAX, HOMES, OutputCommit, SHARDS, SUBSCRIBERS_MAX,
+};
 use super::homes::ClusterHomes;
 use super::map::MapReader;
 use super::network::ClusterNetwork;
@@ -16,7 +18,10 @@ use super::public::PUBLIC;
 use super::store::ControlPlane;
 use crate::condition::wait_for;
 use crate::lab::Lab;
-use crate::load::{Clock, Connections, Mixture, NewFlowPlan, NewFlows, ProbePlan, Probes};
+use crate::load::{
+    Clock, Connections, Mixture, NewFlowPlan, NewFlows, ProbePlan, Probes, TunnelledFlowPlan,
+    TunnelledFlows, Use,
+};
 use crate::services::SERVER;
 use crate::steering::{Network, Switch, SwitchKind};
 
@@ -28,6 +33,7 @@ const LOOKING_PART: u32 = 10;
 const TCP: SocketAddrV4 = SocketAddrV4::new(SERVER, 7100);
 const UDP: SocketAddrV4 = SocketAddrV4::new(SERVER, 7200);
 const NEW_UDP: SocketAddrV4 = SocketAddrV4::new(SERVER, 7300);
+const TUNNELLED_UDP: SocketAddrV4 = SocketAddrV4::new(SERVER, 7400);
 
 /// One at a time in a process: its times mean something only alone.
 static EXCLUSIVE: Mutex<()> = Mutex::new(());
@@ -55,6 +61,12 @@ pub struct ClusterOptions {
     pub has_huge_pages: bool,
     /// How long ports rest. None: as shipped.
     pub quarantine_sec: Option<u32>,
+    /// How long a flow of UDP that nobody answers may be idle. None: as shipped.
+    pub udp_sec: Option<u32>,
+    /// Homes of a shard.
+    pub subscribers_max: u16,
+    /// Length of a shard's public prefix. None: 28 of a few shards, 32 of many.
+    pub per_shard: Option<u8>,
 }
 
 impl ClusterOptions {
@@ -67,6 +79,9 @@ impl ClusterOptions {
             flows_max: self.flows_max,
             has_huge_pages: self.has_huge_pages,
             quarantine_sec: self.quarantine_sec,
+            udp_sec: self.udp_sec,
+            subscribers_max: self.subscribers_max,
+            per_shard: self.per_shard,
         }
     }
 
@@ -99,6 +114,9 @@ impl Default for ClusterOptions {
             flows_max: FLOWS_MAX,
             has_huge_pages: false,
             quarantine_sec: None,
+            udp_sec: None,
+            subscribers_max: SUBSCRIBERS_MAX,
+            per_shard: None,
         }
     }
 }
@@ -269,6 +287,19 @@ impl ClusterLab {
     pub fn begin_flows(&self, clock: Clock, per_sec: u32) -> Result<NewFlows> {
         let plan = NewFlowPlan { homes: self.homes.inside.clone(), server: NEW_UDP, per_sec };
         NewFlows::start(clock, plan, &self.network.homes, &self.network.server)
+    }
+
+    /// Begins flows of so many homes that have no gateway. `note` is given each datagram that arrives.
+    pub fn begin_tunnelled(
+        &self,
+        homes: u32,
+        per_sec: u32,
+        seed: u64,
+        note: impl FnMut(Use) + Send + 'static,
+    ) -> Result<TunnelledFlows> {
+        let endpoints = (1..=self.options.shards).map(ClusterFiles::endpoint).collect();
+        let plan = TunnelledFlowPlan { homes, endpoints, server: TUNNELLED_UDP, per_sec, seed };
+        TunnelledFlows::start(plan, &self.network.homes, &self.network.server, note)
     }
 }
 

@@ -1,4 +1,5 @@
-//! The public addresses of the cluster's shards: 16 for each of a few shards, one for each of many. Pure.
+//! The public addresses of the cluster's shards: 16 for each of a few shards, one for each of many, unless somebody wants
+//! another number. Pure.
 
 use std::net::Ipv4Addr;
 
@@ -14,12 +15,14 @@ const LARGE_SHARDS_MAX: u16 = 64;
 pub(super) struct PublicSpace {
     /// How many shards.
     pub(super) shards: u16,
+    /// Length of a shard's prefix that somebody wants.
+    pub(super) per_shard: Option<u8>,
 }
 
 impl PublicSpace {
     /// Length of a shard's prefix, in bits.
     pub(super) fn per_shard(self) -> u8 {
-        if self.shards <= LARGE_SHARDS_MAX { 28 } else { 32 }
+        self.per_shard.unwrap_or(if self.shards <= LARGE_SHARDS_MAX { 28 } else { 32 })
     }
 
     /// Prefix of shard `number`.
@@ -51,10 +54,16 @@ mod tests {
 
     #[test]
     fn prefixes_of_any_number_of_shards_lie_side_by_side() {
-        assert_eq!(PublicSpace { shards: 8 }.prefixes(), ["198.18.0.0/25"]);
-        assert_eq!(PublicSpace { shards: 8 }.of(3), "198.18.0.32/28");
-        assert_eq!(PublicSpace { shards: 3 }.prefixes(), ["198.18.0.0/27", "198.18.0.32/28"]);
-        let many = PublicSpace { shards: 300 };
+        let space = |shards| PublicSpace { shards, per_shard: None };
+        assert_eq!(space(8).prefixes(), ["198.18.0.0/25"]);
+        assert_eq!(space(8).of(3), "198.18.0.32/28");
+        assert_eq!(space(3).prefixes(), ["198.18.0.0/27", "198.18.0.32/28"]);
+        let few = PublicSpace { per_shard: Some(30), ..space(8) };
+        assert_eq!(
+            (few.prefixes()[0].as_str(), few.of(3).as_str()),
+            ("198.18.0.0/27", "198.18.0.8/30")
+        );
+        let many = space(300);
         assert_eq!(many.prefixes()[..2], ["198.18.0.0/24", "198.18.1.0/27"]);
         assert_eq!(many.of(300), "198.18.1.43/32");
     }

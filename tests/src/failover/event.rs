@@ -302,6 +302,14 @@ pub const EVENTS: &[Event] = &[
     shown("add", &[moment("one more node", NothingLost, LEASE, act::add)]),
 ];
 
+/// Events that leave the cluster with another number of nodes, are for two of them or all, need another binary, or are none.
+const LEFT_OUT: [&str; 5] = ["nothing", "second", "upgrade", "site", "add"];
+
+/// Events that may happen to any node, in any order and again and again.
+pub fn repeatable() -> Vec<&'static Event> {
+    EVENTS.iter().filter(|event| !LEFT_OUT.contains(&event.name)).collect()
+}
+
 /// The negative control, for a node or cluster without copies.
 pub const CONTROL: Event = Event {
     name: "control",
