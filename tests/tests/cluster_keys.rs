@@ -24,11 +24,11 @@ fn key_file(lab: &ClusterLab) -> PathBuf {
 }
 
 /// What a node says of its keys: their names, and why the file was refused.
-fn keys_of(node: &ClusterNode) -> Option<(Vec<String>, Option<String>)> {
-    let member = node.get("/member").ok()?;
-    let names = member["cluster_keys"].as_array()?.iter();
-    let names = names.filter_map(|name| name.as_str().map(str::to_owned)).collect();
-    Some((names, member["key_file_error"].as_str().map(str::to_owned)))
+fn keys_of(node: &ClusterNode) -> Result<(Vec<String>, Option<String>)> {
+    let member = node.get("/member")?;
+    let names = member["cluster_keys"].as_array().with_context(|| format!("no keys: {member}"))?;
+    let names = names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
+    Ok((names, member["key_file_error"].as_str().map(str::to_owned)))
 }
 
 /// Writes the key file and has every node read it, one after the other.
@@ -36,11 +36,11 @@ fn roll(lab: &ClusterLab, keys: &[&str]) -> Result<()> {
     fs::write(key_file(lab), keys.iter().map(|key| format!("{key}\n")).collect::<String>())?;
     let mut agreed: Option<Vec<String>> = None;
     for node in &lab.nodes {
-        let (former, _) = keys_of(node).context("no status")?;
+        let (former, _) = keys_of(node)?;
         node.weir.signal(Signal::SIGHUP)?;
         let name = format!("new keys of {}", node.name());
         let names = wait_for(&name, DEADLINE, || {
-            let (names, error) = keys_of(node)?;
+            let (names, error) = keys_of(node).ok()?;
             (error.is_none() && names != former && names.len() == keys.len()).then_some(names)
         })?;
         let is_same = agreed.as_ref().is_none_or(|agreed| *agreed == names);
@@ -95,14 +95,14 @@ fn a_refused_key_file_changes_nothing(lab: &ClusterLab, observer: &mut Observer)
     let node = lab.node(1)?;
     let path = key_file(lab);
     let mode = |mode| fs::set_permissions(&path, PermissionsExt::from_mode(mode));
-    let before = keys_of(node).context("no status")?;
+    let before = keys_of(node)?;
     let key = fs::read_to_string(&path)?;
     for (text, bits, reason) in [("f".repeat(64), 0o644, "chmod 600"), ("5a".into(), 0o600, "")] {
         fs::write(&path, &text)?;
         mode(bits)?;
         node.weir.signal(Signal::SIGHUP)?;
         let refused = wait_for("the reason of the refusal", DEADLINE, || {
-            let (names, error) = keys_of(node)?;
+            let (names, error) = keys_of(node).ok()?;
             let error = error.filter(|error| error.contains(reason))?;
             // The reason before was that of the mode.
             (reason == "chmod 600" || !error.contains("chmod 600")).then_some((names, error))
@@ -117,13 +117,13 @@ fn a_refused_key_file_changes_nothing(lab: &ClusterLab, observer: &mut Observer)
         fs::write(&path, &key)?;
         node.weir.signal(Signal::SIGHUP)?;
         wait_for("the end of the refusal", DEADLINE, || {
-            keys_of(node).filter(|(_, error)| error.is_none())
+            keys_of(node).ok().filter(|(_, error)| error.is_none())
         })?;
         Ok(())
     })?;
     let is_well = is_kept(&seen) || Promise::NothingLost.is_explained(&seen);
     ensure!(is_well, "{}", render(&[(Promise::NothingLost, seen)]));
-    ensure!(keys_of(node) == Some(before), "other keys");
+    ensure!(keys_of(node)? == before, "other keys");
     lab.wait_ok()
 }
 

@@ -313,6 +313,8 @@ mod tests {
         let node = std::thread::spawn(move || {
             let mut streams = Vec::new();
             for (mut stream, _) in std::iter::repeat_with(|| listener.accept().unwrap()).take(2) {
+                // An answer before its question is none.
+                assert!(io::Read::read(&mut stream, &mut [0; 1024]).unwrap() > 0);
                 let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n";
                 io::Write::write_all(&mut stream, head).unwrap();
                 streams.push(stream);
