@@ -211,7 +211,10 @@ fn a_process_that_kept_its_place_is_told_of_a_restore_while_it_was_down() {
 fn a_mirror_ends_when_it_is_dropped() {
     let etcd = Etcd::start();
     let cluster = cluster(etcd.endpoint());
-    let (mirror, _) = mirror_of(&cluster);
+    let (mut mirror, mut copy) = mirror_of(&cluster);
+    // Its watch has begun once it brings a change.
+    etcd.control(&["put", "/weir/north/shards/2", "b"]);
+    copy.until(&cluster, &mut mirror, "change", |copy| copy.has(2, "b"));
     let alive = cluster.handle().metrics().num_alive_tasks();
     drop(mirror);
     wait_for("end of the task", || cluster.handle().metrics().num_alive_tasks() < alive);
