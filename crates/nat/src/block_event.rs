@@ -21,6 +21,9 @@ use crate::lane::slab_of;
 /// one block at most.
 const EVENTS_MAX: usize = 16_384;
 
+/// All lanes are looked at once in this time.
+const ROUND_SEC: usize = 60;
+
 /// The lane whose owner speaks of the addresses of a shard that translates nothing.
 pub(crate) const ADDRESS_LANE: u32 = 0;
 
@@ -77,7 +80,7 @@ struct LaneLog {
     epoch: Epoch,
     /// Of the last statement.
     index: u64,
-    /// When its last listing began.
+    /// When its last listing was due.
     listed: Tick,
     /// It was said that the lane is ours.
     is_taken: bool,
@@ -105,11 +108,12 @@ pub(crate) struct BlockEvents {
     lanes: Box<[LaneLog]>,
     /// Shards whose addresses are ours to tell of, and their places here.
     shards: BTreeMap<ShardId, ShardIndex>,
-    /// Lanes that were taken and not listed since.
-    taken: VecDeque<SlabId>,
+    /// Lanes to be listed.
+    unlisted: VecDeque<SlabId>,
     listing: Option<Listing>,
-    /// The lane that is looked at next.
+    /// The lane that is looked at next, and when lanes were looked at last.
     looked_at: u32,
+    looked: Tick,
 }
 
 impl BlockEvents {
@@ -120,9 +124,10 @@ impl BlockEvents {
             lost_total: 0,
             lanes: vec![LaneLog::NEW; shards_max * LANES].into(),
             shards: shards.zip((0..).map(ShardIndex)).collect(),
-            taken: VecDeque::new(),
+            unlisted: VecDeque::with_capacity(shards_max * LANES),
             listing: None,
             looked_at: 0,
+            looked: Tick(0),
         }
     }
 
@@ -161,15 +166,16 @@ impl BlockEvents {
         lane: u32,
         epoch: Epoch,
         before: Option<Epoch>,
+        now: Tick,
     ) {
         let slab = slab_of(index, lane);
         let log = &mut self.lanes[slab.0 as usize];
-        log.is_taken = true;
+        (log.is_taken, log.listed) = (true, now);
         if log.index == 0 || log.epoch != epoch {
             (log.epoch, log.index) = (epoch, 0);
             self.push(slab, shard, BlockEventKind::Taken { before });
         }
-        self.taken.push_back(slab);
+        self.unlisted.push_back(slab);
     }
 
     /// A lane is ours no longer.
@@ -178,7 +184,7 @@ impl BlockEvents {
         if lane == ADDRESS_LANE {
             self.shards.remove(&shard);
         }
-        self.taken.retain(|&taken| taken != slab);
+        self.unlisted.retain(|&unlisted| unlisted != slab);
         self.listing = self.listing.filter(|listing| listing.slab != slab);
         if std::mem::take(&mut self.lanes[slab.0 as usize].is_taken) {
             self.push(slab, shard, BlockEventKind::Left);
@@ -193,24 +199,34 @@ impl BlockEvents {
         }
     }
 
-    /// The listing that is under way or due. `is_due` tells of a lane, and of when it was listed last, whether it is
-    /// time for another; it is asked about one lane a call.
-    pub(crate) fn next_listing(
+    /// Looks once a second at a part of the lanes, so that each is looked at every minute: `is_due` tells of a lane, and
+    /// of when its last listing was due, whether it is time for another. Whether a listing is under way or to begin.
+    pub(crate) fn is_listing_due(
         &mut self,
         now: Tick,
         is_due: impl Fn(SlabId, Tick) -> bool,
-    ) -> Option<Listing> {
-        if self.listing.is_none() {
-            let slab = self.taken.pop_front().or_else(|| {
+    ) -> bool {
+        if self.looked != now && !self.lanes.is_empty() {
+            self.looked = now;
+            for _ in 0..self.lanes.len().div_ceil(ROUND_SEC) {
                 let slab = SlabId(self.looked_at);
-                let log = self.lanes.get(self.looked_at as usize)?;
-                let is_due = is_due(slab, log.listed);
+                let log = &mut self.lanes[self.looked_at as usize];
+                if is_due(slab, log.listed) {
+                    log.listed = now;
+                    self.unlisted.push_back(slab);
+                }
                 self.looked_at = (self.looked_at + 1) % self.lanes.len() as u32;
-                is_due.then_some(slab)
-            })?;
-            let log = &mut self.lanes[slab.0 as usize];
-            log.listed = now;
-            self.listing = Some(Listing { slab, from: log.index, blocks: 0, position: 0 });
+            }
+        }
+        self.listing.is_some() || !self.unlisted.is_empty()
+    }
+
+    /// The listing that is under way, or else begins.
+    pub(crate) fn next_listing(&mut self) -> Option<Listing> {
+        if self.listing.is_none() {
+            let slab = self.unlisted.pop_front()?;
+            let from = self.lanes[slab.0 as usize].index;
+            self.listing = Some(Listing { slab, from, blocks: 0, position: 0 });
         }
         self.listing
     }
@@ -285,7 +301,7 @@ mod tests {
         let mut told = Vec::new();
         for epoch in [3, 7] {
             let before = (epoch > 3).then_some(Epoch(3));
-            events.begin(shard, 2, Epoch(epoch), before);
+            events.begin(shard, 2, Epoch(epoch), before, Tick(0));
             events.push(slab_of(shard.1, 2), SHARD, allocated(epoch as u32));
             events.push(slab_of(shard.1, 3), SHARD, allocated(9));
             events.end(shard, 2);
@@ -303,12 +319,12 @@ mod tests {
         let mut events = events();
         let shard = (SHARD, ShardIndex(0));
         for before in [None, Some(Epoch(5))] {
-            events.begin(shard, 2, Epoch(5), before);
+            events.begin(shard, 2, Epoch(5), before, Tick(0));
             events.push(slab_of(shard.1, 2), SHARD, allocated(1));
             events.end(shard, 2);
         }
         events.forget(shard);
-        events.begin(shard, 2, Epoch(5), None);
+        events.begin(shard, 2, Epoch(5), None, Tick(0));
         let indexes: Vec<u64> = std::iter::from_fn(|| events.pop()).map(|it| it.index).collect();
         assert_eq!(indexes, [1, 2, 3, 4, 5, 1], "another shard at its place begins anew");
     }
@@ -317,13 +333,12 @@ mod tests {
     fn a_lane_that_is_gone_is_not_listed() {
         let mut events = events();
         let shard = (SHARD, ShardIndex(0));
-        let never = |_, _| false;
-        events.begin(shard, 2, Epoch(3), None);
+        events.begin(shard, 2, Epoch(3), None, Tick(0));
         events.end(shard, 2);
-        assert!(events.next_listing(Tick(1), never).is_none());
-        events.begin(shard, 2, Epoch(5), None);
-        assert!(events.next_listing(Tick(1), never).is_some());
+        assert!(events.next_listing().is_none());
+        events.begin(shard, 2, Epoch(5), None, Tick(0));
+        assert!(events.next_listing().is_some());
         events.end(shard, 2);
-        assert!(events.next_listing(Tick(1), never).is_none());
+        assert!(events.next_listing().is_none());
     }
 }

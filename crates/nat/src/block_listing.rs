@@ -8,8 +8,9 @@ use crate::endpoint::{ShardIndex, Tick};
 use crate::lane::{lane_of, slab_of};
 use crate::nat::Nat;
 
-/// A lane is listed when it is taken and once in this time, so that a log that begins anywhere stands alone after it.
-const LISTING_SEC: u32 = 3600;
+/// A lane is listed when it is taken and again after this time: with the minute until it is looked at, and its turn
+/// behind others, a log that begins anywhere stands alone after an hour.
+const LISTING_SEC: u32 = 3000;
 
 impl Nat {
     /// Tells the block log that a lane, which has just become ours, is so since this epoch of its shard's map entry,
@@ -20,24 +21,30 @@ impl Nat {
     pub fn tell_taken(&mut self, shard: ShardIndex, lane: u8, epoch: Epoch, before: Option<Epoch>) {
         let slab = slab_of(shard, lane.into());
         assert!(self.lanes.get(slab).is_owned, "a lane is told of by its owner");
-        if self.is_told_of(slab) {
-            self.events.begin((self.shards.id(shard), shard), lane.into(), epoch, before);
+        if speaks(self.policy.enabled, slab) {
+            let shard = (self.shards.id(shard), shard);
+            self.events.begin(shard, lane.into(), epoch, before, self.now);
         }
     }
 
-    /// Tells the block log what lanes of ours hold, as far as a listing is due: of a lane that was taken, and of each
-    /// lane once an hour. Looks at `budget` blocks at most, and at one lane to see whether it is due.
-    pub fn list_blocks(&mut self, budget: u32) {
-        let Self { lanes, now, .. } = self;
-        let (is_translating, now) = (self.policy.enabled, *now);
+    /// Whether the block log is to be told what a lane of ours holds: one that was taken, and each lane every hour.
+    pub fn is_listing_due(&mut self) -> bool {
+        let Self { lanes, policy, now, .. } = self;
         let is_due = |slab: SlabId, listed: Tick| {
             let lane = lanes.get(slab);
-            let is_told_of = is_translating || lane_of(slab).1 == ADDRESS_LANE as u8;
-            lane.is_present && lane.is_owned && is_told_of && now.since(listed) >= LISTING_SEC
+            lane.is_present
+                && lane.is_owned
+                && speaks(policy.enabled, slab)
+                && now.since(listed) >= LISTING_SEC
         };
-        let Some(listing) = self.events.next_listing(now, is_due) else { return };
+        self.events.is_listing_due(*now, is_due)
+    }
+
+    /// Tells the block log a piece of that. Looks at `budget` blocks at most.
+    pub fn list_blocks(&mut self, budget: u32) {
+        let Some(listing) = self.events.next_listing() else { return };
         let shard = self.shards.id(lane_of(listing.slab).0);
-        let (listing, is_done) = match is_translating {
+        let (listing, is_done) = match self.policy.enabled {
             true => self.list_ports(listing, budget),
             false => self.list_addresses(listing, shard, budget),
         };
@@ -45,11 +52,6 @@ impl Nat {
             true => self.events.finish_listing(listing, shard),
             false => self.events.note_listing(listing),
         }
-    }
-
-    /// Of what the log tells by this lane: without translation one lane speaks for all.
-    pub(crate) fn is_told_of(&self, slab: SlabId) -> bool {
-        self.policy.enabled || lane_of(slab).1 == ADDRESS_LANE as u8
     }
 
     fn list_ports(&mut self, mut listing: Listing, budget: u32) -> (Listing, bool) {
@@ -80,4 +82,9 @@ impl Nat {
         listing.blocks += told;
         (listing, is_done)
     }
+}
+
+/// Whether the log hears of this lane: without translation one lane speaks for all.
+fn speaks(is_translating: bool, slab: SlabId) -> bool {
+    is_translating || lane_of(slab).1 == ADDRESS_LANE as u8
 }

@@ -103,7 +103,7 @@ pub struct NatConfig {
     /// Other workers that mirror each shard, 0 to 4. Not 0: room for their lanes' blocks in the lists of the homes, a
     /// journal of changes, 1 MiB. Which lanes are ours and which are replicated is told at run time.
     pub replicas: u8,
-    /// Which sessions collectors are told of.
+    /// Sessions that collectors get.
     pub session_log: SessionLog,
     /// Secret randomness for hashes and ports: fresh at every start, except in tests.
     pub seed: [u64; 4],

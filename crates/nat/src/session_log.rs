@@ -1,8 +1,8 @@
 //! Sessions that begin and end, and what is refused to homes, for collectors: two rings of fixed size between the data
 //! path and their reader.
 //!
-//! Of a mapping its owner tells, of a further session the worker that made it. What goes on at another worker does not
-//! end: the end is told by whoever ends it.
+//! The owner of a mapping logs it, and the worker that made a further session logs that. What goes on at another worker
+//! does not end: the worker that ends it logs the end.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ const SESSIONS_MAX: usize = 16_384;
 /// Refusals that can wait to be read: more in a turn are a flood, of which a part tells enough.
 const REFUSALS_MAX: usize = 256;
 
-/// Which sessions are told.
+/// Which sessions are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionLog {
     #[default]
@@ -121,7 +121,7 @@ impl Nat {
         self.log_session(is_begin, id, remote);
     }
 
-    /// A session of a mapping that there is besides has begun or ended.
+    /// A session of a mapping has begun or ended, and the mapping goes on.
     pub(crate) fn log_remote(&mut self, is_begin: bool, mapping: RecordId, remote: Remote) {
         if self.policy.session_log == SessionLog::Destinations {
             self.log_session(is_begin, mapping, Some(remote.endpoint()));
@@ -154,7 +154,7 @@ impl Nat {
         Subscriber { address: home.outer, gre_key: home.gre_key.filter(|_| self.policy.by_key) }
     }
 
-    /// Tells that a home was refused a mapping or session, if it was for want of what it may have.
+    /// Logs that a home was refused a mapping or session, if that was for want of ports, sessions or addresses.
     pub fn log_refused(&mut self, refusal: Refusal, home: &Home, protocol: Protocol) {
         if self.session_events.refusals.len() == REFUSALS_MAX {
             return;

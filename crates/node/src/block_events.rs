@@ -45,9 +45,10 @@ impl BlockEventLog {
 
     /// Lets the NAT tell a piece of what its lanes hold, if that is due and the threads of the logs keep up.
     pub(crate) fn list(&self, nat: &mut Nat) {
-        let has_room = self.file.as_ref().is_none_or(BlockLogSender::has_room)
-            && self.collectors.as_ref().is_none_or(EventSender::has_room);
-        if has_room {
+        if nat.is_listing_due()
+            && self.file.as_ref().is_none_or(BlockLogSender::has_room)
+            && self.collectors.as_ref().is_none_or(EventSender::has_room)
+        {
             nat.list_blocks(LISTED_PER_TURN);
         }
     }
@@ -59,6 +60,9 @@ impl BlockEventLog {
             self.lost_total = lost_total;
             if let Some(file) = &mut self.file {
                 file.lose(lost);
+            }
+            if let Some(collectors) = &mut self.collectors {
+                collectors.lose(lost);
             }
         }
     }

@@ -113,8 +113,9 @@ impl Worker {
         self.ports.now = now;
         let turn = self.core.turn(now, &mut self.ports);
         let events = self.block_events();
-        if events.is_empty() {
-            self.core.engine.nat_mut().list_blocks(LISTED_PER_TURN);
+        let nat = self.core.engine.nat_mut();
+        if events.is_empty() && nat.is_listing_due() {
+            nat.list_blocks(LISTED_PER_TURN);
         }
         let is_left = !self.ports.is_empty();
         let link = self.link_mut();
