@@ -152,7 +152,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("node", "block_log", PATH, "", Absent("no block log"),
         "File of the NAT block log: JSON lines, one per port block allocated or released; reopened on SIGHUP. An absolute path: a service is started in `/`."),
     key("node", "session_log", Choice(&["none", "mappings", "destinations"]), "", Value("\"none\""),
-        "Sessions that the collectors are told of, besides port blocks: `mappings` without their remotes, `destinations` each session with its remote. RFC 6888 REQ-12: a CGN should not log destinations unless it has to."),
+        "Sessions that the collectors get besides port blocks: `mappings` without their remotes, or `destinations`, each session with its remote. RFC 6888 REQ-12: a CGN should not log destinations unless it has to."),
 
     key("collector", "name", NAME, "", Required, "Its name in log lines, metrics and `weir status`. No two of a node share one."),
     key("collector", "address", Form("string", "`\"host:port\"`, IPv6 as `\"[address]:port\"`"), "", Required,

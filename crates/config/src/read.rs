@@ -71,7 +71,7 @@ fn machine(root: &Section<'_>, findings: &mut Findings<'_>) -> (Node, Vec<Worker
     node.collectors = collectors.iter().map(|it| collector::read(it, findings)).collect();
     collector::check_twice(&node.collectors, findings);
     if node.session_log != SessionLog::None && node.collectors.is_empty() {
-        let message = "sessions are told to collectors alone, and there is none";
+        let message = "only collectors get sessions, and there is none";
         findings.error("node.session_log", message, "add a [[collector]], or remove it");
     }
     let workers = root.sections("worker", "worker", findings);

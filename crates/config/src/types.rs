@@ -48,7 +48,7 @@ pub struct Node {
     pub log_format: LogFormat,
     /// File of the NAT block log. `None`: no block log.
     pub block_log: Option<PathBuf>,
-    /// Sessions that the collectors are told of.
+    /// Sessions that the collectors get.
     pub session_log: SessionLog,
     /// In file order.
     pub collectors: Vec<Collector>,

@@ -88,7 +88,8 @@ impl Replication {
         }
     }
 
-    /// The reign of an owner since this epoch: no other one of the lane has its number.
+    /// The reign of an owner since this epoch. A life that resumes a lane has it since the epoch of its former life: the
+    /// drawn bits tell their reigns apart.
     fn next_reign(&mut self, since: Epoch) -> u64 {
         let drawn = self.draw() >> (u64::BITS - EPOCH_SHIFT);
         (since.0 << EPOCH_SHIFT & !NO_OWNER | drawn).max(1)
@@ -165,15 +166,13 @@ impl Replication {
                 let is_his = |order: &&CopyOrder| {
                     self.endpoint.peer(order.peer) == Some(out.peer) && order.boot == out.boot
                 };
-                let order = part.duties.copies.iter().find(is_his);
-                out.is_awaited = order.is_none_or(|order| order.is_awaited);
-                match order.is_some_and(|order| order.is_guest) {
-                    true => out.was_guest = true,
+                let Some(order) = part.duties.copies.iter().find(is_his) else { continue };
+                out.is_awaited = order.is_awaited;
+                if order.is_guest {
+                    out.was_guest = true;
+                } else if order.is_awaited && std::mem::take(&mut out.was_guest) {
                     // It may have forgotten all, and have a copy from another worker now: its confirmations are void.
-                    false if out.is_awaited && std::mem::take(&mut out.was_guest) => {
-                        out.restart(&mut self.endpoint);
-                    }
-                    false => {}
+                    out.restart(&mut self.endpoint);
                 }
             }
             own.readers.clear();
