@@ -27,6 +27,7 @@ mod board;
 mod capture;
 mod clock;
 mod cluster;
+mod collector_metrics;
 mod collectors;
 mod control;
 mod controller_metrics;

@@ -27,6 +27,7 @@ mod lines;
 mod log;
 mod log_file;
 mod mentions;
+mod reign;
 mod rotated;
 mod runs;
 mod scribe;

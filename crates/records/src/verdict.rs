@@ -7,8 +7,9 @@ use crate::event::Block;
 use crate::history::{History, LaneId, Life, LifeId};
 use crate::line::system_time;
 use crate::mentions::{Mentions, Named, Ports, System, ports};
+use crate::reign::{Kind, Reign};
 use crate::search::{About, Question};
-use crate::timeline::{Doubt, Kind, Reign, Tenancy, Timeline, play};
+use crate::timeline::{Doubt, Tenancy, Timeline, play};
 
 pub(crate) struct Court<'a> {
     pub(crate) question: &'a Question,
