@@ -36,6 +36,7 @@ pub mod namespace;
 pub mod one_node;
 mod patch;
 pub mod process;
+pub mod program;
 pub mod services;
 mod stale;
 pub mod steering;

@@ -20,6 +20,7 @@ use weir_lab::load::Mixture;
 use weir_lab::log_proof::{
     Asked, LogBook, NodeLog, Question, Sample, Tally, ask_all, last_mark_ms, moved, select,
 };
+use weir_lab::program::{clock_seed, exit_code};
 use weir_lab::wait_for;
 
 const NODES: u8 = 3;
@@ -74,23 +75,14 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("log-proof: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("log-proof", run(&Args::parse()))
 }
 
 /// Whether the logs have said what they must, and nothing wrong.
 fn run(args: &Args) -> Result<bool> {
     let begun = Instant::now();
     let progress = |text: &str| println!("[{:6.1} s] {text}", begun.elapsed().as_secs_f32());
-    let seed = args.seed.unwrap_or_else(|| {
-        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-    });
+    let seed = args.seed.unwrap_or_else(clock_seed);
     progress(&format!("seed {seed}"));
     let mut lab = ClusterLab::start(options(args), progress)?;
     let kept = KEPT_OF_QUESTION * args.questions as usize;

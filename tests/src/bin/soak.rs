@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -15,6 +15,7 @@ use weir_lab::failover::{
     AtRest, Leftovers, Memory, Observation, Observer, Pace, Promise, picture, render, repeatable,
     summary,
 };
+use weir_lab::program::{clock_seed, exit_code};
 use weir_lab::steering::SwitchKind;
 
 /// Mappings of UDP live for five minutes, then their ports rest.
@@ -48,23 +49,14 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("soak: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("soak", run(&Args::parse()))
 }
 
 /// Whether all was as promised.
 fn run(args: &Args) -> Result<bool> {
     let begun = Instant::now();
     let progress = |text: &str| println!("[{:6.1} s] {text}", begun.elapsed().as_secs_f32());
-    let seed = args.seed.unwrap_or_else(|| {
-        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-    });
+    let seed = args.seed.unwrap_or_else(clock_seed);
     progress(&format!("seed {seed}"));
     let options = ClusterOptions {
         nodes: args.nodes,

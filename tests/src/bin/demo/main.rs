@@ -20,6 +20,7 @@ use weir_lab::failover::{
     CONTROL, EVENTS, Event, Moment, Observer, Pace, TRIES_MAX, Timeline, picture, render, summary,
 };
 use weir_lab::machine::{Machine, Needs};
+use weir_lab::program::exit_code;
 use weir_lab::steering::SwitchKind;
 
 use crate::display::{Display, Rows};
@@ -77,14 +78,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("demo: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("demo", run(&Args::parse()))
 }
 
 /// Whether every promise was kept.

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
+use weir_lab::program::exit_code;
 use weir_lab::{OneNode, Options, lab, services};
 
 use crate::checks::{CHECKS, Demo};
@@ -29,14 +30,7 @@ fn main() -> ExitCode {
         }
         _ => Err(anyhow::anyhow!("usage: [KEEP=1] demo_single | demo_single --clean")),
     };
-    match outcome {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("demo_single: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("demo_single", outcome)
 }
 
 /// Whether everything passed.
