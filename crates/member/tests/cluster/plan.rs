@@ -17,7 +17,7 @@ pub(crate) struct LanePlan {
 }
 
 impl LanePlan {
-    /// Since when its owner writes it, once he does.
+    /// Epoch since which its owner writes it, or will write it once the lane has been granted.
     fn since(&self) -> u64 {
         self.from.map_or(self.taken, |(_, since)| since)
     }
