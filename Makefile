@@ -18,7 +18,7 @@ help:
 	@echo 'make log-proof     half an hour of faults, then the block logs are asked who had what a server'
 	@echo '                   saw: MINUTES=30 SEED=1 PER_SEC=6000 flows a second, QUESTIONS=600'
 	@echo 'make test    every test: unit, property, differential, fuzz, end to end in namespaces'
-	@echo 'make fuzz    ten million random inputs for every fuzz target: INPUTS=10000000 ONLY=pattern (hours; fuzz/README.md)'
+	@echo 'make fuzz    ten million random inputs for every fuzz target: INPUTS=10000000 ONLY=pattern (hours; tools/fuzz/README.md)'
 	@echo 'make gate    instructions per packet, counted by valgrind, and their limits'
 	@echo 'make bench   packets per second beside raw DPDK forwarding and Linux NAT (SHORT=1: under five minutes; ONLY=name,... ROUNDS=n SECONDS_EACH=s)'
 	@echo 'make deps    install the Debian packages that building and testing need'
@@ -57,7 +57,7 @@ test: deps
 	$(CARGO) test --locked --workspace --no-fail-fast
 
 fuzz: deps
-	@CARGO='$(CARGO)' INPUTS='$(INPUTS)' ONLY='$(ONLY)' fuzz/run.sh
+	@CARGO='$(CARGO)' INPUTS='$(INPUTS)' ONLY='$(ONLY)' tools/fuzz/run.sh
 
 bench: build
 	@target/release/weir traffic bench $(if $(SHORT),--short) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS_EACH),--seconds $(SECONDS_EACH))

@@ -1,0 +1,174 @@
+//! Block events of the NAT on their way out: to the block log and to collectors, in the words of each.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_nat::{
+    BlockEvent, BlockEventKind, Endpoint, HomeLimit, HomeRefused, Nat, SessionEvent, Subscriber,
+};
+use weir_nat_log::BlockLogSender;
+use weir_nat_log_export::{EventSender, Home, NatEvent, NatEventKind, Quota, Session};
+use weir_worker::to_log;
+
+/// Blocks looked at for a listing per turn. Between two pieces of it the events of both are handed on.
+const LISTED_PER_TURN: u32 = 64;
+
+/// A worker's end of the block log and of the collectors.
+#[derive(Debug)]
+pub(crate) struct BlockEventLog {
+    file: Option<BlockLogSender>,
+    collectors: Option<EventSender>,
+    /// Its observation domain of IPFIX.
+    domain: u32,
+    /// Events that the NAT has lost, as far as the log was told.
+    lost_total: u64,
+    /// The same of session events, and the collectors.
+    sessions_lost_total: u64,
+}
+
+impl BlockEventLog {
+    /// Of the worker with this number in the file; `None` if nobody is to be told.
+    pub(crate) fn new(
+        file: Option<BlockLogSender>,
+        collectors: Option<EventSender>,
+        worker: usize,
+    ) -> Option<Self> {
+        let is_any = file.is_some() || collectors.is_some();
+        is_any.then_some(Self {
+            file,
+            collectors,
+            domain: worker as u32 + 1,
+            lost_total: 0,
+            sessions_lost_total: 0,
+        })
+    }
+
+    /// Lets the NAT tell a piece of what its lanes hold, if that is due and the threads of the logs keep up.
+    pub(crate) fn list(&self, nat: &mut Nat) {
+        if nat.is_listing_due()
+            && self.file.as_ref().is_none_or(BlockLogSender::has_room)
+            && self.collectors.as_ref().is_none_or(EventSender::has_room)
+        {
+            nat.list_blocks(LISTED_PER_TURN);
+        }
+    }
+
+    /// The NAT has lost so many events in all; gaps in the indexes tell the reader where.
+    pub(crate) fn note_lost(&mut self, lost_total: u64) {
+        let lost = lost_total - self.lost_total;
+        if lost > 0 {
+            self.lost_total = lost_total;
+            if let Some(file) = &mut self.file {
+                file.lose(lost);
+            }
+            if let Some(collectors) = &mut self.collectors {
+                collectors.lose(lost);
+            }
+        }
+    }
+
+    /// What finds no room is counted by the log and by each collector, and their readers are told.
+    pub(crate) fn push(&mut self, event: &BlockEvent, at: SystemTime) {
+        if let Some(file) = &mut self.file {
+            let _ = file.push(to_log(event), at);
+        }
+        if let Some(collectors) = &mut self.collectors
+            && let Some(event) = to_collectors(event, at, self.domain)
+        {
+            let _ = collectors.push(event);
+        }
+    }
+
+    /// What the NAT has told of sessions and refusals since the last call, for the collectors.
+    pub(crate) fn tell_sessions(&mut self, nat: &mut Nat) {
+        let Some(collectors) = &mut self.collectors else { return };
+        let lost = nat.session_events_lost() - self.sessions_lost_total;
+        if lost > 0 {
+            self.sessions_lost_total += lost;
+            collectors.lose(lost);
+        }
+        let mut time = None;
+        let mut time_ms = || *time.get_or_insert_with(|| unix_ms(SystemTime::now()));
+        while let Some(event) = nat.next_session_event() {
+            let event = session_to_collectors(&event, time_ms(), self.domain);
+            let _ = collectors.push(event);
+        }
+        while let Some(refused) = nat.next_refusal() {
+            let _ = collectors.push(refusal_to_collectors(&refused, time_ms(), self.domain));
+        }
+    }
+}
+
+fn unix_ms(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+fn session_to_collectors(event: &SessionEvent, time_ms: u64, domain: u32) -> NatEvent {
+    let address = |it: Endpoint| SocketAddrV4::new(Ipv4Addr::from(it.address), it.port);
+    let session = Session {
+        home: home(event.subscriber),
+        inside: address(event.inside),
+        public: address(event.public),
+        remote: event.remote.map(address),
+        protocol: event.protocol as u8,
+    };
+    NatEvent {
+        time_ms,
+        node: domain,
+        shard: event.shard.0,
+        lane: event.lane,
+        epoch: event.epoch.0,
+        index: 0,
+        kind: match event.is_begin {
+            true => NatEventKind::SessionBegun(session),
+            false => NatEventKind::SessionEnded(session),
+        },
+    }
+}
+
+fn refusal_to_collectors(refused: &HomeRefused, time_ms: u64, domain: u32) -> NatEvent {
+    let home = home(refused.subscriber);
+    let quota = |quota, limit| NatEventKind::QuotaExceeded { home, quota, limit };
+    let kind = match refused.why {
+        HomeLimit::Ports { limit } => quota(Quota::PortsPerHome, limit),
+        HomeLimit::Sessions { limit } => quota(Quota::SessionsPerHome, limit),
+        HomeLimit::AddressPorts { public_address } => NatEventKind::PortsExhausted {
+            home,
+            public: Ipv4Addr::from(public_address),
+            protocol: refused.protocol as u8,
+        },
+        HomeLimit::Addresses => NatEventKind::AddressesExhausted { home },
+    };
+    NatEvent { time_ms, node: domain, shard: refused.shard.0, lane: 0, epoch: 0, index: 0, kind }
+}
+
+fn home(subscriber: Subscriber) -> Home {
+    Home { address: Ipv4Addr::from(subscriber.address), gre_key: subscriber.gre_key }
+}
+
+/// The same event for collectors, which hear of blocks alone.
+fn to_collectors(event: &BlockEvent, at: SystemTime, domain: u32) -> Option<NatEvent> {
+    let block = |block: weir_nat::Block| weir_nat_log_export::Block {
+        home: Home { address: Ipv4Addr::from(block.subscriber), gre_key: block.gre_key },
+        public: Ipv4Addr::from(block.public_address),
+        port_first: block.port_first,
+        port_last: block.port_last,
+    };
+    let kind = match event.kind {
+        BlockEventKind::Allocated(it) => NatEventKind::BlockAllocated(block(it)),
+        BlockEventKind::Released(it) => NatEventKind::BlockReleased(block(it)),
+        BlockEventKind::Held(it) => NatEventKind::BlockHeld { block: block(it), since_ms: None },
+        BlockEventKind::Taken { .. } | BlockEventKind::Left | BlockEventKind::Listed { .. } => {
+            return None;
+        }
+    };
+    Some(NatEvent {
+        time_ms: unix_ms(at),
+        node: domain,
+        shard: event.shard.0,
+        lane: event.lane,
+        epoch: event.epoch.0,
+        index: event.index,
+        kind,
+    })
+}

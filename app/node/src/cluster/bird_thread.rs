@@ -1,0 +1,96 @@
+//! The thread that looks at BIRD twice a second and tells the roles thread what counts.
+//!
+//! ```text
+//!   roles thread --board: routes in the kernel--> bird thread <--control socket--> BIRD
+//!        ^                                            |
+//!        +------------- Inbox::Bird, each look -------+
+//! ```
+//!
+//! Nobody waits for it. It ends when nobody takes what it tells.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use ipnet::Ipv4Net;
+use weir_config::Bird;
+use weir_routes::Side;
+use weir_routes::bird_watch::{BirdWatch, Change, LOOK_INTERVAL, SideView, State, Watched};
+
+use super::inbox::Sender;
+use super::member_board::MemberBoard;
+
+/// A side as it counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BirdSide {
+    pub side: Side,
+    pub view: SideView,
+    /// Milliseconds that it has been so.
+    pub lasts_ms: u64,
+}
+
+/// # Errors
+/// When the system gives no thread.
+pub(super) fn start(bird: &Bird, board: Arc<MemberBoard>, inbox: Sender) -> io::Result<()> {
+    let watched = Watched {
+        socket: bird.socket.clone(),
+        protocols: [bird.access.clone(), bird.internet.clone()],
+    };
+    // It ends by itself, within a look.
+    thread::Builder::new()
+        .name("weir-bird".into())
+        .spawn(move || run(BirdWatch::new(watched), &board, &inbox))
+        .map(drop)
+}
+
+fn run(mut watch: BirdWatch, board: &MemberBoard, inbox: &Sender) {
+    let began = Instant::now();
+    loop {
+        let seen = watch.look(in_kernel(board));
+        let now_ms = began.elapsed().as_millis() as u64;
+        for change in watch.observe(now_ms, seen) {
+            log(&change);
+        }
+        let sides = watch.sides().map(|(side, view, since_ms)| BirdSide {
+            side,
+            view: view.clone(),
+            lasts_ms: now_ms.saturating_sub(since_ms),
+        });
+        if inbox.send_bird(sides.into()).is_err() {
+            return;
+        }
+        thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// Prefixes that the guard has set, by side.
+fn in_kernel(board: &MemberBoard) -> [BTreeSet<Ipv4Net>; 2] {
+    let status = board.status();
+    [Side::Access, Side::Internet].map(|side| {
+        let name = side.to_string();
+        let routes = status.routes.iter().filter(|route| route.is_set && route.side == name);
+        routes.filter_map(|route| route.prefix.parse().ok()).collect()
+    })
+}
+
+fn log(change: &Change) {
+    let (side, why) = (change.side.to_string(), &change.why);
+    match (change.before.cause(), change.now.cause()) {
+        (None, Some(cause)) => tracing::warn!(
+            event = "bird-down",
+            side,
+            cause,
+            "the routes of a side are not announced: {why}"
+        ),
+        (Some(_), None) if change.now == State::Up => {
+            tracing::info!(event = "bird-up", side, "the routes of a side are announced again");
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+#[path = "bird_thread_tests.rs"]
+mod tests;

@@ -1,0 +1,201 @@
+//! The tasks on etcd's own thread: they carry news in and writes out, and decide nothing.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+use weir_etcd::{Cluster, Key, NodeId, NodeRecord, Range, Revision, Session, Store};
+use weir_map::{ShardEntry, ShardId};
+use weir_node_core::first_look::{LOOK_INTERVAL, SAY_INTERVAL, is_known};
+use weir_node_core::{Registration, Written};
+
+use super::first_look::look;
+use super::inbox::{Notice, Sender};
+use crate::turns::{Thread, Turns};
+
+/// Between two turns that are counted.
+const TURN: Duration = Duration::from_millis(500);
+
+/// What the registration is asked to do.
+#[derive(Debug)]
+enum Order {
+    Update(NodeRecord),
+    Close(oneshot::Sender<()>),
+}
+
+/// The ways to etcd. Dropped, the registration ends with its lease.
+#[derive(Debug)]
+pub(super) struct EtcdTasks {
+    cluster: Cluster,
+    inbox: Sender,
+    registration: UnboundedSender<Order>,
+    /// Taken when the node joins.
+    joining: Mutex<Option<(Registering, oneshot::Sender<Session>)>>,
+}
+
+/// What a node registers with.
+#[derive(Debug)]
+pub(super) struct Registering {
+    pub(super) name: NodeId,
+    /// Boot ids of processes of this node that have ended.
+    pub(super) ended: Vec<String>,
+}
+
+impl EtcdTasks {
+    /// The node is not registered yet.
+    pub(super) fn start(cluster: Cluster, joining: Registering, inbox: Sender) -> Self {
+        let (session, opened) = oneshot::channel();
+        // Two orders at most: the record of a node that stops, and the end.
+        let (registration, asked) = unbounded_channel();
+        cluster.handle().spawn(register(opened, asked, inbox.clone()));
+        let joining = Mutex::new(Some((joining, session)));
+        Self { cluster, inbox, registration, joining }
+    }
+
+    /// Begins to mirror all keys.
+    pub(super) fn mirror(&self) {
+        let mut mirror = self.cluster.mirror(Range::All, None);
+        let events = self.inbox.clone();
+        self.cluster.handle().spawn(async move {
+            while let Some(event) = mirror.next_event().await {
+                if events.send_etcd(event).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Registers the node.
+    pub(super) fn join(&self, record: &NodeRecord) {
+        let joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((Registering { name, ended }, session)) = joining else { return };
+        // A node that ends registers no more.
+        let _ = session.send(self.cluster.session_after(name, record, ended));
+    }
+
+    /// Looks at etcd until it holds the cluster of this id, and tells the roles thread; see [`Notice::ClusterFound`].
+    pub(super) fn look_for(&self, cluster_id: String) {
+        let (store, inbox) = (self.cluster.store(), self.inbox.clone());
+        self.cluster.handle().spawn(look_until_found(store, cluster_id, inbox));
+    }
+
+    /// Counts the turns of the thread that carries all this.
+    pub(super) fn count_turns(&self, turns: Arc<Turns>) {
+        let turns = Arc::downgrade(&turns);
+        self.cluster.handle().spawn(async move {
+            while let Some(turns) = turns.upgrade() {
+                turns.turned(Thread::Etcd);
+                drop(turns);
+                sleep(TURN).await;
+            }
+        });
+    }
+
+    pub(super) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Writes another record of this node.
+    pub(super) fn update(&self, record: NodeRecord) {
+        // The task lives as long as this.
+        let _ = self.registration.send(Order::Update(record));
+    }
+
+    /// Writes a shard's entry if it still has this revision. The answer comes as [`Notice::Written`].
+    pub(super) fn write(&self, shard: ShardId, expected: Revision, entry: &ShardEntry) {
+        let (store, inbox) = (self.cluster.store(), self.inbox.clone());
+        let value = entry.to_json().into_bytes();
+        self.cluster.handle().spawn(async move {
+            let outcome = store.put(Key::Shard(shard), Some(expected), value).await;
+            let how = Written::of(&outcome);
+            let _ = inbox.send(Notice::Written { shard, how });
+        });
+    }
+
+    /// Takes the node's key away at once.
+    pub(super) fn leave(&self) {
+        let (done, is_done) = oneshot::channel();
+        if self.registration.send(Order::Close(done)).is_ok() {
+            let _ = self.cluster.handle().block_on(is_done);
+        }
+    }
+}
+
+async fn look_until_found(store: Store, cluster_id: String, inbox: Sender) {
+    let mut said: Option<Instant> = None;
+    loop {
+        if let Some(found) = is_known(look(&store).await, &cluster_id) {
+            if let Err(found) = &found
+                && said.is_none_or(|said| said.elapsed() >= SAY_INTERVAL)
+            {
+                said = Some(Instant::now());
+                tracing::error!(
+                    event = "cluster-other",
+                    found,
+                    known = cluster_id,
+                    "etcd holds another cluster than this node knows: restart the node to join it"
+                );
+            }
+            let is_it = found.is_ok();
+            let told = inbox.send(Notice::ClusterFound(found));
+            if is_it || told.is_err() {
+                return;
+            }
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// The registration before there is one, and then as long as it is held.
+async fn register(
+    mut opened: oneshot::Receiver<Session>,
+    mut asked: UnboundedReceiver<Order>,
+    inbox: Sender,
+) {
+    let mut newest = None;
+    let session = loop {
+        tokio::select! {
+            session = &mut opened => match session {
+                Ok(session) => break session,
+                Err(_) => return,
+            },
+            order = asked.recv() => match order {
+                Some(Order::Update(record)) => newest = Some(record),
+                Some(Order::Close(done)) => {
+                    let _ = done.send(());
+                    return;
+                }
+                None => return,
+            },
+        }
+    };
+    if let Some(record) = newest {
+        session.update(&record);
+    }
+    hold(session, asked, inbox).await;
+}
+
+async fn hold(mut session: Session, mut asked: UnboundedReceiver<Order>, inbox: Sender) {
+    loop {
+        tokio::select! {
+            event = session.next_event() => {
+                let Some(event) = event else { return };
+                if let Some(registration) = Registration::of(&event) {
+                    let _ = inbox.send(Notice::Registration(registration));
+                }
+            }
+            order = asked.recv() => match order {
+                Some(Order::Update(record)) => session.update(&record),
+                Some(Order::Close(done)) => {
+                    // Without an answer the key goes with its lease.
+                    let _ = session.close().await;
+                    let _ = done.send(());
+                    return;
+                }
+                None => return,
+            },
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Looking at etcd for what the cluster is. What a node makes of it is decided by [`weir_node_core::first_look`].
+
+use std::time::Instant;
+
+use weir_config::Desired;
+use weir_etcd::{Cluster, Key, Store};
+use weir_node_core::KnownMap;
+use weir_node_core::first_look::{FirstLook, Found, LOOK_INTERVAL, NotFound, found};
+
+use crate::start_progress::StartProgress;
+
+/// The id of the cluster and what the operator wants of it, once both are known. `name`: the cluster that the node's file
+/// names. `progress` shows meanwhile what is waited for.
+pub(super) fn wait_for_cluster(
+    cluster: &Cluster,
+    map: &KnownMap,
+    name: &str,
+    progress: &StartProgress,
+) -> Found {
+    let began = Instant::now();
+    let mut looks = FirstLook::new(began.elapsed());
+    loop {
+        progress.waits(looks.wait(), began);
+        let looked = cluster.handle().block_on(look(&cluster.store()));
+        if let Some(found) = looks.take(began.elapsed(), looked, map, name) {
+            progress.goes_on();
+            return found;
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// The id of the cluster and what the operator wants of it, or what there is to wait for.
+pub(super) async fn look(store: &Store) -> Result<(String, Desired), NotFound> {
+    let get = async |key| {
+        let held = store.get(&key).await;
+        let held = held.map_err(|error| NotFound::Silent(error.to_string()))?;
+        Ok(held.map(|held| held.value))
+    };
+    let desired = get(Key::Desired).await?;
+    let meta = if desired.is_some() { get(Key::Meta).await? } else { None };
+    found(desired.as_deref(), meta.as_deref())
+}

@@ -1,0 +1,161 @@
+//! The thread that owns the guard: it has lists of routes set, and tells what became of them.
+//!
+//! ```text
+//!   roles thread --SetRoutes--> [newest list of each worker] --> guard thread --> guard process
+//!        ^                                                           |
+//!        +-------------------- GuardNews ----------------------------+
+//! ```
+//!
+//! Only the newest list of a worker counts, so a slow guard is never behind by more than one.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use weir_node_core::GuardNews;
+use weir_replication::STANDSTILL_US;
+use weir_routes::{Event, Fence, Guard, Options, RequestError, Route, SharedWords, WorkerIndex};
+
+use crate::failure::Failure;
+use crate::turns::{Thread, Turns};
+
+/// The longest wait without a look at what is ordered.
+const WAIT: Duration = Duration::from_millis(500);
+
+/// Routes of a worker, to be set under the fence that it acknowledged last.
+#[derive(Debug)]
+struct List {
+    number: u64,
+    fence: Fence,
+    routes: Vec<Route>,
+}
+
+/// Lists that wait, and whether to end.
+#[derive(Debug, Default)]
+struct Orders {
+    lists: BTreeMap<WorkerIndex, List>,
+    is_over: bool,
+}
+
+/// The thread and the way to it. Dropped, it withdraws all routes and ends the guard.
+#[derive(Debug)]
+pub(super) struct GuardThread {
+    orders: Arc<Mutex<Orders>>,
+    waker: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Starts the guard process: best before the node is large and has threads.
+///
+/// # Errors
+/// Why it does not start.
+pub(super) fn start_guard(words: Arc<SharedWords>) -> Result<Guard, Failure> {
+    let program = std::env::current_exe().map_err(Failure::Control)?;
+    let command = move || {
+        let mut command = Command::new(&program);
+        command.arg("guard");
+        command
+    };
+    // A worker that finds that it stood still for so long must not go on as if the guard had not.
+    let silence = Duration::from_micros(STANDSTILL_US);
+    Guard::start(command, words, Options { silence, ..Options::default() })
+        .map_err(|error| Failure::Cluster(format!("guard of the routes: {error}")))
+}
+
+impl GuardThread {
+    /// # Errors
+    /// When the system gives no thread or socket.
+    pub(super) fn start(
+        guard: Guard,
+        turns: Arc<Turns>,
+        tell: impl Fn(GuardNews) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (waker, woken) = UnixStream::pair()?;
+        waker.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        let orders = Arc::<Mutex<Orders>>::default();
+        let its_orders = Arc::clone(&orders);
+        let thread = std::thread::Builder::new().name("weir-routes".into()).spawn(move || {
+            run(guard, &its_orders, woken, &turns, &tell);
+            turns.ended(Thread::Routes);
+        })?;
+        Ok(Self { orders, waker, thread: Some(thread) })
+    }
+
+    /// Makes `routes`, sorted, all the routes of a worker. `number` comes back in the news; none come where the worker
+    /// has been fenced since: it acknowledges that, or its process ends.
+    pub(super) fn set(&self, worker: WorkerIndex, number: u64, fence: Fence, routes: Vec<Route>) {
+        self.order(|orders| {
+            orders.lists.insert(worker, List { number, fence, routes });
+        });
+    }
+
+    fn order(&self, change: impl FnOnce(&mut Orders)) {
+        change(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner));
+        // A full pipe has woken it already.
+        let _ = (&self.waker).write(&[1]);
+    }
+}
+
+impl Drop for GuardThread {
+    fn drop(&mut self) {
+        self.order(|orders| orders.is_over = true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(
+    mut guard: Guard,
+    orders: &Mutex<Orders>,
+    mut woken: UnixStream,
+    turns: &Turns,
+    tell: &dyn Fn(GuardNews),
+) {
+    loop {
+        turns.turned(Thread::Routes);
+        let mut bytes = [0; 64];
+        while woken.read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
+        let (lists, is_over) = {
+            let mut orders = orders.lock().unwrap_or_else(PoisonError::into_inner);
+            (std::mem::take(&mut orders.lists), orders.is_over)
+        };
+        if is_over {
+            // What is left of the routes goes with the guard in any case.
+            let _ = guard.quit();
+            return;
+        }
+        for (worker, List { number, fence, routes }) in lists {
+            let news = match guard.set(worker, fence, routes) {
+                Ok(()) => GuardNews::Set { worker, number },
+                Err(RequestError::Fenced { .. }) => continue,
+                Err(error) => GuardNews::NotSet { worker, number, why: error.to_string() },
+            };
+            tell(news);
+        }
+        if let Some(event) = guard.wait(WAIT, Some(woken.as_fd())) {
+            tell(news_of(event));
+        }
+    }
+}
+
+fn news_of(event: Event) -> GuardNews {
+    match event {
+        Event::Fenced { worker, .. } => GuardNews::Fenced { worker },
+        Event::Restarted { reason } => {
+            GuardNews::Said { text: format!("the guard ended ({reason}) and was started anew") }
+        }
+        Event::Incomplete { worker, total, .. } => {
+            GuardNews::Said { text: format!("worker {worker}: {total} routes were refused") }
+        }
+        Event::Silent => GuardNews::Silent,
+        Event::Awake => GuardNews::Awake,
+        Event::Absent { reason } => GuardNews::Absent { why: reason },
+    }
+}

@@ -1,0 +1,321 @@
+//! The messages to the roles thread, and the ways to it. All are bounded, and no sender waits for the roles thread.
+//!
+//! ```text
+//!   worker ------ ring of news (full: the news stay with the worker, which merges them by shard and peer) ---+
+//!          ------ newest report of its copies ---------------------------------------------------------------+
+//!   etcd mirror - queue (full: the mirror's task waits, and etcd keeps what is to come) ---------------------+--> roles thread
+//!   all others -- one place for each state (a newer one replaces it); events of the guard in a short list ---+
+//! ```
+//!
+//! `node-core/src/waiting.rs` decides which notice replaces which, what is lost, and the order between the ways; here
+//! are the threads, locks and rings around it. So a roles thread that stands still finds the newest state of
+//! everything when it goes on, and memory does not grow meanwhile.
+
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use rtrb::{Consumer, Producer, PushError, RingBuffer};
+use tokio::sync::mpsc;
+use weir_etcd::MirrorEvent;
+use weir_nat::ShardIndex;
+use weir_node_core::{Event, InTurn, Notices, Standstill};
+use weir_replication::News;
+use weir_replication::ReplicationStatus;
+use weir_routes::Fence;
+use weir_stream::ClusterKeys;
+
+use super::bird_thread::BirdSide;
+
+pub(crate) use weir_node_core::Notice;
+
+/// News of a worker that wait in its ring.
+const NEWS_MAX: usize = 1024;
+/// Events of etcd that wait, besides those of the mirror's own queue.
+const ETCD_EVENTS_MAX: usize = 1024;
+
+/// A message to the roles thread.
+#[derive(Debug)]
+pub(crate) enum Inbox {
+    /// What the core is told as it is.
+    Event(Event),
+    /// How BIRD announces each side, as it counts; twice a second where it is watched.
+    Bird(Vec<BirdSide>),
+    Worker {
+        worker: usize,
+        news: News,
+        /// Of a shard that was added.
+        place: Option<ShardIndex>,
+    },
+    /// How a worker's copies stand; once a second.
+    Replication { worker: usize, status: Box<ReplicationStatus> },
+    /// The keys of replication from now on, or why the former ones go on.
+    Keys(Result<ClusterKeys, String>),
+}
+
+/// Nobody reads any more: the node ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gone;
+
+/// What waits of all threads but the workers and the mirror of etcd.
+#[derive(Debug, Default)]
+struct Places {
+    notices: Notices,
+    /// How BIRD announces each side, if that was told since it was looked at.
+    bird: Option<Vec<BirdSide>>,
+    keys: Option<Result<ClusterKeys, String>>,
+}
+
+impl Places {
+    fn pop(&mut self) -> Option<Inbox> {
+        if let Some(sides) = self.bird.take() {
+            return Some(Inbox::Bird(sides));
+        }
+        if let Some(keys) = self.keys.take() {
+            return Some(Inbox::Keys(keys));
+        }
+        self.notices.pop().map(Event::from).map(Inbox::Event)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Locked for one insertion or removal at a time; never by a worker.
+    places: Mutex<Places>,
+    /// Who reads, once it does.
+    reader: OnceLock<Thread>,
+    is_gone: AtomicBool,
+    lost_total: AtomicU64,
+}
+
+impl Shared {
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A reader that does not sleep goes on looking; one that does is woken. Takes no lock.
+    fn wake(&self) {
+        if let Some(reader) = self.reader.get() {
+            reader.unpark();
+        }
+    }
+}
+
+/// The way of all threads but the workers.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    shared: Arc<Shared>,
+    etcd: mpsc::Sender<MirrorEvent>,
+}
+
+impl Sender {
+    /// # Errors
+    /// When nobody reads any more.
+    pub(crate) fn send(&self, notice: Notice) -> Result<(), Gone> {
+        self.put(|places| places.notices.push(notice))
+    }
+
+    /// How BIRD announces each side now.
+    ///
+    /// # Errors
+    /// When nobody reads any more.
+    pub(crate) fn send_bird(&self, sides: Vec<BirdSide>) -> Result<(), Gone> {
+        self.put(|places| {
+            places.bird = Some(sides);
+            false
+        })
+    }
+
+    /// The keys of replication from now on, or why the former ones go on.
+    ///
+    /// # Errors
+    /// When nobody reads any more.
+    pub(crate) fn send_keys(&self, keys: Result<ClusterKeys, String>) -> Result<(), Gone> {
+        self.put(|places| {
+            places.keys = Some(keys);
+            false
+        })
+    }
+
+    /// `put` returns whether an event was lost by what it does.
+    fn put(&self, put: impl FnOnce(&mut Places) -> bool) -> Result<(), Gone> {
+        if self.shared.is_gone.load(Ordering::Relaxed) {
+            return Err(Gone);
+        }
+        if put(&mut self.shared.places()) {
+            self.shared.lost_total.fetch_add(1, Ordering::Relaxed);
+        }
+        self.shared.wake();
+        Ok(())
+    }
+
+    /// Waits for room: for the mirror's task alone, behind which etcd keeps what is to come.
+    ///
+    /// # Errors
+    /// When nobody reads any more.
+    pub(crate) async fn send_etcd(&self, event: MirrorEvent) -> Result<(), Gone> {
+        self.etcd.send(event).await.map_err(|_| Gone)?;
+        self.shared.wake();
+        Ok(())
+    }
+}
+
+/// A message of a worker that is not replaced by a later one.
+#[derive(Debug)]
+enum FromWorker {
+    News { news: News, place: Option<ShardIndex> },
+    Rejoined { fence: Fence, waited: usize },
+}
+
+/// The place of a worker's newest report. Each side only tries to lock it.
+type Report = Arc<Mutex<Option<Box<ReplicationStatus>>>>;
+
+/// The way of a worker, which never waits: neither for room nor for a lock.
+#[derive(Debug)]
+pub(crate) struct WorkerSender {
+    shared: Arc<Shared>,
+    ring: Producer<FromWorker>,
+    report: Report,
+    /// It found no room, and goes before all news.
+    standstill: Standstill,
+}
+
+impl WorkerSender {
+    /// Whether there is room for news. Without it the worker keeps them.
+    #[inline]
+    pub(crate) fn has_room(&mut self) -> bool {
+        if self.standstill.is_waiting() {
+            self.send_rejoined();
+        }
+        !self.ring.is_full()
+    }
+
+    /// To be called where there [is room](Self::has_room): news without room are lost, and counted.
+    pub(crate) fn news(&mut self, news: News, place: Option<ShardIndex>) {
+        if self.ring.push(FromWorker::News { news, place }).is_err() {
+            self.shared.lost_total.fetch_add(1, Ordering::Relaxed);
+        }
+        self.shared.wake();
+    }
+
+    /// It goes on under this fence. Without room it is tried again with the next look for room, and the newest fence counts.
+    pub(crate) fn rejoined(&mut self, fence: Fence, waited: usize) {
+        if self.standstill.add(fence, waited) {
+            self.shared.lost_total.fetch_add(1, Ordering::Relaxed);
+        }
+        self.send_rejoined();
+    }
+
+    #[cold]
+    fn send_rejoined(&mut self) {
+        let Some((fence, waited)) = self.standstill.take() else { return };
+        match self.ring.push(FromWorker::Rejoined { fence, waited }) {
+            Ok(()) => self.shared.wake(),
+            Err(PushError::Full(_)) => {
+                self.standstill.add(fence, waited);
+            }
+        }
+    }
+
+    /// Replaces the former report. False: the roles thread takes it at this moment, and the next one will do.
+    pub(crate) fn report(&self, status: Box<ReplicationStatus>) -> bool {
+        let Ok(mut report) = self.report.try_lock() else { return false };
+        let former = report.replace(status);
+        drop((report, former));
+        self.shared.wake();
+        true
+    }
+}
+
+/// The end that the roles thread has.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    shared: Arc<Shared>,
+    etcd: mpsc::Receiver<MirrorEvent>,
+    workers: Vec<(Consumer<FromWorker>, Report)>,
+    in_turn: InTurn,
+}
+
+/// Both ends, without workers.
+pub(crate) fn inbox() -> (Sender, Receiver) {
+    let shared = Arc::<Shared>::default();
+    let (etcd, etcd_out) = mpsc::channel(ETCD_EVENTS_MAX);
+    let sender = Sender { shared: Arc::clone(&shared), etcd };
+    (sender, Receiver { shared, etcd: etcd_out, workers: Vec::new(), in_turn: InTurn::default() })
+}
+
+impl Receiver {
+    /// The way of the next worker.
+    pub(crate) fn add_worker(&mut self) -> WorkerSender {
+        let (ring, news) = RingBuffer::new(NEWS_MAX);
+        let report = Report::default();
+        self.workers.push((news, Arc::clone(&report)));
+        WorkerSender {
+            shared: Arc::clone(&self.shared),
+            ring,
+            report,
+            standstill: Standstill::default(),
+        }
+    }
+
+    /// Events that no message tells of any more.
+    pub(crate) fn lost_total(&self) -> u64 {
+        self.shared.lost_total.load(Ordering::Relaxed)
+    }
+
+    /// The next message, if there is one. No way waits for more than one message of each other.
+    pub(crate) fn try_recv(&mut self) -> Option<Inbox> {
+        let Self { shared, etcd, workers, in_turn } = self;
+        in_turn.next(workers.len() + 2, |way| match way {
+            0 => shared.places().pop(),
+            1 => etcd.try_recv().ok().map(Event::Mirror).map(Inbox::Event),
+            way => take_from_worker(way - 2, &mut workers[way - 2]),
+        })
+    }
+
+    /// The next message, waited for so long. All calls are to come from one thread.
+    pub(crate) fn recv_timeout(&mut self, wait: Duration) -> Option<Inbox> {
+        self.shared.reader.get_or_init(thread::current);
+        let end = Instant::now() + wait;
+        loop {
+            // What comes after this look wakes.
+            if let Some(message) = self.try_recv() {
+                return Some(message);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            thread::park_timeout(left);
+        }
+    }
+}
+
+fn take_from_worker(
+    worker: usize,
+    (news, report): &mut (Consumer<FromWorker>, Report),
+) -> Option<Inbox> {
+    match news.pop() {
+        Ok(FromWorker::News { news, place }) => Some(Inbox::Worker { worker, news, place }),
+        Ok(FromWorker::Rejoined { fence, waited }) => {
+            Some(Inbox::Event(Event::Rejoined { worker, fence, waited }))
+        }
+        // The worker that puts one there at this moment wakes the reader afterwards.
+        Err(_) => {
+            let status = mem::take(&mut *report.try_lock().ok()?)?;
+            Some(Inbox::Replication { worker, status })
+        }
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.shared.is_gone.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+#[path = "inbox_tests.rs"]
+mod tests;

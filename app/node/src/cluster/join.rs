@@ -1,0 +1,256 @@
+//! A member's start, before there are packets: the guard, etcd, and what the cluster is.
+
+use std::net::SocketAddrV4;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use weir_config::{ClusterShard, CommitOnTimeout, Config, Desired, Member, Worker as WorkerConfig};
+use weir_engine::{CommitLimits, Uncommitted};
+use weir_etcd::Cluster;
+use weir_map::{BootId, LANES, NodeId};
+use weir_nat::ShardRoom;
+use weir_node_core::KnownMap;
+use weir_node_core::first_look::Found;
+use weir_node_core::setup::fingerprint;
+use weir_replication::CommitOptions;
+use weir_replication::{PeerId, Replication};
+use weir_routes::{Guard, Heartbeat, SharedWords, WorkerIndex};
+use weir_stream::{ClusterKeys, Identity, REPLICAS_MAX, VERSION_LATER, VERSION_MAX, VERSION_MIN};
+use weir_worker::PEERS_MAX;
+
+use super::connect::{node_name, read_keys, start_cluster};
+use super::first_look::wait_for_cluster;
+use super::guard_thread::start_guard;
+use super::inbox::{Receiver, Sender, inbox};
+use super::life_file::LifeFile;
+use super::map_file::{MapFile, load};
+use super::worker_part::{WorkerLink, WorkerPart, worker_part};
+use crate::cores::keep_to;
+use crate::engine_config::{Room, random};
+use crate::failure::Failure;
+use crate::start_progress::StartProgress;
+
+/// Packets of a worker that may wait for copies at once: 40 ms of 100,000 new flows a second.
+const COMMIT_HELD_MAX: usize = 4096;
+/// Changes that may wait: more than packets, since what changes without one counts, too.
+const COMMIT_CHANGES_MAX: usize = 16_384;
+/// What packets wait for goes to each copy no more often than this: a small datagram costs nearly as much as a full one.
+const COMMIT_PACE_US: u64 = 120;
+
+/// For tests of upgrades: with the value `3` the node speaks a version of the replication protocol that only they know.
+const LATER_VERSION: &str = "WEIR_TEST_LATER_VERSION";
+
+/// A node that knows its cluster and has not told it of itself.
+#[derive(Debug)]
+pub(crate) struct Joining {
+    pub member: Member,
+    pub desired: Desired,
+    pub(super) name: NodeId,
+    pub(super) cluster: Cluster,
+    pub(super) keys: ClusterKeys,
+    pub(super) words: Arc<SharedWords>,
+    pub(super) guard: Guard,
+    pub(super) map: KnownMap,
+    pub(super) map_file: MapFile,
+    /// The cluster is known from the disk, since etcd does not answer.
+    pub(super) is_without_etcd: bool,
+    pub(super) cluster_id: String,
+    pub(super) life: LifeFile,
+    /// One for each worker: a life of it.
+    pub(super) boot_ids: Vec<BootId>,
+    /// Of the replication protocol.
+    versions: RangeInclusive<u8>,
+    pub(super) links: Vec<WorkerLink>,
+    pub(super) inbox: Sender,
+    pub(super) messages: Receiver,
+}
+
+impl Joining {
+    /// Starts the guard and the thread for etcd, and waits until the cluster file has been applied, for as long as it
+    /// takes; `progress` shows what is waited for. A node that was part of the cluster before does not wait for an etcd
+    /// that does not answer.
+    ///
+    /// # Errors
+    /// What is wrong on this machine.
+    pub(crate) fn begin(
+        member: &Member,
+        control_cores: &[usize],
+        progress: &StartProgress,
+    ) -> Result<Self, Failure> {
+        let keys = read_keys(&member.cluster.key_file)?;
+        let mut life = LifeFile::take(&state_path(member, "life"))?;
+        let path = state_path(member, "json");
+        let mut map = load(&path).map_err(|error| {
+            Failure::Cluster(format!(
+                "{}: {error}; it keeps a restored etcd from undoing what is newer",
+                path.display()
+            ))
+        })?;
+        let words = SharedWords::new(member.workers.len()).map_err(Failure::Control)?;
+        let words = Arc::new(words);
+        // First of all processes and threads: it is started by a small process, and from it inherits nothing.
+        let guard = start_guard(Arc::clone(&words))?;
+        let name = node_name(&member.node.name)?;
+        let cores = control_cores.to_vec();
+        let seed = random().map_err(Failure::Control)?;
+        let cluster = start_cluster(&member.cluster, seed as u64, move || keep_to(&cores))?;
+        let boot_ids = member.workers.iter().map(|_| random().map(BootId));
+        let boot_ids = boot_ids.collect::<Result<_, _>>().map_err(Failure::Control)?;
+        let boot_ids: Vec<BootId> = boot_ids;
+        life.begin(&boot_ids[0].to_string());
+        let Found { cluster_id, desired, is_without_etcd } =
+            wait_for_cluster(&cluster, &map, &member.cluster.name, progress);
+        map.set_cluster(&cluster_id);
+        let (inbox, messages) = inbox();
+        let map_file = MapFile::new(path, inbox.clone());
+        Ok(Self {
+            member: member.clone(),
+            desired,
+            name,
+            cluster,
+            keys,
+            words,
+            guard,
+            map,
+            map_file,
+            is_without_etcd,
+            cluster_id,
+            life,
+            boot_ids,
+            versions: versions(),
+            links: Vec::new(),
+            inbox,
+            messages,
+        })
+    }
+
+    /// What the node shares with its guard.
+    pub(crate) fn words(&self) -> Arc<SharedWords> {
+        Arc::clone(&self.words)
+    }
+
+    /// Where other workers reach one of ours.
+    pub(super) fn replication_of(&self, worker: &WorkerConfig) -> SocketAddrV4 {
+        SocketAddrV4::new(worker.replication_address, self.desired.cluster.replication_port)
+    }
+
+    /// What each worker has room for.
+    pub(crate) fn rooms(&self) -> Vec<Room> {
+        let desired = &self.desired;
+        let addresses = |shard: &ClusterShard| -> u64 {
+            shard.public.iter().map(|net| 1_u64 << (32 - net.prefix_len())).sum()
+        };
+        // A worker may get the largest shards.
+        let addresses_max = desired.shards.iter().map(addresses).max().unwrap_or(0);
+        let homes_max = desired.shards.iter().map(|shard| shard.subscribers_max).max().unwrap_or(0);
+        let room = |worker: &WorkerConfig| {
+            let shards = desired.shard_room(worker);
+            Room {
+                shards: ShardRoom {
+                    shards: u16::try_from(shards).unwrap_or(u16::MAX),
+                    public_addresses: u32::try_from(addresses_max * shards as u64)
+                        .unwrap_or(u32::MAX),
+                    subscribers: homes_max.saturating_mul(shards as u32),
+                },
+                replicas: desired.cluster.replicas.max(1),
+                peers: PEERS_MAX,
+                replication_port: desired.cluster.replication_port,
+                commit: commit_limits(desired),
+            }
+        };
+        self.member.workers.iter().map(room).collect()
+    }
+
+    /// What a worker's thread does for the cluster.
+    ///
+    /// # Errors
+    /// When the system has no randomness.
+    pub(crate) fn worker_part(&mut self, worker: usize) -> Result<WorkerPart, Failure> {
+        let config = &self.member.workers[worker];
+        let shards_max = self.desired.shard_room(config);
+        let mut secret = [0; 32];
+        for half in secret.chunks_exact_mut(16) {
+            half.copy_from_slice(&random().map_err(Failure::Control)?.to_ne_bytes());
+        }
+        let identity = Identity {
+            worker: PeerId::at(self.replication_of(config)),
+            boot: self.boot_ids[worker],
+            secret,
+        };
+        let options = weir_stream::Options {
+            peers_max: PEERS_MAX as u16,
+            // Each lane of each shard, to each replica.
+            copies_max: shards_max * LANES * REPLICAS_MAX,
+            versions: self.versions.clone(),
+            ..replica_options(&self.desired)
+        };
+        let mut replication = Replication::new(
+            options,
+            identity,
+            fingerprint(&self.desired),
+            self.keys.clone(),
+            shards_max,
+        )
+        .map_err(|error| Failure::Cluster(error.to_string()))?;
+        if let Some(limits) = commit_limits(&self.desired) {
+            replication.await_replicas(CommitOptions {
+                replicas: self.desired.commit_replicas().into(),
+                is_strict: limits.policy == Uncommitted::Drop,
+                changes_max: limits.changes_max,
+                pace_us: COMMIT_PACE_US,
+            });
+        }
+        let heartbeat = Heartbeat::new(Arc::clone(&self.words), worker as WorkerIndex);
+        let (part, link) =
+            worker_part(worker, replication, heartbeat, self.messages.add_worker(), shards_max);
+        self.links.push(link);
+        Ok(part)
+    }
+
+    /// The node as if it were alone, without a shard: they come later, one by one.
+    pub(crate) fn config(&self) -> Config {
+        self.desired.config_of(&self.member, [])
+    }
+}
+
+/// How packets wait for copies, if any may.
+fn commit_limits(desired: &Desired) -> Option<CommitLimits> {
+    desired.is_any_committed().then(|| CommitLimits {
+        held_max: COMMIT_HELD_MAX,
+        changes_max: COMMIT_CHANGES_MAX,
+        timeout_ms: desired.cluster.commit_timeout_ms.into(),
+        policy: match desired.cluster.commit_on_timeout {
+            CommitOnTimeout::Release => Uncommitted::Release,
+            CommitOnTimeout::Drop => Uncommitted::Drop,
+        },
+    })
+}
+
+/// The versions of the replication protocol that this node speaks.
+fn versions() -> RangeInclusive<u8> {
+    let is_later = std::env::var(LATER_VERSION).is_ok_and(|it| it == VERSION_LATER.to_string());
+    if !is_later {
+        return VERSION_MIN..=VERSION_MAX;
+    }
+    tracing::warn!(
+        event = "config-warning",
+        "{LATER_VERSION} is set: this node speaks version {VERSION_LATER} of the replication protocol, \
+         which only tests know; unset it"
+    );
+    VERSION_MIN..=VERSION_LATER
+}
+
+/// Where packets wait for copies, others' copies are acknowledged at once.
+fn replica_options(desired: &Desired) -> weir_stream::Options {
+    let defaults = weir_stream::Options::default();
+    let acknowledge_us = if desired.is_any_committed() { 0 } else { defaults.acknowledge_us };
+    weir_stream::Options { acknowledge_us, ..defaults }
+}
+
+/// Where the node remembers something: in the folder that systemd made for the service, or the one that it would make.
+fn state_path(member: &Member, extension: &str) -> PathBuf {
+    let folder = std::env::var_os("STATE_DIRECTORY").filter(|folder| !folder.is_empty());
+    let folder = folder.map_or_else(|| PathBuf::from("/var/lib/weir"), PathBuf::from);
+    folder.join(format!("{}.{extension}", member.node.name))
+}

@@ -1,0 +1,60 @@
+//! The cluster keys in use, as the roles thread knows them.
+
+use weir_replication::Order;
+use weir_stream::ClusterKeys;
+
+use super::worker_part::WorkerLink;
+
+/// Names of the keys, and what became of the last reload.
+#[derive(Debug)]
+pub(super) struct KeyState {
+    /// The key to send with comes first.
+    pub names: Vec<String>,
+    /// Why the key file was refused when it was read last.
+    pub error: Option<String>,
+}
+
+impl KeyState {
+    pub(super) fn new(keys: &ClusterKeys) -> Self {
+        Self { names: keys.names(), error: None }
+    }
+
+    /// The key file was read: its keys go to all workers, whose sessions with peers come to use them. A file that was
+    /// refused changes nothing at the workers.
+    pub(super) fn take(&mut self, keys: Result<ClusterKeys, String>, links: &[WorkerLink]) {
+        match keys {
+            Ok(keys) => {
+                self.names = keys.names();
+                self.error = None;
+                links.iter().for_each(|link| link.order(Order::SetKeys(keys.clone())));
+            }
+            Err(error) => self.error = Some(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(digits: &str) -> ClusterKeys {
+        ClusterKeys::parse(&digits.repeat(32)).unwrap()
+    }
+
+    #[test]
+    fn keys_go_to_every_worker_and_a_refused_file_leaves_the_former_ones() {
+        let (links, orders): (Vec<_>, Vec<_>) = (0..2).map(|_| WorkerLink::for_test()).unzip();
+        let mut state = KeyState::new(&keys("5a"));
+        state.take(Err("mode 0644".into()), &links);
+        assert_eq!(state.names, keys("5a").names());
+        assert_eq!(state.error.as_deref(), Some("mode 0644"));
+        assert!(orders.iter().all(|orders| orders.try_recv().is_err()), "nothing is ordered");
+        state.take(Ok(keys("c3")), &links);
+        assert_eq!((state.names, state.error), (keys("c3").names(), None));
+        for orders in orders {
+            let Ok(Order::SetKeys(given)) = orders.try_recv() else { panic!("no keys") };
+            assert_eq!(given.names(), keys("c3").names());
+            assert!(orders.try_recv().is_err());
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The file with what a node remembers of the map over its restarts, and the threads that write it: a disk takes its time,
+//! and nobody else waits for it. What is written when is decided by [`weir_node_core`].
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use weir_node_core::KnownMap;
+
+use super::inbox::{Notice, Sender};
+
+/// The file, and who hears of each save.
+#[derive(Clone, Debug)]
+pub(super) struct MapFile {
+    path: PathBuf,
+    inbox: Sender,
+}
+
+impl MapFile {
+    pub(super) fn new(path: PathBuf, inbox: Sender) -> Self {
+        Self { path, inbox }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the file in a thread of its own; its end comes as [`Event::Saved`](weir_node_core::Event::Saved).
+    pub(super) fn save_aside(&self, map: KnownMap) {
+        let it = self.clone();
+        let thread = thread::Builder::new().name("weir-map".into()).spawn(move || {
+            let saved = save(&it.path, &map).map_err(|error| error.to_string());
+            it.tell(saved);
+        });
+        if let Err(error) = thread {
+            self.tell(Err(error.to_string()));
+        }
+    }
+
+    fn tell(&self, saved: Result<(), String>) {
+        // A node that ends listens no more.
+        let _ = self.inbox.send(Notice::Saved(saved));
+    }
+}
+
+/// What the file says; nothing if there is none.
+///
+/// # Errors
+/// When it cannot be read, or is not what a node wrote: whoever removes it says that no older etcd can come back.
+pub(super) fn load(path: &Path) -> io::Result<KnownMap> {
+    match fs::read(path) {
+        Ok(text) => KnownMap::from_json(&text).map_err(io::Error::other),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(KnownMap::default()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes the file, its folder too if need be. Once this returns, a loss of power does not bring the old one back.
+///
+/// # Errors
+/// What the file system refuses; the old file is still there then.
+pub(super) fn save(path: &Path, map: &KnownMap) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder {
+        fs::create_dir_all(folder)?;
+    }
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    file.write_all(&map.to_json())?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use weir_map::{Epoch, ShardId};
+    use weir_node_core::Event;
+
+    use super::super::inbox::{Inbox, inbox};
+    use super::*;
+
+    #[test]
+    fn a_map_that_was_saved_aside_is_told_and_read_at_the_next_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lib/n1.json");
+        assert_eq!(load(&path).unwrap(), KnownMap::default());
+        let mut map = KnownMap::default();
+        map.set_epoch(ShardId(7), Some(Epoch(12)));
+        let (sender, mut messages) = inbox();
+        let file = MapFile::new(path.clone(), sender);
+        file.save_aside(map.clone());
+        let told = messages.recv_timeout(Duration::from_secs(20));
+        assert!(matches!(told, Some(Inbox::Event(Event::Saved(Ok(()))))), "{told:?}");
+        assert_eq!(load(&path).unwrap(), map);
+    }
+
+    #[test]
+    fn why_a_map_cannot_be_saved_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("lib"), "no folder").unwrap();
+        let (sender, mut messages) = inbox();
+        let file = MapFile::new(folder.path().join("lib/n1.json"), sender);
+        file.save_aside(KnownMap::default());
+        let told = messages.recv_timeout(Duration::from_secs(20));
+        assert!(matches!(told, Some(Inbox::Event(Event::Saved(Err(_))))), "{told:?}");
+    }
+
+    #[test]
+    fn a_file_of_something_else_is_not_taken_for_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("n1.json");
+        fs::write(&path, "{}garbage").unwrap();
+        assert!(load(&path).is_err());
+    }
+}

@@ -1,0 +1,260 @@
+//! A node's membership from the first order to the last word.
+//!
+//! ```text
+//!   take_part --> hand_over (the core says when) --> withdraw: map on disk, routes gone --> workers end --> Farewell
+//! ```
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+use weir_etcd::{Cluster, NodeId, NodeRecord, WorkerRecord};
+use weir_map::BootId;
+use weir_node_core::farewell::{self, Step};
+use weir_node_core::recording::Recorder;
+use weir_node_core::{HAND_OVER_MAX, Start};
+
+use super::bird_thread;
+use super::connect::reload_keys;
+use super::etcd_tasks::{EtcdTasks, Registering};
+use super::guard_thread::GuardThread;
+use super::inbox::{Notice, Sender};
+use super::join::Joining;
+use super::key_state::KeyState;
+use super::life_file::LifeFile;
+use super::map_file;
+use super::member_board::MemberBoard;
+use super::roles_thread;
+use crate::failure::Failure;
+use crate::node::Node;
+use crate::turns::{Thread, Turns};
+
+/// Time for the roles thread to end: what it waits for is bounded, unless it stands still.
+const ROLES_END_MAX: Duration = Duration::from_secs(5);
+/// Between two looks whether the roles thread stands still.
+const LOOK: Duration = Duration::from_millis(100);
+const END_POLL: Duration = Duration::from_millis(2);
+/// A recording ends when it is as long as this.
+const RECORDING_BYTES_MAX: u64 = 1 << 30;
+
+/// A node that takes part.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    inbox: Sender,
+    key_file: PathBuf,
+    thread: JoinHandle<()>,
+    handed_over: watch::Receiver<bool>,
+    turns: Arc<Turns>,
+    farewell: Farewell,
+}
+
+/// What is left to be said once nothing of the node runs any more.
+#[derive(Debug)]
+pub(crate) struct Farewell {
+    etcd: Arc<EtcdTasks>,
+    name: NodeId,
+    /// The lives that have ended.
+    boot_ids: Vec<BootId>,
+    map_path: PathBuf,
+    /// Held until the process ends.
+    _life: LifeFile,
+}
+
+impl Joining {
+    /// The node registers and takes roles from now on. Its workers must be running. `recording`: where all that its core is
+    /// told is written down.
+    ///
+    /// # Errors
+    /// When the system gives no thread, or the recording cannot be made.
+    pub(crate) fn take_part(
+        mut self,
+        node: &Arc<Node>,
+        recording: Option<&Path>,
+    ) -> Result<Membership, Failure> {
+        let inbox = self.inbox.clone();
+        let record = NodeRecord {
+            boot_id: self.boot_ids[0].to_string(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            rack: self.member.node.rack.clone(),
+            capacity: self.member.workers.iter().map(|worker| worker.weight).sum(),
+            workers: self.worker_records(),
+            admin: self.member.node.metrics,
+            is_stopping: false,
+            has_copies: false,
+        };
+        let ended = self.life.ended();
+        let joining = Registering { name: self.name.clone(), ended };
+        let etcd = EtcdTasks::start(self.cluster, joining, inbox.clone());
+        if self.is_without_etcd {
+            etcd.look_for(self.cluster_id.clone());
+        }
+        etcd.count_turns(Arc::clone(&node.turns));
+        let etcd = Arc::new(etcd);
+        let guard_inbox = inbox.clone();
+        let guard = GuardThread::start(self.guard, Arc::clone(&node.turns), move |news| {
+            // A node that ends listens no more.
+            let _ = guard_inbox.send(Notice::Guard(news));
+        })
+        .map_err(Failure::Control)?;
+        let board = Arc::<MemberBoard>::default();
+        // Set once: this is the only place.
+        let _ = node.member.set(Arc::clone(&board));
+        if let Some(bird) = &self.member.cluster.bird {
+            bird_thread::start(bird, Arc::clone(&board), inbox.clone())
+                .map_err(Failure::Control)?;
+        }
+        let start = Start {
+            node: self.name.clone(),
+            record,
+            addresses: self
+                .member
+                .workers
+                .iter()
+                .map(|worker| [worker.access.address.addr(), worker.internet.address.addr()])
+                .collect(),
+            map: self.map,
+            desired: self.desired,
+            is_without_etcd: self.is_without_etcd,
+        };
+        let recorder = recording.map(|path| record_to(path, &start)).transpose()?;
+        let map_path = self.map_file.path().to_owned();
+        let (handed_over, is_handed_over) = watch::channel(false);
+        let parts = roles_thread::Parts {
+            start,
+            inbox: self.messages,
+            links: std::mem::take(&mut self.links),
+            node: Arc::clone(node),
+            etcd: Arc::clone(&etcd),
+            guard,
+            words: Arc::clone(&self.words),
+            map_file: self.map_file,
+            board,
+            keys: KeyState::new(&self.keys),
+            handed_over,
+            recorder,
+        };
+        let thread = thread::Builder::new()
+            .name("weir-roles".into())
+            .spawn(move || roles_thread::run(parts))
+            .map_err(Failure::Control)?;
+        let farewell =
+            Farewell { etcd, name: self.name, boot_ids: self.boot_ids, map_path, _life: self.life };
+        let key_file = self.member.cluster.key_file;
+        let turns = Arc::clone(&node.turns);
+        let handed_over = is_handed_over;
+        Ok(Membership { inbox, key_file, thread, handed_over, turns, farewell })
+    }
+
+    fn worker_records(&self) -> Vec<WorkerRecord> {
+        let workers = self.member.workers.iter().zip(&self.boot_ids).enumerate();
+        workers
+            .map(|(index, (worker, boot_id))| WorkerRecord {
+                index: index as u16,
+                boot_id: boot_id.to_string(),
+                resumes: None,
+                weight: worker.weight,
+                load_max: worker.load_max,
+                shards_max: u32::try_from(self.desired.shard_room(worker)).ok(),
+                replication: Some(self.replication_of(worker)),
+            })
+            .collect()
+    }
+}
+
+impl Membership {
+    /// Hands over what others have a full copy of; returns when the core says that it has, or when its thread does not.
+    pub(crate) async fn hand_over(&self) {
+        let _ = self.inbox.send(Notice::HandOver);
+        let end = Instant::now() + HAND_OVER_MAX + LOOK;
+        let mut handed_over = self.handed_over.clone();
+        while !*handed_over.borrow() {
+            if self.turns.stands_still(Thread::Roles) || Instant::now() >= end {
+                tracing::warn!(
+                    event = "hand-over-late",
+                    "the thread of the roles stands still and hands nothing over"
+                );
+                return;
+            }
+            tokio::select! {
+                changed = handed_over.changed() => if changed.is_err() { return },
+                () = sleep(LOOK) => {}
+            }
+        }
+    }
+
+    /// Reads the key file again, and gives its keys to the workers. A file that is refused leaves the former keys in use.
+    pub(crate) fn read_keys_again(&self) {
+        reload_keys(&self.key_file, &self.inbox);
+    }
+
+    /// Takes the routes away and stops to decide; the workers go on until they are stopped.
+    pub(crate) fn withdraw(self) -> Farewell {
+        let _ = self.inbox.send(Notice::End);
+        let end = Instant::now() + ROLES_END_MAX;
+        while !self.thread.is_finished() && Instant::now() < end {
+            thread::sleep(END_POLL);
+        }
+        if self.thread.is_finished() {
+            // A panic there has been reported.
+            let _ = self.thread.join();
+        } else {
+            // Its routes go with the beats of the workers, which end next.
+            tracing::error!(event = "end-late", thread = "roles", "it stands still");
+        }
+        self.farewell
+    }
+}
+
+impl Farewell {
+    /// Says that the node has gone, and that nothing of it can come back: whoever is left may have its lanes at once.
+    /// To be called when no worker runs any more.
+    pub(crate) fn say(self) {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at_ms = unix.as_millis() as u64;
+        let (farewell, first) = farewell::Farewell::new(self.name.clone(), self.boot_ids, at_ms);
+        let cluster = self.etcd.cluster();
+        let is_unsaid = cluster.handle().block_on(say(cluster, farewell, first));
+        if is_unsaid && let Err(error) = note_unsaid(&self.map_path) {
+            tracing::error!(event = "epochs-not-kept", "{error}");
+        }
+        self.etcd.leave();
+    }
+}
+
+/// Whether nobody knows of the end for certain.
+async fn say(cluster: &Cluster, mut farewell: farewell::Farewell, first: Step) -> bool {
+    let store = cluster.store();
+    let mut step = first;
+    loop {
+        step = match step {
+            Step::Read(key) => {
+                farewell.read(store.get(&key).await.map_err(|error| error.to_string()))
+            }
+            Step::Write(swap) => farewell.written(&store.transact(&[swap], None).await),
+            Step::Leave { is_unsaid } => return is_unsaid,
+        };
+    }
+}
+
+/// The next process may begin where this one was a member.
+fn note_unsaid(path: &Path) -> io::Result<()> {
+    let mut map = map_file::load(path)?;
+    map.set_ended(false);
+    map_file::save(path, &map)
+}
+
+fn record_to(path: &Path, start: &Start) -> Result<Recorder<BufWriter<File>>, Failure> {
+    let refused = |error: io::Error| {
+        Failure::Cluster(format!(
+            "recording {}: {error}; name a file that can be written",
+            path.display()
+        ))
+    };
+    let out = BufWriter::new(File::create(path).map_err(refused)?);
+    Recorder::new(out, RECORDING_BYTES_MAX, Duration::ZERO, start).map_err(refused)
+}

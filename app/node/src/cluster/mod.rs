@@ -1,0 +1,34 @@
+//! A node's part in a cluster: the threads, sockets and files around [`weir_node_core`], which decides, and
+//! [`weir_replication`], which copies.
+//!
+//! ```text
+//!   etcd <--mirror, session, writes--> roles thread --lists of routes--> routes thread --> guard process
+//!                                        |   ^
+//!                                 orders |   | news, traffic, signs of life
+//!                                        v   |
+//!                                   worker threads <--datagrams--> workers of other nodes
+//! ```
+//!
+//! Nothing here decides what becomes of a shard, and no packet waits for it.
+
+mod bird_thread;
+mod connect;
+mod etcd_tasks;
+mod first_look;
+mod guard_thread;
+mod inbox;
+mod join;
+mod key_state;
+mod life_file;
+mod map_file;
+mod member_board;
+mod membership;
+mod roles_thread;
+mod show;
+mod worker_part;
+
+pub(crate) use join::Joining;
+pub(crate) use member_board::MemberBoard;
+pub(crate) use membership::Membership;
+pub(crate) use weir_node_core::HAND_OVER_MAX;
+pub(crate) use worker_part::{ThreadLink, WorkerPart};

@@ -1,0 +1,261 @@
+//! The thread that drives the node's [`Core`]: it hands in what the others tell, and carries out what the core wants. It
+//! decides nothing.
+//!
+//! ```text
+//!   inbox: etcd, guard, disk, workers --+                              +--> orders of each worker
+//!   what the workers show, every 10 ms -+--> Core: step, turn, action -+--> etcd tasks, routes thread, thread that saves
+//!   time -------------------------------+                              +--> board (status), shared words (stakes)
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::BufWriter;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use weir_engine::Side;
+use weir_map::ShardId;
+use weir_nat::ShardIndex;
+use weir_node_core::recording::Recorder;
+use weir_node_core::{Action, Core, Event, Start, WorkerSlot};
+use weir_replication::News;
+use weir_replication::ReplicationStatus;
+use weir_routes::{SharedWords, WorkerIndex};
+
+use super::bird_thread::BirdSide;
+use super::etcd_tasks::EtcdTasks;
+use super::guard_thread::GuardThread;
+use super::inbox::{Inbox, Receiver};
+use super::key_state::KeyState;
+use super::map_file::MapFile;
+use super::member_board::MemberBoard;
+use super::worker_part::WorkerLink;
+use crate::node::{Node, ShardHandle};
+use crate::turns::Thread;
+
+/// Between two looks at the workers.
+const SLOT: Duration = Duration::from_millis(10);
+/// Messages taken between two looks.
+const MESSAGES_MAX: usize = 4096;
+/// Between two copies of the status for others to read.
+const SHOW_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What the thread begins with.
+pub(super) struct Parts {
+    pub start: Start,
+    pub inbox: Receiver,
+    pub links: Vec<WorkerLink>,
+    pub node: Arc<Node>,
+    pub etcd: Arc<EtcdTasks>,
+    pub guard: GuardThread,
+    /// What the guard reads of this thread.
+    pub words: Arc<SharedWords>,
+    pub map_file: MapFile,
+    pub board: Arc<MemberBoard>,
+    pub keys: KeyState,
+    /// Raised when the node has handed over.
+    pub handed_over: watch::Sender<bool>,
+    /// Where all that the core is told is written down.
+    pub recorder: Option<Recorder<BufWriter<File>>>,
+}
+
+/// The core, and what else is shown of the node.
+pub(super) struct RolesThread {
+    pub(super) core: Core,
+    pub(super) inbox: Receiver,
+    links: Vec<WorkerLink>,
+    pub(super) node: Arc<Node>,
+    pub(super) etcd: Arc<EtcdTasks>,
+    guard: GuardThread,
+    words: Arc<SharedWords>,
+    map_file: MapFile,
+    pub(super) board: Arc<MemberBoard>,
+    pub(super) keys: KeyState,
+    handed_over: watch::Sender<bool>,
+    recorder: Option<Recorder<BufWriter<File>>>,
+    began: Instant,
+    /// Where each worker has its shards.
+    pub(super) places: BTreeMap<(usize, ShardId), ShardIndex>,
+    /// Slots with packets of a shard since the status was shown.
+    pub(super) busy_slots: BTreeMap<(usize, ShardId), u32>,
+    /// As each worker reported it last.
+    pub(super) replication: Vec<Option<Box<ReplicationStatus>>>,
+    /// Empty: BIRD is not watched, or the first look has not ended.
+    pub(super) bird: Vec<BirdSide>,
+    shown: Option<Duration>,
+    has_ended: bool,
+}
+
+/// Runs until it is told to end, and the map is on disk.
+pub(super) fn run(parts: Parts) {
+    let workers = parts.links.len();
+    let mut thread = RolesThread {
+        core: Core::new(Duration::ZERO, parts.start),
+        inbox: parts.inbox,
+        links: parts.links,
+        node: parts.node,
+        etcd: parts.etcd,
+        guard: parts.guard,
+        words: parts.words,
+        map_file: parts.map_file,
+        board: parts.board,
+        keys: parts.keys,
+        handed_over: parts.handed_over,
+        recorder: parts.recorder,
+        began: Instant::now(),
+        places: BTreeMap::new(),
+        busy_slots: BTreeMap::new(),
+        replication: (0..workers).map(|_| None).collect(),
+        bird: Vec::new(),
+        shown: None,
+        has_ended: false,
+    };
+    let mut slot_ends = SLOT;
+    while !thread.has_ended {
+        let wait = slot_ends.saturating_sub(thread.now());
+        if let Some(message) = thread.inbox.recv_timeout(wait) {
+            thread.take_all(message);
+        }
+        let now = thread.now();
+        if now >= slot_ends {
+            // Slots that were slept through are gone: nothing is counted twice.
+            slot_ends = now + SLOT;
+            thread.end_slot();
+        }
+        thread.turn();
+        thread.node.turns.turned(Thread::Roles);
+    }
+    thread.node.turns.ended(Thread::Roles);
+}
+
+impl RolesThread {
+    /// The core's time.
+    pub(super) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn take_all(&mut self, first: Inbox) {
+        self.take(first);
+        for _ in 0..MESSAGES_MAX {
+            let Some(message) = self.inbox.try_recv() else { break };
+            self.take(message);
+        }
+    }
+
+    fn take(&mut self, message: Inbox) {
+        match message {
+            Inbox::Event(event) => self.step(event),
+            Inbox::Worker { worker, news, place } => {
+                self.note_place(worker, &news, place);
+                self.step(Event::News { worker, news });
+            }
+            // No route is withdrawn for it: those that BIRD does not announce no switch has.
+            Inbox::Bird(sides) => self.bird = sides,
+            Inbox::Replication { worker, status } => self.replication[worker] = Some(status),
+            Inbox::Keys(keys) => self.keys.take(keys, &self.links),
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        let now = self.now();
+        self.record(|recorder| recorder.event(now, &event));
+        self.core.step(now, event);
+    }
+
+    fn turn(&mut self) {
+        let now = self.now();
+        self.record(|recorder| recorder.turn(now));
+        self.core.turn(now);
+        while let Some(action) = self.core.next_action() {
+            self.carry_out(action);
+        }
+        if self.shown.is_none_or(|shown| now - shown >= SHOW_INTERVAL) {
+            self.shown = Some(now);
+            self.show(now);
+            self.busy_slots.clear();
+        }
+    }
+
+    /// A recording that cannot go on ends; the node does not.
+    fn record(&mut self, what: impl FnOnce(&mut Recorder<BufWriter<File>>) -> std::io::Result<()>) {
+        if let Some(recorder) = &mut self.recorder
+            && let Err(error) = what(recorder)
+        {
+            tracing::warn!(event = "recording-ended", "{error}");
+            self.recorder = None;
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Order { worker, order } => self.links[worker].order(order),
+            Action::Write { shard, expected, entry } => self.etcd.write(shard, expected, &entry),
+            Action::SetRoutes { worker, number, fence, routes } => {
+                self.guard.set(worker as WorkerIndex, number, fence, routes);
+            }
+            Action::SetStake { worker, stake } => {
+                self.words.set_stake(worker as WorkerIndex, stake);
+            }
+            Action::Save(map) => self.map_file.save_aside(*map),
+            Action::Join(record) => {
+                self.etcd.mirror();
+                self.etcd.join(&record);
+            }
+            Action::Register(record) => self.etcd.update(*record),
+            Action::HandedOver => drop(self.handed_over.send_replace(true)),
+            Action::Ended => self.has_ended = true,
+        }
+    }
+
+    /// Where a worker has a shard, for whoever asks for it by number.
+    fn note_place(&mut self, worker: usize, news: &News, place: Option<ShardIndex>) {
+        let shards = &self.node.workers[worker].shards;
+        match (news, place) {
+            (News::ShardAdded(shard), Some(place)) => {
+                self.places.insert((worker, *shard), place);
+                let handle = self.core.desired().shard(shard.0).map(|shard| ShardHandle {
+                    id: shard.id,
+                    endpoint: shard.endpoint,
+                    public: shard.public.iter().map(ToString::to_string).collect(),
+                    subscribers_max: u64::from(shard.subscribers_max),
+                });
+                shards.set(usize::from(place.0), handle);
+            }
+            (News::ShardRemoved(shard), _) => {
+                if let Some(place) = self.places.remove(&(worker, *shard)) {
+                    shards.set(usize::from(place.0), None);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn end_slot(&mut self) {
+        let slots = (0..self.links.len()).map(|worker| self.look_at(worker)).collect();
+        self.step(Event::Slot(slots));
+    }
+
+    /// What a worker shows.
+    fn look_at(&mut self, worker: usize) -> WorkerSlot {
+        let link = &mut self.links[worker];
+        let mut busy = BTreeSet::new();
+        while let Ok(shard) = link.busy.pop() {
+            busy.insert(ShardId(shard));
+        }
+        let slots = link.signs.slots.get();
+        let peers = link.signs.peers().collect();
+        for &shard in &busy {
+            *self.busy_slots.entry((worker, shard)).or_default() += 1;
+        }
+        let handle = &self.node.workers[worker];
+        let is_up = |side: Side| handle.board.engine.gateway_up(side) && handle.is_link_up(side);
+        WorkerSlot {
+            slots,
+            peers,
+            busy: busy.into_iter().collect(),
+            is_access_up: is_up(Side::Access),
+            is_internet_up: is_up(Side::Internet),
+        }
+    }
+}

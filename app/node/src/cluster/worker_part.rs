@@ -1,0 +1,218 @@
+//! The worker thread's end of its link with the roles thread and the guard: orders in, news and signs of life out.
+//!
+//! What it tells at the end of each slot goes through rings and gauges that never make it wait.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use rtrb::{Consumer, Producer, RingBuffer};
+use weir_map::ShardId;
+use weir_nat::ShardIndex;
+use weir_replication::{News, Order, Replication};
+use weir_routes::Heartbeat;
+use weir_stream::{PeerIndex, PeerSigns};
+use weir_worker::{Link, Member, PEERS_MAX};
+
+use super::inbox::WorkerSender;
+use crate::board::Gauge;
+
+/// What a worker shows of its peers, written by it alone.
+#[derive(Debug)]
+pub(crate) struct Signs {
+    /// Of each peer, by its place, as the worker has seen it last.
+    peers: [PeerGauges; PEERS_MAX],
+    /// Slots that have ended.
+    pub slots: Gauge,
+}
+
+/// [`PeerSigns`] of one peer. u64::MAX: none. They are stored one by one: a reader may find one of them older than
+/// another by a slot.
+#[derive(Debug)]
+struct PeerGauges {
+    silent_ms: Gauge,
+    seen_ms: Gauge,
+    is_witness: Gauge,
+}
+
+impl PeerGauges {
+    /// Of the place of no peer.
+    fn none() -> Self {
+        let it = Self {
+            silent_ms: Gauge::default(),
+            seen_ms: Gauge::default(),
+            is_witness: Gauge::default(),
+        };
+        it.set(None);
+        it
+    }
+
+    fn set(&self, signs: Option<PeerSigns>) {
+        self.silent_ms.set(signs.map_or(u64::MAX, |it| it.silent_ms));
+        self.seen_ms.set(signs.and_then(|it| it.seen_ms).unwrap_or(u64::MAX));
+        self.is_witness.set(signs.map_or(0, |it| it.is_witness.into()));
+    }
+
+    fn get(&self) -> Option<PeerSigns> {
+        let some = |gauge: &Gauge| Some(gauge.get()).filter(|&value| value < u64::MAX);
+        Some(PeerSigns {
+            silent_ms: some(&self.silent_ms)?,
+            seen_ms: some(&self.seen_ms),
+            is_witness: self.is_witness.get() != 0,
+        })
+    }
+}
+
+impl Signs {
+    fn none() -> Self {
+        let peers = std::array::from_fn(|_| PeerGauges::none());
+        Self { peers, slots: Gauge::default() }
+    }
+
+    /// Signs of life of the peers, each with its place.
+    pub(super) fn peers(&self) -> impl Iterator<Item = (PeerIndex, PeerSigns)> {
+        let places = (0..).map(PeerIndex).zip(&self.peers);
+        places.filter_map(|(place, gauges)| Some((place, gauges.get()?)))
+    }
+}
+
+/// A worker's part in a cluster, with its link.
+pub(crate) type WorkerPart = Member<ThreadLink>;
+
+/// In the worker's thread.
+#[derive(Debug)]
+pub(crate) struct ThreadLink {
+    worker: usize,
+    heartbeat: Heartbeat,
+    orders: Receiver<Order>,
+    is_ordered: Arc<AtomicBool>,
+    inbox: WorkerSender,
+    signs: Arc<Signs>,
+    /// Numbers of the shards that had packets in a slot.
+    busy: Producer<u32>,
+}
+
+/// Outside of it.
+#[derive(Debug)]
+pub(super) struct WorkerLink {
+    orders: Sender<Order>,
+    is_ordered: Arc<AtomicBool>,
+    pub(super) signs: Arc<Signs>,
+    pub(super) busy: Consumer<u32>,
+}
+
+/// Both sides of a worker's part. `shards_max`: shards that it has room for.
+pub(super) fn worker_part(
+    worker: usize,
+    replication: Replication,
+    heartbeat: Heartbeat,
+    inbox: WorkerSender,
+    shards_max: usize,
+) -> (WorkerPart, WorkerLink) {
+    // Orders are differences, so none may be left out; there are as many as the map changes.
+    let (orders_in, orders) = channel();
+    let is_ordered = Arc::new(AtomicBool::new(false));
+    let signs = Arc::new(Signs::none());
+    // A few slots' worth: the other side takes them out once a slot.
+    let (busy, busy_out) = RingBuffer::new(4 * shards_max + 64);
+    let link = ThreadLink {
+        worker,
+        heartbeat,
+        orders,
+        is_ordered: Arc::clone(&is_ordered),
+        inbox,
+        signs: Arc::clone(&signs),
+        busy,
+    };
+    let outside = WorkerLink { orders: orders_in, is_ordered, signs, busy: busy_out };
+    (Member::new(replication, link), outside)
+}
+
+impl WorkerLink {
+    /// Orders it; a worker that has ended obeys nothing.
+    pub(super) fn order(&self, order: Order) {
+        let _ = self.orders.send(order);
+        self.is_ordered.store(true, Ordering::Release);
+    }
+
+    /// One whose orders a test takes.
+    #[cfg(test)]
+    pub(super) fn for_test() -> (Self, Receiver<Order>) {
+        let (orders, taken) = channel();
+        let signs = Arc::new(Signs::none());
+        let busy = RingBuffer::new(1).1;
+        (Self { orders, is_ordered: Arc::default(), signs, busy }, taken)
+    }
+}
+
+impl ThreadLink {
+    /// To be called by the worker's thread before its first turn.
+    pub(crate) fn begin(&self) {
+        if let Err(error) = self.heartbeat.begin() {
+            tracing::warn!(
+                event = "end-not-told",
+                worker = self.worker,
+                %error,
+                "if this thread ends, the guard will notice by its silence only"
+            );
+        }
+    }
+}
+
+impl Link for ThreadLink {
+    #[inline]
+    fn beat(&mut self) {
+        self.heartbeat.beat();
+    }
+
+    #[inline]
+    fn is_fenced(&self) -> bool {
+        self.heartbeat.is_fenced()
+    }
+
+    #[cold]
+    fn rejoin(&mut self, waited: usize) {
+        let fence = self.heartbeat.acknowledge();
+        self.inbox.rejoined(fence, waited);
+    }
+
+    #[inline]
+    fn is_ordered(&self) -> bool {
+        self.is_ordered.load(Ordering::Relaxed)
+    }
+
+    fn next_order(&mut self) -> Option<Order> {
+        // Lowered before looking, so that an order sent meanwhile raises it again.
+        self.is_ordered.swap(false, Ordering::AcqRel);
+        let order = self.orders.try_recv().ok()?;
+        self.is_ordered.store(true, Ordering::Release);
+        Some(order)
+    }
+
+    #[inline]
+    fn has_room(&mut self) -> bool {
+        self.inbox.has_room()
+    }
+
+    fn news(&mut self, news: News, place: Option<ShardIndex>) {
+        self.inbox.news(news, place);
+    }
+
+    fn busy(&mut self, shard: ShardId) {
+        // A full ring: nobody has looked for several slots, and who looks next is told of the newest.
+        let _ = self.busy.push(shard.0);
+    }
+
+    fn signs(&mut self, place: PeerIndex, signs: Option<PeerSigns>) {
+        self.signs.peers[usize::from(place.0)].set(signs);
+    }
+
+    fn end_slot(&mut self) {
+        self.signs.slots.set(self.signs.slots.get() + 1);
+    }
+
+    fn report(&mut self, replication: &Replication, now_us: u64) {
+        // One that finds the place taken is left out: the next comes in a second.
+        let _ = self.inbox.report(Box::new(replication.status(now_us)));
+    }
+}

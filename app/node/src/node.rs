@@ -1,0 +1,385 @@
+//! What the control side knows of the process: its workers, their ports, shards and boards.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use weir_controller::records::NodeAnswer;
+use weir_engine::{Direction, DropReason, Side};
+use weir_nat_log::{BlockLogHandle, LogCounters};
+
+use crate::admin::HttpNumbers;
+use crate::api::{
+    DropCount, ShardStatus, SideStatus, Status, TableStatus, ThreadStatus, WorkerStatus,
+};
+use crate::board::{Board, TableBoard};
+use crate::clock::Clock;
+use crate::cluster::MemberBoard;
+use crate::collectors::Collectors;
+use crate::log::Log;
+use crate::member_verdict::{held_off, membership, troubles, unsaved_epochs};
+use crate::rates::Rates;
+use crate::request::Requester;
+use crate::status::{judge, late_threads};
+use crate::turns::{self, Turns};
+
+/// The process as metrics, status and the admin API see it. Reading it never waits for a worker.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub name: String,
+    pub clock: Clock,
+    /// Packet buffers and tables lie on huge pages.
+    pub has_huge_pages: bool,
+    pub workers: Vec<WorkerHandle>,
+    pub block_log: Option<NodeBlockLog>,
+    pub collectors: Collectors,
+    pub log: Log,
+    pub turns: Arc<Turns>,
+    /// Bytes of the largest frame of any port.
+    pub frame_max: usize,
+    pub has_been_ready: AtomicBool,
+    pub is_block_log_failing: AtomicBool,
+    /// Rates of the workers.
+    pub rates: Rates,
+    /// Connections of the admin socket and the metrics address.
+    pub http: Arc<HttpNumbers>,
+    /// Set once the node takes part in a cluster.
+    pub member: OnceLock<Arc<MemberBoard>>,
+}
+
+/// The block log and where it goes.
+#[derive(Debug)]
+pub(crate) struct NodeBlockLog {
+    pub path: PathBuf,
+    /// `None` once it is stopped.
+    pub handle: Mutex<Option<BlockLogHandle>>,
+}
+
+/// One worker from outside.
+#[derive(Debug)]
+pub(crate) struct WorkerHandle {
+    pub worker: usize,
+    pub core: usize,
+    pub board: Arc<Board>,
+    pub requester: Requester,
+    /// Access, then internet.
+    pub ports: [PortHandle; 2],
+    pub shards: Arc<Shards>,
+}
+
+/// The shards of a worker, by their place on its board; those of a cluster come and go.
+#[derive(Debug, Default)]
+pub(crate) struct Shards(Mutex<Vec<Option<ShardHandle>>>);
+
+impl Shards {
+    pub(crate) fn new(shards: impl IntoIterator<Item = ShardHandle>) -> Self {
+        Self(Mutex::new(shards.into_iter().map(Some).collect()))
+    }
+
+    /// Puts a shard in its place, or takes it away.
+    pub(crate) fn set(&self, place: usize, shard: Option<ShardHandle>) {
+        let mut shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if shards.len() <= place {
+            shards.resize(place + 1, None);
+        }
+        shards[place] = shard;
+    }
+
+    /// Those there are now, with their places.
+    pub(crate) fn list(&self) -> Vec<(usize, ShardHandle)> {
+        let shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = shards.iter().cloned().enumerate();
+        places.filter_map(|(place, shard)| Some((place, shard?))).collect()
+    }
+}
+
+/// The role of each worker for each shard at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Roles(HashMap<(usize, u32), String>);
+
+impl Roles {
+    pub(crate) fn of(&self, worker: usize, shard: u32) -> Option<String> {
+        self.0.get(&(worker, shard)).cloned()
+    }
+}
+
+/// One port from outside.
+pub(crate) struct PortHandle {
+    pub device: String,
+    pub mac: String,
+    /// The worker's address with its prefix length.
+    pub address: String,
+    pub gateways: Vec<String>,
+    /// Advice for the other end of the link; empty: none.
+    pub hint: String,
+    /// Asks the device; may take microseconds.
+    pub sample: Box<dyn Fn() -> PortSample + Send + Sync>,
+}
+
+/// What a device says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PortSample {
+    pub is_link_up: bool,
+    /// Frames the device had no room for.
+    pub rx_missed_total: u64,
+}
+
+/// One shard's fixed part.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardHandle {
+    pub id: u32,
+    pub endpoint: Option<Ipv4Addr>,
+    pub public: Vec<String>,
+    pub subscribers_max: u64,
+}
+
+impl std::fmt::Debug for PortHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PortHandle").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+impl NodeBlockLog {
+    /// For so long the disk has not taken what is to be written.
+    pub(crate) fn stalled(&self) -> Duration {
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        handle.as_ref().map(BlockLogHandle::stalled).unwrap_or_default()
+    }
+
+    pub(crate) fn counters(&self) -> LogCounters {
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        handle.as_ref().map(BlockLogHandle::counters).unwrap_or_default()
+    }
+
+    /// Closes the file and opens its path again, after a rotation.
+    pub(crate) fn reopen(&self) {
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = handle.as_ref() {
+            handle.reopen();
+        }
+    }
+
+    /// Writes what is left. Later calls do nothing.
+    pub(crate) fn stop(&self) {
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(handle) = handle {
+            let _totals = handle.stop();
+        }
+    }
+}
+
+impl Node {
+    /// Everything at this moment, with the verdict.
+    pub(crate) fn status(&self) -> Status {
+        let workers = self.worker_statuses();
+        let is_failing = self.is_block_log_failing.load(Relaxed);
+        let member = self.member.get().map(|board| board.status());
+        let membership = member.as_ref().map(|member| membership(member));
+        let risks = membership.iter().flat_map(|membership| membership.risks.clone());
+        let troubles = member.iter().flat_map(|member| troubles(member));
+        let of_member = risks.chain(troubles);
+        let threads = self.threads();
+        let of_collectors = self.collectors.troubles(Instant::now());
+        let others: Vec<String> =
+            late_threads(&threads).chain(of_member).chain(of_collectors).collect();
+        let (verdict, reasons) = judge(&workers, &self.shards(), is_failing, &others);
+        Status {
+            verdict,
+            reasons,
+            node: self.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            has_been_ready: self.has_been_ready.load(Relaxed),
+            uptime_sec: self.clock.now().as_secs() - 1,
+            has_huge_pages: self.has_huge_pages,
+            block_log: self.block_log.as_ref().map(|log| log.path.display().to_string()),
+            workers,
+            threads,
+            membership,
+            waiting: None,
+        }
+    }
+
+    /// What a controller that asks is told: what the roles have shown, and what is wrong now, also with the roles.
+    pub(crate) fn answer(&self) -> Option<NodeAnswer> {
+        let board = self.member.get()?;
+        let (status, answer) = (board.status(), board.answer());
+        let threads = self.threads();
+        let late = threads.iter().filter(|thread| thread.is_late);
+        let late = late.map(|thread| format!("its thread {} stands still", thread.thread));
+        let guard = status.guard_trouble.iter();
+        let guard = guard.map(|trouble| format!("the guard of the routes {trouble}"));
+        let held_off = held_off(&status);
+        let epochs = unsaved_epochs(&status).map(|_| "epochs are not kept on its disk".to_owned());
+        let is_failing = self.is_block_log_failing.load(Relaxed);
+        let block_log = is_failing.then(|| "its block log loses records".to_owned());
+        Some(NodeAnswer {
+            is_still: answer.is_still || self.turns.stands_still(turns::Thread::Roles),
+            troubles: late.chain(guard).chain(held_off).chain(epochs).chain(block_log).collect(),
+            ..NodeAnswer::clone(&answer)
+        })
+    }
+
+    /// The control threads that run.
+    pub(crate) fn threads(&self) -> Vec<ThreadStatus> {
+        let mut threads = self.turns.statuses();
+        threads.push(turns::writer("log", self.log.reading().stalled));
+        let block_log = self.block_log.as_ref();
+        threads.extend(block_log.map(|log| turns::writer("block-log", log.stalled())));
+        threads
+    }
+
+    pub(crate) fn worker_statuses(&self) -> Vec<WorkerStatus> {
+        let now_ms = self.now_ms();
+        self.workers.iter().map(|worker| worker.status(now_ms, &self.rates)).collect()
+    }
+
+    pub(crate) fn shards(&self) -> Vec<ShardStatus> {
+        self.workers.iter().flat_map(WorkerHandle::shards).collect()
+    }
+
+    /// The role of each worker for each shard; empty on a node of its own.
+    pub(crate) fn roles(&self) -> Roles {
+        let status = self.member.get().map(|board| board.status());
+        let shards = status.iter().flat_map(|status| &status.shards);
+        Roles(shards.map(|it| ((it.worker, it.shard), it.role.clone())).collect())
+    }
+
+    /// Every reason of every worker, also those at 0.
+    pub(crate) fn drops(&self) -> Vec<DropCount> {
+        let mut counts = Vec::new();
+        for worker in &self.workers {
+            counts.extend(DropReason::ALL.iter().map(|reason| DropCount {
+                worker: worker.worker,
+                reason: reason.name().into(),
+                help: reason.help().into(),
+                packets_total: worker.board.engine.dropped(*reason),
+            }));
+        }
+        counts
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.clock.now().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl WorkerHandle {
+    /// Whether a port has its link.
+    pub(crate) fn is_link_up(&self, side: Side) -> bool {
+        (self.ports[side as usize].sample)().is_link_up
+    }
+
+    fn status(&self, now_ms: u64, rates: &Rates) -> WorkerStatus {
+        let board = &self.board;
+        WorkerStatus {
+            worker: self.worker,
+            core: self.core,
+            silent_ms: now_ms.saturating_sub(board.seen_ms.get()),
+            busy_ratio: board.busy_ratio(),
+            flows: board.flows.get(),
+            flows_max: board.flows_max.get(),
+            subscribers: board.subscribers.get(),
+            memory_bytes: board.memory_bytes.get(),
+            tables: board.uses.iter().filter_map(table_status).collect(),
+            rates: rates.of(self.worker),
+            access: self.side_status(Side::Access),
+            internet: self.side_status(Side::Internet),
+        }
+    }
+
+    fn side_status(&self, side: Side) -> SideStatus {
+        let port = &self.ports[side as usize];
+        let sample = (port.sample)();
+        let counters = &self.board.engine;
+        let (arp_claims_refused_total, claimant) = counters.refused_claims(side);
+        let (gateway_moves_total, moved_to) = counters.gateway_moves(side);
+        SideStatus {
+            arp_claims_refused_total,
+            arp_claimant: claimant.to_string(),
+            gateway_moves_total,
+            gateway_moved_to: moved_to.to_string(),
+            checksums_wrong_total: counters.wrong_checksums(side),
+            device: port.device.clone(),
+            mac: port.mac.clone(),
+            address: port.address.clone(),
+            gateways: port.gateways.clone(),
+            hint: port.hint.clone(),
+            is_link_up: sample.is_link_up,
+            is_gateway_up: counters.gateway_up(side),
+            rx_packets_total: counters.packets(side, Direction::Receive),
+            tx_packets_total: counters.packets(side, Direction::Transmit),
+            rx_missed_total: sample.rx_missed_total,
+            tx_dropped_total: self.board.tx_dropped[side as usize].get(),
+        }
+    }
+
+    fn shards(&self) -> Vec<ShardStatus> {
+        let shards = self.shards.list().into_iter();
+        shards
+            .filter_map(|(place, shard)| Some((shard, self.board.shards.get(place)?)))
+            .map(|(shard, board)| ShardStatus {
+                shard: shard.id,
+                worker: self.worker,
+                endpoint: shard.endpoint,
+                public: shard.public,
+                subscribers: board.subscribers.get(),
+                subscribers_max: shard.subscribers_max,
+                ports_used: board.ports_used.get(),
+                blocks_free: board.blocks_free.get(),
+                blocks_total: board.blocks_total.get(),
+            })
+            .collect()
+    }
+}
+fn table_status(table: &TableBoard) -> Option<TableStatus> {
+    let name = (*table.name.get()?).to_owned();
+    Some(TableStatus { table: name, used: table.used.get(), max: table.max.get() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{MemberStatus, Verdict};
+    use crate::sample_node::sample_node;
+    use crate::turns::Thread;
+
+    #[test]
+    fn a_node_whose_roles_stand_still_is_degraded_and_tells_the_controller() {
+        let (node, _mailbox) = sample_node();
+        let mut node = Arc::into_inner(node).unwrap();
+        let board = Arc::<MemberBoard>::default();
+        let well = MemberStatus { is_registered: true, ..MemberStatus::default() };
+        board.show(well.clone(), NodeAnswer::default());
+        node.member.set(Arc::clone(&board)).unwrap();
+        let is_late = |status: &Status| status.threads.iter().any(|thread| thread.is_late);
+        node.turns.turned(Thread::Roles);
+        assert!(!is_late(&node.status()));
+        assert_eq!(node.answer().unwrap().troubles, [""; 0]);
+
+        // It shows the same as ever, and turns no more.
+        let later = Clock::started_before(Duration::from_secs(60));
+        let turns = Turns::new(later, None);
+        turns.turned_at(Thread::Roles, Duration::from_secs(31));
+        node.turns = Arc::new(turns);
+        let status = node.status();
+        assert_ne!(status.verdict, Verdict::Ok);
+        let reason = "thread roles: has not turned for 30 s".to_owned();
+        assert!(status.reasons.contains(&reason), "{:?}", status.reasons);
+        let answer = node.answer().unwrap();
+        assert!(answer.is_still);
+        assert_eq!(answer.troubles, ["its thread roles stands still"]);
+
+        let guard_trouble = Some("stands still".to_owned());
+        let epochs_error = Some("no storage space".to_owned());
+        let ill = MemberStatus { guard_trouble, epochs_error, ..well };
+        board.show(ill, NodeAnswer::default());
+        let answer = node.answer().unwrap();
+        assert_eq!(
+            answer.troubles[1..],
+            ["the guard of the routes stands still", "epochs are not kept on its disk"]
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! `weir routes`: what the switches shall learn of a node, and what became of it.
+
+mod show;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::Context;
+use ipnet::Ipv4Net;
+use weir_node::api::{MemberStatus, RouteStatus, ShardStatus};
+use weir_node::client::{Client, ClientError};
+use weir_routes::comparison::{Line, SideRoutes, compare};
+use weir_routes::{Options, Route, Side, bird, dump};
+
+use crate::node_socket::NodeSocket;
+
+/// A change that is on its way is no difference: it is done when looked at again.
+const LOOKS: usize = 3;
+/// Longer than between two of the node's own looks at itself.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Nothing differs as far as is known, but somebody did not answer.
+const EXIT_UNKNOWN: u8 = 3;
+/// What the node answers when there is nothing to ask about.
+const NOT_FOUND: u16 = 404;
+
+/// List the routes of a node in a cluster: as it wants them, in the kernel, and as BIRD exports them.
+///
+/// Run it on the node, and in its network namespace if it has one. What differs is marked in words;
+/// a change that is under way is waited for.
+///
+///   weir routes
+///   weir routes --config /etc/weir/weir.toml --bird /run/bird-weir.ctl
+///   weir routes --json | jq '.routes[] | select(.differences != [])'
+///
+/// Exit codes: 0 all is as wanted, 1 something differs, 3 the node or BIRD did not answer, and
+/// nothing else differs.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    node: NodeSocket,
+    /// The node's file, which tells its admin socket.
+    #[arg(long, value_name = "FILE", conflicts_with = "socket")]
+    config: Option<PathBuf>,
+    /// Control socket of BIRD.
+    #[arg(long, value_name = "PATH", default_value = bird::SOCKET)]
+    bird: PathBuf,
+    /// BIRD's protocol to the access switch.
+    #[arg(long, value_name = "NAME", default_value = "access_switch")]
+    access_protocol: String,
+    /// BIRD's protocol to the internet switch.
+    #[arg(long, value_name = "NAME", default_value = "internet_switch")]
+    internet_protocol: String,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// All that was asked at one moment.
+struct Look {
+    cluster: String,
+    /// The node's own word on each route it wants.
+    wanted: BTreeMap<Route, RouteStatus>,
+    shards: BTreeMap<(Side, Ipv4Net), u32>,
+    lines: Vec<Line>,
+    /// Why BIRD did not tell what it exports, by side.
+    silences: Vec<(Side, String)>,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let look = match look_until_settled(args) {
+        Ok(look) => look,
+        Err(error) => {
+            eprintln!("weir: {error:#}");
+            return ExitCode::from(EXIT_UNKNOWN);
+        }
+    };
+    let printed = if args.json { show::json(&look) } else { show::table(&look) };
+    match printed {
+        // The reader of our output may have seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(EXIT_UNKNOWN),
+        _ => look.exit_code(),
+    }
+}
+
+fn look_until_settled(args: &Args) -> anyhow::Result<Look> {
+    let client = match &args.config {
+        Some(file) => args.node.of_file(file)?,
+        None => args.node.client()?,
+    };
+    let mut look = look(&client, args)?;
+    for _ in 1..LOOKS {
+        if look.differences() == 0 {
+            break;
+        }
+        sleep(PAUSE);
+        look = self::look(&client, args)?;
+    }
+    Ok(look)
+}
+
+fn look(client: &Client, args: &Args) -> anyhow::Result<Look> {
+    let member = client.get::<MemberStatus>("/member").map_err(|error| match error {
+        ClientError::Refused { code: NOT_FOUND, error } => anyhow::anyhow!(
+            "{error}: it announces no routes; the routes to it stand in the switches themselves"
+        ),
+        error => error.into(),
+    })?;
+    let shards = shards_by_prefix(&client.get::<Vec<ShardStatus>>("/shards")?);
+    let wanted = by_route(member.routes)?;
+    let routes: Vec<Route> = wanted.keys().copied().collect();
+    let tables = Options::default().tables;
+    let (mut lines, mut silences) = (Vec::new(), Vec::new());
+    for (side, protocol) in
+        [(Side::Access, &args.access_protocol), (Side::Internet, &args.internet_protocol)]
+    {
+        let table = tables.of(side);
+        let kernel = dump(table).with_context(|| format!("the kernel's table {table}"))?;
+        let exported = bird::exported(&args.bird, protocol);
+        let known = exported.as_deref().ok();
+        lines.extend(compare(&routes, SideRoutes { side, kernel: &kernel, exported: known }));
+        silences.extend(exported.err().map(|error| (side, error.to_string())));
+    }
+    Ok(Look { cluster: member.cluster, wanted, shards, lines, silences })
+}
+
+fn by_route(statuses: Vec<RouteStatus>) -> anyhow::Result<BTreeMap<Route, RouteStatus>> {
+    let route = |status: &RouteStatus| {
+        let sides = [Side::Access, Side::Internet];
+        let side = sides.into_iter().find(|side| side.to_string() == status.side)?;
+        let prefix = status.prefix.parse().ok()?;
+        Some(Route { side, prefix, metric: status.metric, next_hop: status.next_hop })
+    };
+    let pair = |status| Ok((route(&status).with_context(|| format!("{status:?}"))?, status));
+    statuses.into_iter().map(pair).collect()
+}
+
+/// Whose each prefix is, as far as the node's shards tell: the address that a shard without a tunnel is steered by is
+/// not among what they tell.
+fn shards_by_prefix(shards: &[ShardStatus]) -> BTreeMap<(Side, Ipv4Net), u32> {
+    let mut by_prefix = BTreeMap::new();
+    for shard in shards {
+        let endpoint = shard.endpoint.map(|it| (Side::Access, Ipv4Net::from(it)));
+        let public = shard.public.iter().filter_map(|it| it.parse().ok());
+        let public = public.map(|it: Ipv4Net| (Side::Internet, it.trunc()));
+        by_prefix.extend(endpoint.into_iter().chain(public).map(|key| (key, shard.shard)));
+    }
+    by_prefix
+}
+
+impl Look {
+    /// Routes with something to say about them.
+    fn differences(&self) -> usize {
+        self.lines.iter().filter(|line| !line.differences.is_empty()).count()
+    }
+
+    fn status(&self, line: &Line) -> Option<&RouteStatus> {
+        self.wanted.get(&line.wanted?)
+    }
+
+    fn shard(&self, line: &Line) -> Option<u32> {
+        self.shards.get(&(line.side, line.prefix)).copied()
+    }
+
+    fn is_silent(&self, side: Side) -> bool {
+        self.silences.iter().any(|(silent, _)| *silent == side)
+    }
+
+    fn exit_code(&self) -> ExitCode {
+        match (self.differences(), self.silences.is_empty()) {
+            (0, true) => ExitCode::SUCCESS,
+            (0, false) => ExitCode::from(EXIT_UNKNOWN),
+            _ => ExitCode::FAILURE,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! All shards of a cluster, once or as they change.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use jiff::{Timestamp, Unit};
+use serde_json::{Value, json};
+use weir_controller::operate::{MapNews, MapWatch, MemberLine, ShardLine, ShardState};
+use weir_etcd::Cluster;
+
+use crate::etcd::EtcdArgs;
+use crate::table::{Align, Table};
+
+pub(super) fn list(etcd: &EtcdArgs, is_json: bool) -> anyhow::Result<()> {
+    let lines = etcd.operate(async |it| it.shards().await)?;
+    let mut out = io::stdout().lock();
+    if is_json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&lines)?)?;
+        return Ok(());
+    }
+    Ok(print(&lines, &mut out)?)
+}
+
+/// Until the reader has seen enough, or a signal ends the process.
+pub(super) fn watch(etcd: &EtcdArgs, is_json: bool) -> anyhow::Result<()> {
+    let cluster: Cluster = etcd.connect()?;
+    let mut watch = MapWatch::open(&cluster);
+    cluster.handle().block_on(async {
+        while let Some(news) = watch.next().await {
+            // The lock is not held while waiting.
+            let mut out = io::stdout().lock();
+            match &news {
+                MapNews::All(lines) if !is_json => print(lines, &mut out)?,
+                _ if is_json => {
+                    for object in objects(&news) {
+                        writeln!(out, "{object}")?;
+                    }
+                }
+                _ => writeln!(out, "{}  {}", now(), words(&news))?,
+            }
+            out.flush()?;
+        }
+        Ok(())
+    })
+}
+
+fn print(lines: &[ShardLine], out: &mut impl Write) -> io::Result<()> {
+    let mut sums: BTreeMap<ShardState, usize> = BTreeMap::new();
+    lines.iter().for_each(|line| *sums.entry(line.state).or_default() += 1);
+    let sums: Vec<String> =
+        sums.iter().map(|(state, count)| format!("{count} {}", state.name())).collect();
+    let colon = if sums.is_empty() { "" } else { ": " };
+    writeln!(out, "{} shards{colon}{}\n", lines.len(), sums.join(", "))?;
+    let mut table = Table::new(&[
+        ("shard", Align::Right),
+        ("state", Align::Left),
+        ("primary", Align::Left),
+        ("replicas", Align::Left),
+        ("term", Align::Right),
+        ("epoch", Align::Right),
+        ("", Align::Left),
+    ]);
+    for line in lines {
+        let wanted = if line.is_wanted { "" } else { "not in the cluster file" };
+        table.row(vec![
+            line.shard.to_string(),
+            line.state.name().to_owned(),
+            line.members.first().map_or_else(|| "-".to_owned(), member),
+            replicas(line),
+            line.term.to_string(),
+            line.epoch.to_string(),
+            wanted.to_owned(),
+        ]);
+    }
+    table.print(out)
+}
+
+fn replicas(line: &ShardLine) -> String {
+    let replicas: Vec<String> = line.members.iter().skip(1).map(member).collect();
+    if replicas.is_empty() { "-".to_owned() } else { replicas.join(", ") }
+}
+
+/// The worker, and what is not as usual with it.
+fn member(member: &MemberLine) -> String {
+    let marks = member.marks();
+    if marks.is_empty() {
+        member.worker.clone()
+    } else {
+        format!("{} ({})", member.worker, marks.join(", "))
+    }
+}
+
+fn words(news: &MapNews) -> String {
+    match news {
+        MapNews::All(lines) => format!("{} shards", lines.len()),
+        MapNews::Shard(line, what) => {
+            let (shard, state) = (line.shard, line.state.name());
+            format!("shard {shard}: {}; it is {state}, epoch {}", what.join(", "), line.epoch)
+        }
+        MapNews::Retired(shard) => format!("shard {shard}: it is retired"),
+        MapNews::Node(node, news) => format!("node {node}: {}", news.words()),
+        MapNews::Silent => "etcd gives no news: what changes now is shown later".to_owned(),
+        MapNews::Again => "etcd gives news again".to_owned(),
+        MapNews::Restored => "etcd was restored from a backup: all follows anew".to_owned(),
+    }
+}
+
+/// One object for each line of the table, or one for what changed.
+fn objects(news: &MapNews) -> Vec<Value> {
+    let of_line = |line: &ShardLine, what: &[String]| {
+        let mut object = json!(line);
+        object["what"] = json!(what);
+        object
+    };
+    let mut objects = match news {
+        MapNews::All(lines) => lines.iter().map(|line| of_line(line, &[])).collect(),
+        MapNews::Shard(line, what) => vec![of_line(line, what)],
+        MapNews::Retired(shard) => vec![json!({"shard": shard, "what": ["it is retired"]})],
+        MapNews::Node(node, news) => vec![json!({"node": node, "what": [news.words()]})],
+        other => vec![json!({"what": [words(other)]})],
+    };
+    for object in &mut objects {
+        object["at"] = json!(now());
+    }
+    objects
+}
+
+/// To the millisecond, as the order of things within a second tells much.
+fn now() -> String {
+    let now = Timestamp::now();
+    now.round(Unit::Millisecond).unwrap_or(now).to_string()
+}

@@ -1,0 +1,203 @@
+//! `weir where`: who had a public address and port at a time, from the block logs.
+
+mod json;
+mod text;
+
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, bail};
+use jiff::Timestamp;
+use weir_nat_log::{About, Answer, Question, Verdict, rotated_files, search_files};
+use weir_node::api::Status;
+
+use crate::node_socket::NodeSocket;
+
+const EXIT_NOBODY: u8 = 1;
+/// A question that cannot be asked, or a log that cannot be read.
+const EXIT_ERROR: u8 = 2;
+const EXIT_CANNOT_SAY: u8 = 3;
+
+/// Tell which home had a public address and port at a time.
+///
+/// Reads the block logs with their rotated files, plain or packed by gzip or zstd; without --log, the
+/// log of the node that runs here. In a cluster, give the logs of all nodes: a home keeps its ports
+/// when another node goes on. Where a log is missing, weir says so and names nobody.
+///
+/// Without a port, lists all who had ports of the address; with --home, all ports that the home had.
+///
+///   weir where 203.0.113.5:40000 --at 2026-03-01T12:00:00Z
+///   weir where 203.0.113.5:40000 --at 2026-03-01T13:00:00+01:00 --log n1.jsonl --log n2.jsonl
+///   weir where 203.0.113.5 --at 2026-03-01T12:00:00Z --json
+///   weir where --home 10.200.0.1 --from 2026-03-01T00:00:00Z --to 2026-03-02T00:00:00Z
+///
+/// The exit code is 0: it is known who; 1: nobody; 3: the logs cannot say; 2: an error.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    node: NodeSocket,
+    /// The public address and port (for ICMP: the identifier), or the address alone.
+    #[arg(value_name = "A[:P]", value_parser = public, required_unless_present = "home", conflicts_with = "home")]
+    public: Option<About>,
+    /// When, as RFC 3339 with a time zone; without it, at the end of the logs.
+    #[arg(long, value_name = "TIME", value_parser = instant, conflicts_with = "home")]
+    at: Option<Timestamp>,
+    /// The ports of this home: its tunnel address (in plain mode its own), perhaps with its GRE key.
+    #[arg(long, value_name = "HOME[,KEY]", value_parser = home, requires_all = ["from", "to"])]
+    home: Option<About>,
+    /// The begin of the time to list the ports of a home for.
+    #[arg(long, value_name = "TIME", value_parser = instant, requires = "home")]
+    from: Option<Timestamp>,
+    /// Its end.
+    #[arg(long, value_name = "TIME", value_parser = instant, requires = "home")]
+    to: Option<Timestamp>,
+    /// How far the clocks of the nodes, and the one that the time was read from, may be apart.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
+    clock_error: Duration,
+    /// A block log; its rotated files beside it are read, too. May be repeated, for the logs of several nodes.
+    #[arg(long, value_name = "FILE")]
+    log: Vec<PathBuf>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match answer(args) {
+        Ok(Verdict::Held) => ExitCode::SUCCESS,
+        Ok(Verdict::Nobody) => ExitCode::from(EXIT_NOBODY),
+        Ok(Verdict::CannotSay) => ExitCode::from(EXIT_CANNOT_SAY),
+        Err(error) => {
+            eprintln!("weir: {error:#}");
+            ExitCode::from(EXIT_ERROR)
+        }
+    }
+}
+
+fn answer(args: &Args) -> anyhow::Result<Verdict> {
+    let question = question(args)?;
+    let files = files(&logs(args)?)?;
+    let answer = search_files(&files, &question)?;
+    let printed = print(args.json, &question, &answer);
+    // A reader that has seen enough (`weir where ... | head`) does not change the verdict.
+    printed.or_else(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    })?;
+    notes(&question, &answer);
+    Ok(answer.verdict)
+}
+
+fn print(is_json: bool, question: &Question, answer: &Answer) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if is_json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&json::of(answer))?)
+    } else {
+        text::print(&mut out, question, answer)
+    }
+}
+
+fn question(args: &Args) -> anyhow::Result<Question> {
+    let time = match (args.at, args.from.zip(args.to)) {
+        (_, Some((from, to))) if to < from => bail!("--to {to} is before --from {from}"),
+        (_, Some((from, to))) => Some((from, to)),
+        (at, None) => at.map(|at| (at, at)),
+    };
+    let about = args.public.or(args.home).context("no address and no --home given")?;
+    let time = time.map(|(from, to)| (SystemTime::from(from), SystemTime::from(to)));
+    Ok(Question { about, time, clock_error: args.clock_error })
+}
+
+fn public(text: &str) -> Result<About, String> {
+    let port = text.parse().map(|it: SocketAddrV4| About::Port(*it.ip(), it.port()));
+    port.or_else(|_| text.parse().map(About::Address))
+        .map_err(|_| "write address:port or address, for example 203.0.113.5:40000".into())
+}
+
+fn home(text: &str) -> Result<About, String> {
+    let (address, key) = match text.split_once(',') {
+        Some((address, key)) => (address, Some(key.parse::<u32>())),
+        None => (text, None),
+    };
+    let address = address.parse::<Ipv4Addr>().ok();
+    let home = address.zip(key.transpose().ok()).map(|(address, key)| About::Home(address, key));
+    home.ok_or_else(|| "write address or address,key, for example 10.200.0.1,7".into())
+}
+
+fn instant(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|_| "write it as 2026-03-01T12:00:00Z or 2026-03-01T13:00:00+01:00".into())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "write seconds, for example 0.5".into())
+}
+
+fn logs(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
+    if !args.log.is_empty() {
+        return Ok(args.log.clone());
+    }
+    let asked = args.node.client().and_then(|client| client.get::<Status>("/status"));
+    let status = asked.context("no --log given, and no node to ask where its log is")?;
+    match status.block_log {
+        Some(path) => Ok(vec![PathBuf::from(path)]),
+        None => bail!("node {} writes no block log; name a file with --log", status.node),
+    }
+}
+
+/// The logs and their rotated files, each once.
+fn files(logs: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for log in logs {
+        let rotated = rotated_files(log).with_context(|| log.display().to_string())?;
+        for file in &rotated.unreadable {
+            eprintln!("weir: {} is not searched; unpack it first", file.display());
+        }
+        if rotated.readable.is_empty() {
+            bail!("{}: no such file", log.display());
+        }
+        files.extend(rotated.readable);
+    }
+    files.sort();
+    files.dedup();
+    Ok(files)
+}
+
+/// Notes on the logs, for whoever must vouch for the answer.
+fn notes(question: &Question, answer: &Answer) {
+    if answer.records_lost > 0 {
+        eprintln!("weir: {} records were lost when these logs were written", answer.records_lost);
+    }
+    if answer.lines_unreadable > 0 {
+        eprintln!("weir: {} lines of the logs are unreadable", answer.lines_unreadable);
+    }
+    if let Some((_, until)) = question.time.filter(|(_, until)| *until > SystemTime::now()) {
+        eprintln!("weir: {} is in the future", text::time(until));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_a_port_and_a_home_are_told_apart() {
+        let address = Ipv4Addr::new(203, 0, 113, 5);
+        assert_eq!(public("203.0.113.5:40000"), Ok(About::Port(address, 40000)));
+        assert_eq!(public("203.0.113.5"), Ok(About::Address(address)));
+        assert_eq!(home("203.0.113.5"), Ok(About::Home(address, None)));
+        assert_eq!(home("203.0.113.5,7"), Ok(About::Home(address, Some(7))));
+        for wrong in ["", "203.0.113", "203.0.113.5:", "203.0.113.5:65536", "::1"] {
+            assert!(public(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "203.0.113.5,", "203.0.113.5,-1", ",7", "203.0.113.5:7"] {
+            assert!(home(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(seconds("-1").is_err() && seconds("x").is_err());
+    }
+}

@@ -1,0 +1,63 @@
+//! An answer for programs.
+
+use weir_nat_log::{Answer, Begin, End, Holder, Missing, Verdict};
+
+use super::text::time;
+
+pub(super) fn of(answer: &Answer) -> serde_json::Value {
+    serde_json::json!({
+        "verdict": match answer.verdict {
+            Verdict::Held => "held",
+            Verdict::Nobody => "nobody",
+            Verdict::CannotSay => "cannot-say",
+        },
+        "from": answer.asked.map(|(from, _)| time(from)),
+        "until": answer.asked.map(|(_, until)| time(until)),
+        "holders": answer.holders.iter().map(holder).collect::<Vec<_>>(),
+        "missing": answer.missing.iter().map(missing).collect::<Vec<_>>(),
+        "records_lost": answer.records_lost,
+        "lines_unreadable": answer.lines_unreadable,
+        "files_skipped": answer.files_skipped,
+    })
+}
+
+fn holder(holder: &Holder) -> serde_json::Value {
+    serde_json::json!({
+        "shard": holder.shard,
+        "subscriber": holder.subscriber,
+        "gre_key": holder.gre_key,
+        "nodes": holder.nodes,
+        "public": holder.public,
+        "port_first": holder.ports.0,
+        "port_last": holder.ports.1,
+        "from": holder.from.map(time),
+        "begin": match holder.begin {
+            Begin::Allocated => "allocated",
+            Begin::Listed => "listed",
+            Begin::Unknown => "unknown",
+        },
+        "until": holder.until.map(time),
+        "end": match holder.end {
+            End::Released => "released",
+            End::NodeStopped => "node-stopped",
+            End::NodeRestarted => "node-restarted",
+            End::NotListed => "not-listed",
+            End::GivenToAnother => "given-to-another",
+            End::Unknown => "unknown",
+            End::Open => "open",
+        },
+    })
+}
+
+fn missing(missing: &Missing) -> serde_json::Value {
+    serde_json::json!({
+        "from": missing.from.map(time),
+        "until": missing.until.map(time),
+        "shard": missing.shard,
+        "lane": missing.lane,
+        "node": missing.node,
+        "epoch": missing.epoch,
+        "reason": missing.reason.code(),
+        "text": missing.to_string(),
+    })
+}

@@ -1,0 +1,233 @@
+//! How the cluster is, in one word with reasons; and how far a drain is.
+
+use serde::Serialize;
+use weir_etcd::{Key, LeaderRecord, NodeId};
+use weir_map::ShardId;
+
+use super::order::{OperateError, Operator};
+use super::words;
+use crate::records::{ControllerState, NodeReport, Report};
+use crate::state::{View, frozen};
+
+/// One word on the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    Ok,
+    /// Every shard has its copies; something needs a look.
+    Degraded,
+    /// One more failure would end flows, or nobody would repair it.
+    AtRisk,
+}
+
+impl Verdict {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::Degraded => "DEGRADED",
+            Self::AtRisk => "AT RISK",
+        }
+    }
+}
+
+/// The cluster as its leader reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClusterStatus {
+    pub verdict: Verdict,
+    /// What is wrong, and what to do; empty when all is well.
+    pub reasons: Vec<String>,
+    /// Name of the controller that leads; none: nobody does.
+    pub leader: Option<String>,
+    /// The operator that froze the map, and the reason; none: it is not frozen.
+    pub freeze: Option<String>,
+    pub report: Option<Report>,
+}
+
+/// How far a drain is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DrainProgress {
+    /// Shards that the node still holds.
+    pub left: usize,
+    /// Of these, as primary.
+    pub primaries: usize,
+    /// Why it does not go on; empty if it does.
+    pub waits: String,
+}
+
+impl Operator {
+    /// # Errors
+    /// When etcd could not be read.
+    pub async fn status(&self) -> Result<ClusterStatus, OperateError> {
+        let view = self.look().await?;
+        let leader = self.store.get(&Key::Leader).await?;
+        let leader = leader.map(|held| {
+            serde_json::from_slice(&held.value)
+                .map_or_else(|_| "unknown".to_owned(), |record: LeaderRecord| record.name)
+        });
+        let (gap, freeze) = (gap(&view), freeze_of(&view));
+        let report = view.report.and_then(|held| held.value);
+        Ok(status_of(leader, report, &gap, freeze))
+    }
+
+    /// # Errors
+    /// When etcd could not be read.
+    pub async fn drain_progress(&self, node: &NodeId) -> Result<DrainProgress, OperateError> {
+        let view = self.look().await?;
+        let mut progress = DrainProgress { left: 0, primaries: 0, waits: String::new() };
+        for (_, entry) in view.entries() {
+            let mut members = entry.members().iter();
+            if let Some(rank) = members.position(|it| it.incarnation.worker.node == *node) {
+                progress.left += 1;
+                progress.primaries += usize::from(rank == 0);
+            }
+        }
+        let report = view.report.and_then(|held| held.value);
+        let seen = report.and_then(|it| it.nodes.into_iter().find(|it| it.node == node.as_str()));
+        progress.waits = seen.map_or_else(String::new, |seen| seen.waits);
+        if self.store.get(&Key::Leader).await?.is_none() {
+            progress.waits = words::NO_LEADER.to_owned();
+        }
+        Ok(progress)
+    }
+}
+
+/// Where the map is not that of the cluster file.
+#[derive(Default)]
+struct Gap {
+    /// Shards that are still to be created.
+    missing: usize,
+    /// Shards that are served and not wanted.
+    leftover: Vec<u32>,
+}
+
+fn gap(view: &View) -> Gap {
+    let Some(desired) = view.desired() else { return Gap::default() };
+    let is_missing = |id: u32| !view.shards.contains_key(&ShardId(id));
+    Gap {
+        missing: desired.shards.iter().filter(|shard| is_missing(shard.id)).count(),
+        leftover: view.shards.keys().map(|id| id.0).filter(|id| !desired.has(*id)).collect(),
+    }
+}
+
+/// The order that nothing is moved, and whether the map itself is in doubt.
+#[derive(Clone)]
+struct Freeze {
+    why: String,
+    is_total: bool,
+}
+
+fn freeze_of(view: &View) -> Option<Freeze> {
+    let Some(control) = view.control() else {
+        let why = "the key `control` cannot be read: `weir controller unfreeze`".to_owned();
+        return Some(Freeze { why, is_total: true });
+    };
+    let freeze = control.freeze?;
+    Some(Freeze { why: frozen(&freeze), is_total: freeze.is_total })
+}
+
+/// That one more failure would end flows, or that nobody would repair it; empty: neither is so.
+pub(super) fn risk(leader: Option<String>, report: Option<Report>, view: &View) -> Option<String> {
+    let status = status_of(leader, report, &Gap::default(), freeze_of(view));
+    (status.verdict == Verdict::AtRisk).then(|| status.reasons.join("; "))
+}
+
+fn status_of(
+    leader: Option<String>,
+    report: Option<Report>,
+    gap: &Gap,
+    freeze: Option<Freeze>,
+) -> ClusterStatus {
+    let mut reasons: Vec<(Verdict, String)> = Vec::new();
+    if leader.is_none() {
+        reasons.push((Verdict::AtRisk, words::NO_LEADER.to_owned()));
+    }
+    // The order itself: the leader's report may be older, as after a restore of etcd.
+    if let Some(Freeze { why, is_total: true }) = &freeze {
+        reasons.push((Verdict::AtRisk, words::map_frozen(why)));
+    }
+    match &report {
+        None => reasons.push((Verdict::AtRisk, "no controller has reported yet".to_owned())),
+        Some(report) => {
+            match report.state {
+                // Said above.
+                ControllerState::Frozen if freeze.as_ref().is_some_and(|it| it.is_total) => {}
+                ControllerState::Frozen => reasons.push((
+                    Verdict::Degraded,
+                    format!("{}; nothing is moved or repaired", report.why),
+                )),
+                ControllerState::Halted => reasons.push((Verdict::AtRisk, report.why.clone())),
+                ControllerState::Resting | ControllerState::Working => {}
+            }
+            if report.unprotected > 0 {
+                let text = words::unprotected(report.unprotected, report.shards);
+                reasons.push((Verdict::AtRisk, text));
+            }
+            if report.in_doubt > 0 {
+                let text = words::in_doubt(report.in_doubt, report.shards);
+                reasons.push((Verdict::AtRisk, text));
+                reasons.extend(report.doubts.iter().map(|it| (Verdict::AtRisk, it.clone())));
+            }
+            let is_well = |node: &NodeReport| node.life == "alive" && node.cut_off.is_empty();
+            let nodes = report.nodes.iter().filter(|node| !is_well(node));
+            reasons.extend(nodes.map(|node| (Verdict::Degraded, words::node(node))));
+            // The note on a halt is the state's own reason.
+            let notes = report.notes.iter().filter(|note| **note != report.why);
+            reasons.extend(notes.map(|note| (Verdict::Degraded, note.clone())));
+        }
+    }
+    if gap.missing > 0 {
+        reasons.push((Verdict::Degraded, words::missing(gap.missing)));
+    }
+    if !gap.leftover.is_empty() {
+        reasons.push((Verdict::Degraded, words::leftover(&gap.leftover)));
+    }
+    let verdict = reasons.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Ok);
+    let reasons = reasons.into_iter().map(|(_, text)| text).collect();
+    let freeze = freeze.map(|freeze| freeze.why);
+    ClusterStatus { verdict, reasons, leader, freeze, report }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(change: impl FnOnce(&mut Report)) -> ClusterStatus {
+        let mut report = Report { shards: 8, whole: 8, ..Report::default() };
+        change(&mut report);
+        status_of(Some("c1".into()), Some(report), &Gap::default(), None)
+    }
+
+    /// The leader's report may be of the history before.
+    #[test]
+    fn a_map_that_is_frozen_as_a_whole_is_at_risk_whatever_the_report_says() {
+        let freeze = Freeze { why: "frozen by c1: etcd was restored".into(), is_total: true };
+        let report = Report { shards: 8, whole: 8, ..Report::default() };
+        let leader = || Some("c1".to_owned());
+        let status = status_of(leader(), Some(report), &Gap::default(), Some(freeze.clone()));
+        assert_eq!((status.verdict, status.reasons.len()), (Verdict::AtRisk, 1), "{status:?}");
+        assert!(status.reasons[0].contains("frozen by c1: etcd was restored"), "{status:?}");
+        let order = Freeze { is_total: false, ..freeze };
+        let status = status_of(leader(), Some(Report::default()), &Gap::default(), Some(order));
+        assert_eq!(status.freeze.as_deref(), Some("frozen by c1: etcd was restored"));
+    }
+
+    #[test]
+    fn one_word_and_every_reason() {
+        assert_eq!((status(|_| ()).verdict, status(|_| ()).reasons.len()), (Verdict::Ok, 0));
+        let frozen = status(|report| {
+            (report.state, report.why) = (ControllerState::Frozen, "frozen by ann".into());
+        });
+        assert_eq!(frozen.verdict, Verdict::Degraded);
+        assert_eq!(frozen.reasons, ["frozen by ann; nothing is moved or repaired"]);
+        let bare = status(|report| report.unprotected = 3);
+        assert_eq!(bare.verdict, Verdict::AtRisk);
+        assert!(bare.reasons[0].starts_with("3 of 8 shards"));
+        let gap = Gap { missing: 2, leftover: vec![7, 8] };
+        assert_eq!(status_of(None, Some(Report::default()), &gap, None).verdict, Verdict::AtRisk);
+        assert_eq!(status_of(Some("c1".into()), None, &gap, None).verdict, Verdict::AtRisk);
+        let between = status_of(Some("c1".into()), Some(Report::default()), &gap, None);
+        assert_eq!(between.verdict, Verdict::Degraded);
+        assert!(between.reasons[0].ends_with("yet: 2; the controller creates them"), "{between:?}");
+        assert!(between.reasons[1].contains("`weir controller retire 7 8`"), "{between:?}");
+    }
+}

@@ -1,0 +1,228 @@
+//! The map as it changes: one message for each change of a shard or of a node's registration.
+
+use std::collections::VecDeque;
+
+use weir_etcd::{Cluster, Key, Mirror, MirrorEvent, Range, Revision};
+use weir_map::{LANES, Member, MemberState, ShardEntry, ShardId};
+
+use super::map::{ShardLine, line, lines};
+use crate::state::View;
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MapNews {
+    /// All there is: at first, and when etcd was restored.
+    All(Vec<ShardLine>),
+    /// A shard is another than before, and in what.
+    Shard(ShardLine, Vec<String>),
+    /// Its entry is gone.
+    Retired(ShardId),
+    Node(String, NodeNews),
+    /// etcd gives no news: what was told may be old.
+    Silent,
+    /// It does again; what changed meanwhile has been told.
+    Again,
+    /// etcd was restored from a backup: what was told is void.
+    Restored,
+}
+
+/// What a node's registration says now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeNews {
+    Registered,
+    Restarted,
+    Stopping,
+    Gone,
+}
+
+impl NodeNews {
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Registered => "is registered",
+            Self::Restarted => "runs anew",
+            Self::Stopping => "is about to end",
+            Self::Gone => "is not registered any more",
+        }
+    }
+}
+
+/// Tells of the map until it is dropped.
+#[derive(Debug)]
+pub struct MapWatch {
+    mirror: Mirror,
+    map: Watched,
+}
+
+impl MapWatch {
+    pub fn open(cluster: &Cluster) -> Self {
+        Self { mirror: cluster.mirror(Range::All, None), map: Watched::default() }
+    }
+
+    /// What happened next, beginning with all there is. None: the connection has ended.
+    pub async fn next(&mut self) -> Option<MapNews> {
+        loop {
+            if let Some(news) = self.map.news.pop_front() {
+                return Some(news);
+            }
+            self.map.take(self.mirror.next_event().await?);
+        }
+    }
+}
+
+/// What has been told, and what is to be.
+#[derive(Debug, Default)]
+struct Watched {
+    view: View,
+    /// All there was at first has been told.
+    is_whole: bool,
+    is_silent: bool,
+    news: VecDeque<MapNews>,
+}
+
+impl Watched {
+    fn take(&mut self, event: MirrorEvent) {
+        match event {
+            MirrorEvent::Put { key, value, mod_revision } => {
+                let news = self.put(&key, &value, mod_revision);
+                self.news.extend(news.filter(|_| self.is_whole));
+            }
+            MirrorEvent::Delete { key } => {
+                let news = match &key {
+                    Key::Shard(id) => Some(MapNews::Retired(*id)),
+                    Key::Node(name) => Some(MapNews::Node(name.to_string(), NodeNews::Gone)),
+                    _ => None,
+                };
+                self.news.extend(news.filter(|_| self.is_whole));
+                self.view.delete(&key);
+            }
+            MirrorEvent::SnapshotComplete { .. } => {
+                let was_silent = std::mem::take(&mut self.is_silent);
+                if !std::mem::replace(&mut self.is_whole, true) {
+                    self.news.push_back(MapNews::All(lines(&self.view)));
+                } else if was_silent {
+                    self.news.push_back(MapNews::Again);
+                }
+            }
+            MirrorEvent::Restored { .. } => {
+                *self = Self { news: std::mem::take(&mut self.news), ..Self::default() };
+                self.news.push_back(MapNews::Restored);
+            }
+            MirrorEvent::Stale => {
+                if self.is_whole && !std::mem::replace(&mut self.is_silent, true) {
+                    self.news.push_back(MapNews::Silent);
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, key: &Key, value: &[u8], revision: Revision) -> Option<MapNews> {
+        match key {
+            &Key::Shard(id) => {
+                let before = self.view.entry(id).cloned();
+                self.view.put(key, value, revision);
+                let what = match self.view.entry(id) {
+                    Some(after) => changes(before.as_ref(), after),
+                    None => vec!["its key cannot be read".to_owned()],
+                };
+                (!what.is_empty()).then(|| MapNews::Shard(line(&self.view, id), what))
+            }
+            Key::Node(node) => {
+                let record = |view: &View| view.nodes.get(node).and_then(|it| it.value.clone());
+                let before = record(&self.view);
+                self.view.put(key, value, revision);
+                let after = record(&self.view)?;
+                let news = match before {
+                    None => NodeNews::Registered,
+                    Some(before) if before.boot_id != after.boot_id => NodeNews::Restarted,
+                    Some(before) if after.is_stopping && !before.is_stopping => NodeNews::Stopping,
+                    Some(_) => return None,
+                };
+                Some(MapNews::Node(node.to_string(), news))
+            }
+            _ => {
+                self.view.put(key, value, revision);
+                None
+            }
+        }
+    }
+}
+
+/// In what an entry is another one, in words.
+fn changes(before: Option<&ShardEntry>, after: &ShardEntry) -> Vec<String> {
+    let Some(before) = before else {
+        return vec![format!("created, {} is primary", after.primary().incarnation.worker)];
+    };
+    let mut what = Vec::new();
+    if before.primary().incarnation != after.primary().incarnation {
+        what.push(format!("{} is primary", after.primary().incarnation.worker));
+    }
+    for member in after.members() {
+        let former = before.member(&member.incarnation).map(|(_, former)| former);
+        let is_again = |other: &Member| other.incarnation.worker == member.incarnation.worker;
+        let worker = &member.incarnation.worker;
+        match former {
+            None if before.members().iter().any(is_again) => {
+                what.push(format!("{worker} begins anew"));
+            }
+            None if member.state != MemberState::Synced => {
+                what.push(format!("{worker} begins to copy"));
+            }
+            None => {}
+            Some(former) => {
+                if former.state != member.state {
+                    what.push(format!("{worker} {}", state_words(member.state)));
+                }
+                if member.is_leaving && !former.is_leaving {
+                    what.push(format!("{worker} is to leave"));
+                }
+            }
+        }
+    }
+    for member in before.members() {
+        let is_there = |other: &Member| other.incarnation.worker == member.incarnation.worker;
+        if !after.members().iter().any(is_there) {
+            what.push(format!("{} has left", member.incarnation.worker));
+        }
+    }
+    what.extend(lane_changes(before, after));
+    what
+}
+
+fn state_words(state: MemberState) -> &'static str {
+    match state {
+        MemberState::Syncing => "begins to copy",
+        MemberState::Synced => "is synced",
+        MemberState::OutOfSync => "is out of sync",
+    }
+}
+
+/// Lanes that begin to move, and that have moved.
+fn lane_changes(before: &ShardEntry, after: &ShardEntry) -> Vec<String> {
+    let name = |entry: &ShardEntry, seat| match entry.at_seat(seat) {
+        Some(member) => member.incarnation.worker.to_string(),
+        None => "nobody".to_owned(),
+    };
+    let mut what: Vec<(String, Vec<String>)> = Vec::new();
+    for lane in 0..LANES {
+        let (old, new) = (before.lanes()[lane], after.lanes()[lane]);
+        let words = match (old.moving, new.moving) {
+            (old_move, Some(moving)) if old_move != Some(moving) => {
+                format!("{} -> {}", name(after, moving.from), name(after, new.owner))
+            }
+            (Some(_), None) => format!("at {}", name(after, new.owner)),
+            (None, None) if name(before, old.owner) != name(after, new.owner) => {
+                format!("at {}", name(after, new.owner))
+            }
+            _ => continue,
+        };
+        match what.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, lanes)) => lanes.push(lane.to_string()),
+            None => what.push((words, vec![lane.to_string()])),
+        }
+    }
+    what.into_iter().map(|(words, lanes)| format!("lane {}: {words}", lanes.join(" "))).collect()
+}
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;

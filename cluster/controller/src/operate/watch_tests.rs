@@ -1,0 +1,148 @@
+//! What is told of a map, change by change.
+
+use weir_map::map::Transition;
+use weir_map::{BootId, Incarnation, LaneSet, ShardId};
+
+use super::super::map::ShardState;
+use super::*;
+
+fn who(worker: &str, boot: u128) -> Incarnation {
+    Incarnation { worker: worker.parse().unwrap(), boot_id: BootId(boot) }
+}
+
+#[derive(Default)]
+struct Bench {
+    map: Watched,
+    revision: i64,
+}
+
+impl Bench {
+    /// A whole map of shard 1 on `n1`, which registers with `n2`.
+    fn new() -> Self {
+        let mut bench = Self::default();
+        bench.put(
+            Key::Desired,
+            r#"{"format":1,"cluster":{"replicas":1},"shard":[{"id":1},{"id":2}]}"#,
+        );
+        bench.register("n1", 1, false);
+        bench.register("n2", 2, false);
+        bench.shard(&ShardEntry::create(who("n1/0", 1)));
+        assert_eq!(bench.news(), [], "nothing before all is there");
+        let place = weir_etcd::Place { cluster_id: 1, revision: Revision(9), raft_term: 1 };
+        bench.map.take(MirrorEvent::SnapshotComplete { place });
+        bench
+    }
+
+    fn put(&mut self, key: Key, value: &str) {
+        self.revision += 1;
+        let (value, mod_revision) = (value.as_bytes().to_vec(), Revision(self.revision));
+        self.map.take(MirrorEvent::Put { key, value, mod_revision });
+    }
+
+    fn register(&mut self, node: &str, boot: u128, is_stopping: bool) {
+        let boot = BootId(boot);
+        let record = format!(
+            r#"{{"boot_id":"{boot}","version":"0","capacity":1,"is_stopping":{is_stopping},"workers":[{{"index":0,"boot_id":"{boot}","weight":1}}]}}"#
+        );
+        self.put(Key::Node(node.parse().unwrap()), &record);
+    }
+
+    fn shard(&mut self, entry: &ShardEntry) {
+        self.put(Key::Shard(ShardId(1)), &entry.to_json());
+    }
+
+    fn news(&mut self) -> Vec<MapNews> {
+        self.map.news.drain(..).collect()
+    }
+
+    /// The one shard's news: how it is now, and what changed.
+    fn step(
+        &mut self,
+        entry: &mut ShardEntry,
+        transition: &Transition,
+    ) -> (ShardState, Vec<String>) {
+        *entry = entry.after(entry.epoch(), transition).unwrap();
+        self.shard(entry);
+        match self.news().as_slice() {
+            [MapNews::Shard(line, what)] => {
+                assert_eq!((line.shard, line.epoch), (1, entry.epoch().0));
+                (line.state, what.clone())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_life_of_a_shard_in_words() {
+    let mut bench = Bench::new();
+    let [MapNews::All(lines)] = &bench.news()[..] else { panic!("all at first") };
+    let states: Vec<ShardState> = lines.iter().map(|line| line.state).collect();
+    assert_eq!(states, [ShardState::Unprotected, ShardState::Missing]);
+
+    let mut entry = ShardEntry::create(who("n1/0", 1));
+    let mut step = |bench: &mut Bench, transition| bench.step(&mut entry, &transition);
+    let second = || who("n2/0", 2);
+    assert_eq!(
+        step(&mut bench, Transition::AddReplica(second())),
+        (ShardState::Unprotected, vec!["n2/0 begins to copy".into()])
+    );
+    assert_eq!(
+        step(&mut bench, Transition::Synced(second())),
+        (ShardState::Moving, vec!["n2/0 is synced".into(), "lane 1: n1/0 -> n2/0".into()])
+    );
+    let settle = Transition::Settle { by: second(), lanes: LaneSet::EMPTY.with(1) };
+    assert_eq!(step(&mut bench, settle), (ShardState::Whole, vec!["lane 1: at n2/0".into()]));
+    assert_eq!(
+        step(&mut bench, Transition::Promote(second())),
+        (
+            ShardState::Moving,
+            vec!["n2/0 is primary".into(), "lane 2 3 4 5 6 7: n1/0 -> n2/0".into()]
+        )
+    );
+    let fence = Transition::Fence(who("n1/0", 1));
+    let (state, what) = step(&mut bench, fence);
+    assert_eq!(state, ShardState::Unprotected);
+    assert_eq!(what, ["n1/0 has left", "lane 0 2 3 4 5 6 7: at n2/0"]);
+    bench.shard(&entry);
+    assert_eq!(bench.news(), [], "the same again is no news");
+    bench.map.take(MirrorEvent::Delete { key: Key::Shard(ShardId(1)) });
+    assert_eq!(bench.news(), [MapNews::Retired(ShardId(1))]);
+}
+
+#[test]
+fn nodes_come_stop_and_go() {
+    let mut bench = Bench::new();
+    bench.news();
+    let node = |news| vec![MapNews::Node("n1".into(), news)];
+    bench.register("n1", 1, false);
+    assert_eq!(bench.news(), []);
+    bench.register("n1", 1, true);
+    assert_eq!(bench.news(), node(NodeNews::Stopping));
+    assert_eq!(lines(&bench.map.view)[0].members[0].life, "stopping");
+    bench.map.take(MirrorEvent::Delete { key: Key::Node("n1".parse().unwrap()) });
+    assert_eq!(bench.news(), node(NodeNews::Gone));
+    let line = &lines(&bench.map.view)[0];
+    assert_eq!((line.state, line.members[0].life.as_str()), (ShardState::NoPrimary, "gone"));
+    bench.register("n1", 3, false);
+    assert_eq!(bench.news(), node(NodeNews::Registered));
+    assert_eq!(lines(&bench.map.view)[0].members[0].life, "restarted");
+    bench.register("n1", 4, false);
+    assert_eq!(bench.news(), node(NodeNews::Restarted));
+}
+
+#[test]
+fn silence_and_a_restored_etcd_are_told_once() {
+    let mut bench = Bench::new();
+    bench.news();
+    let place = weir_etcd::Place { cluster_id: 1, revision: Revision(9), raft_term: 1 };
+    bench.map.take(MirrorEvent::Stale);
+    bench.map.take(MirrorEvent::Stale);
+    bench.map.take(MirrorEvent::SnapshotComplete { place });
+    bench.map.take(MirrorEvent::SnapshotComplete { place });
+    assert_eq!(bench.news(), [MapNews::Silent, MapNews::Again]);
+    let reason = weir_etcd::RestoreReason::ClusterId { before: 1, now: 2 };
+    bench.map.take(MirrorEvent::Restored { reason, place });
+    bench.map.take(MirrorEvent::SnapshotComplete { place });
+    assert_eq!(bench.news(), [MapNews::Restored, MapNews::All(vec![])]);
+}

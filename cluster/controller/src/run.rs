@@ -1,0 +1,236 @@
+//! The task that joins a [`Process`] with etcd and the nodes: sockets, clocks and HTTP. It decides nothing.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use weir_etcd::{Cluster, Contact, Error, LeaderRecord, Transport};
+use weir_map::NodeId;
+
+use crate::process::{ASK_INTERVAL, Moment, Process, Question};
+use crate::standing::Standing;
+use crate::state::{NodeReport, Now, Options};
+
+/// Events of etcd that are taken before the clock is looked at.
+const EVENTS_MAX: usize = 256;
+
+/// An etcd that has been silent for so long is named in the log.
+const ETCD_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How nodes are asked for their load and whom they hear.
+pub trait Reports: Send + Sync + 'static {
+    /// `admin` is where its record says that it answers. None: it did not. Dropped when it takes
+    /// longer than a second.
+    fn ask(
+        &self,
+        node: &NodeId,
+        admin: Option<SocketAddr>,
+    ) -> impl Future<Output = Option<NodeReport>> + Send;
+}
+
+/// Nobody is asked. A lost node then stays suspect until it is fenced, unless nobody replicates with
+/// it, and shards are balanced by number.
+#[derive(Clone, Copy, Debug)]
+pub struct NoReports;
+
+impl Reports for NoReports {
+    async fn ask(&self, _: &NodeId, _: Option<SocketAddr>) -> Option<NodeReport> {
+        None
+    }
+}
+
+/// A controller that runs on the cluster's thread. Dropped, it stops, and another one is elected
+/// when its lease ends.
+#[derive(Debug)]
+pub struct Runner {
+    stop: Option<oneshot::Sender<()>>,
+    standing: watch::Receiver<Standing>,
+    turns: Arc<AtomicU64>,
+    task: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Runner {
+    /// Starts to stand for election.
+    pub fn start(
+        cluster: &Cluster,
+        record: &LeaderRecord,
+        options: Options,
+        reports: impl Reports,
+    ) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let (show, standing) = watch::channel(Standing::default());
+        let turns = Arc::<AtomicU64>::default();
+        let (etcd, now) = (cluster.options(), Instant::now());
+        let running = Running {
+            process: Process::new(etcd, cluster.contact(), record, options, now),
+            transport: Transport::new(etcd.clone()),
+            reports: Arc::new(reports),
+            asking: JoinSet::new(),
+            show,
+            etcd: EtcdWatch { contact: Arc::clone(cluster.contact()), is_lost: false },
+            started_at: now,
+            turns: Arc::clone(&turns),
+        };
+        let task = cluster.handle().spawn(running.run(stopped));
+        Self { stop: Some(stop), standing, turns, task: Some(task) }
+    }
+
+    /// Whether it leads, as it last knew.
+    pub fn is_leading(&self) -> bool {
+        self.standing.borrow().is_leading
+    }
+
+    /// The state that it shows.
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
+    }
+
+    /// Turns of its loop, several a second: one whose turns stand still decides nothing.
+    pub fn turns(&self) -> TurnCount {
+        TurnCount(Arc::clone(&self.turns))
+    }
+
+    /// Waits for the answer to a write that is under way, and steps down: another one is elected at
+    /// once.
+    ///
+    /// # Errors
+    /// When etcd could not be told; another one is then elected when the lease ends.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        drop(self.stop.take());
+        match self.task.take() {
+            Some(task) => task.await.unwrap_or(Ok(())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The turns of a runner, for whoever watches it.
+#[derive(Clone, Debug)]
+pub struct TurnCount(Arc<AtomicU64>);
+
+impl TurnCount {
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+struct Running<R> {
+    process: Process,
+    transport: Transport,
+    reports: Arc<R>,
+    asking: JoinSet<Option<(u64, NodeReport)>>,
+    show: watch::Sender<Standing>,
+    etcd: EtcdWatch,
+    started_at: Instant,
+    turns: Arc<AtomicU64>,
+}
+
+/// Says when etcd is silent for long, and when it answers again.
+struct EtcdWatch {
+    contact: Arc<Contact>,
+    is_lost: bool,
+}
+
+impl EtcdWatch {
+    fn look(&mut self, started_at: Instant, now: Instant) {
+        let Some(error) = self.contact.last_error() else {
+            if std::mem::take(&mut self.is_lost) {
+                tracing::info!(event = "etcd-back", "etcd answers again");
+            }
+            return;
+        };
+        let silent = self.contact.counts(now).last_contact_age;
+        let silent = silent.unwrap_or_else(|| now.duration_since(started_at));
+        if !self.is_lost && silent >= ETCD_PATIENCE {
+            self.is_lost = true;
+            tracing::warn!(event = "etcd-lost", %error, "etcd does not answer: nothing is decided");
+        }
+    }
+}
+
+impl<R: Reports> Running<R> {
+    async fn run(mut self, mut stopped: oneshot::Receiver<()>) -> Result<(), Error> {
+        let mut is_stopping = false;
+        loop {
+            self.process.poll(self.moment());
+            if let Some(result) = self.process.stopped() {
+                return result.clone();
+            }
+            self.carry_out().await;
+            let deadline = self.process.deadline();
+            let time = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = &mut stopped, if !is_stopping => {
+                    is_stopping = true;
+                    self.process.stop();
+                }
+                event = self.transport.next_event() => self.process.event(self.moment(), event),
+                Some(answer) = self.asking.join_next() => {
+                    if let Ok(Some((number, report))) = answer {
+                        self.process.answered(self.moment(), number, report);
+                    }
+                }
+                () = time => {}
+            }
+            // What etcd says goes before the clock: it may have waited for this task.
+            for _ in 0..EVENTS_MAX {
+                let Some(event) = self.transport.ready_event().await else { break };
+                self.process.event(self.moment(), event);
+            }
+            self.turns.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        let (instant, unix) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH));
+        let monotonic_ms = instant.duration_since(self.started_at).as_millis() as u64;
+        let unix_ms = unix.unwrap_or_default().as_millis() as u64;
+        Moment { instant, now: Now { monotonic_ms, unix_ms } }
+    }
+
+    /// A process that was stopped leads no more, whatever it knew before.
+    fn show(&self) {
+        let is_leading = self.process.is_leading(Instant::now());
+        let not_leading = Standing::default();
+        let standing = if is_leading { self.process.standing() } else { &not_leading };
+        self.show.send_if_modified(|shown| {
+            let is_new = *shown != *standing;
+            if is_new {
+                shown.clone_from(standing);
+            }
+            is_new
+        });
+    }
+
+    /// What the process has ordered and asked until now.
+    async fn carry_out(&mut self) {
+        self.show();
+        self.etcd.look(self.started_at, Instant::now());
+        while let Some(order) = self.process.next_order() {
+            self.transport.carry_out(order).await;
+        }
+        for Question { number, node, admin } in self.process.take_questions() {
+            let reports = Arc::clone(&self.reports);
+            self.asking.spawn(async move {
+                let answer = tokio::time::timeout(ASK_INTERVAL, reports.ask(&node, admin)).await;
+                Some((number, answer.ok()??))
+            });
+        }
+    }
+}

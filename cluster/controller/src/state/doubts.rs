@@ -1,0 +1,179 @@
+//! Shards of which etcd has forgotten what nodes have seen, as after a restore from a backup, and how they go on.
+//!
+//! - Nothing is decided on such a shard but how it goes on: with the newest entry that a node still holds. That is
+//!   written by itself where it is certain ([`weir_map::map::rebase`] says when), also while all is frozen; else an
+//!   operator's order is waited for.
+//! - It waits until a node that does not reach this etcd has lost its registration, and each other one has read what
+//!   etcd says now.
+//! - The nodes of all members are conditions of the write: registered or not, as they were seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_etcd::{Change, Key, Swap};
+use weir_map::map::{Doubt, Rebased, Stand, Witness, needs_rebase, rebase};
+use weir_map::{BootId, Incarnation, NodeId, ShardEntry, ShardId};
+
+use super::event::{NodeDoubts, NodeReport};
+use super::job::{Job, say};
+use super::journal::Telling;
+use super::lives::worker_views;
+use super::log_lines::Line;
+use super::time::Now;
+use super::{Controller, words};
+
+/// Sentences in the report.
+const NAMED_MAX: usize = 20;
+
+/// What nodes have said last, and when.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Doubts {
+    said: BTreeMap<NodeId, (NodeDoubts, u64)>,
+    /// Since when each shard is in doubt.
+    since_ms: BTreeMap<ShardId, u64>,
+}
+
+/// The shards in doubt at one look.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InDoubt {
+    pub(super) shards: BTreeSet<ShardId>,
+    /// Why the first of them do not go on.
+    pub(super) why: Vec<String>,
+    /// Lives of unregistered nodes whose word is missing.
+    pub(super) missing: BTreeMap<NodeId, BTreeSet<BootId>>,
+    /// Some may go on by themselves, or by order, a little later.
+    pub(super) is_waiting: bool,
+}
+
+impl Doubts {
+    pub(super) fn hear(&mut self, report: &NodeReport, now: Now) {
+        self.said.insert(report.node.clone(), (report.doubts.clone(), now.monotonic_ms));
+    }
+
+    /// etcd tells another history: what was said before was said of an earlier one.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn stand(&self, node: &NodeId, shard: ShardId, report_max_ms: u64, now: Now) -> Stand {
+        let said = self.said.get(node).filter(|(_, at)| now.since(*at) <= report_max_ms);
+        let Some((said, _)) = said else { return Stand::Silent };
+        let last = said.shards.keys().next_back();
+        match said.shards.get(&shard) {
+            Some((known, held)) => {
+                Stand::InDoubt { known: *known, held: held.clone().map(Box::new) }
+            }
+            None if said.are_all || last.is_some_and(|last| shard < *last) => Stand::Follows,
+            None => Stand::Silent,
+        }
+    }
+}
+
+impl Controller {
+    /// Which shards are in doubt; those that can go on get their jobs.
+    pub(super) fn look_at_doubts(&mut self, is_ordered: bool, now: Now) -> InDoubt {
+        let said = self.doubts.said.values().flat_map(|(said, _)| said.shards.keys());
+        let said: BTreeSet<ShardId> = said.copied().collect();
+        let mut found = InDoubt::default();
+        for shard in said {
+            let is_wanted = self.view.desired().is_some_and(|desired| desired.has(shard.0));
+            // A key that cannot be read is left alone.
+            let is_readable = self.view.shards.get(&shard).map(|held| held.value.is_some());
+            let witnesses = self.witnesses(shard, now);
+            if !is_readable.unwrap_or(is_wanted)
+                || !needs_rebase(self.view.entry(shard), &witnesses)
+            {
+                continue;
+            }
+            found.shards.insert(shard);
+            let since_ms = *self.doubts.since_ms.entry(shard).or_insert(now.monotonic_ms);
+            let has_waited = now.since(since_ms) >= self.options.rebase_after_ms;
+            self.go_on(shard, &witnesses, has_waited, is_ordered, &mut found);
+        }
+        self.doubts.since_ms.retain(|shard, _| found.shards.contains(shard));
+        found
+    }
+
+    fn witnesses(&self, shard: ShardId, now: Now) -> Vec<Witness> {
+        let witnesses = self.view.nodes.iter().map(|(node, held)| {
+            let workers = held.value.as_ref().and_then(|record| worker_views(&record.workers));
+            let stand = match &workers {
+                Some(_) => self.doubts.stand(node, shard, self.options.report_max_ms, now),
+                None => Stand::Silent,
+            };
+            let boot_ids = workers.unwrap_or_default().iter().map(|it| it.boot_id).collect();
+            Witness { node: node.clone(), boot_ids, stand }
+        });
+        witnesses.collect()
+    }
+
+    fn go_on(
+        &mut self,
+        shard: ShardId,
+        witnesses: &[Witness],
+        has_waited: bool,
+        is_ordered: bool,
+        found: &mut InDoubt,
+    ) {
+        let stored = self.view.entry(shard);
+        let why = match rebase(stored, witnesses, |who| self.is_said_to_have_ended(who)) {
+            Err(why) => format!("shard {shard}: {why}"),
+            Ok(_) if !has_waited => {
+                found.is_waiting = true;
+                format!("shard {shard}: it waits until every node has read what etcd says now")
+            }
+            Ok(Rebased { entry, doubts }) if doubts.is_empty() || is_ordered => {
+                let doubts = words::doubts(&doubts);
+                self.jobs.push_back(Job::Rebase { shard, entry: Box::new(entry), doubts });
+                return;
+            }
+            Ok(Rebased { doubts, .. }) => {
+                for doubt in &doubts {
+                    let Doubt::Missing(who) = doubt else { continue };
+                    let lives = found.missing.entry(who.worker.node.clone()).or_default();
+                    lives.insert(who.boot_id);
+                }
+                format!("shard {shard}: {}", words::doubts(&doubts))
+            }
+        };
+        if found.why.len() < NAMED_MAX {
+            found.why.push(why);
+        }
+    }
+
+    /// The operator says so, and its node is not registered.
+    fn is_said_to_have_ended(&self, who: &Incarnation) -> bool {
+        let node = &who.worker.node;
+        let fence = self.view.intent(node).and_then(|intent| intent.fence.as_ref());
+        !self.view.nodes.contains_key(node)
+            && fence.is_some_and(|fence| fence.boot_ids.contains(&who.boot_id))
+    }
+
+    /// The write of an entry to go on with.
+    pub(super) fn rebase_swaps(
+        &self,
+        shard: ShardId,
+        entry: &ShardEntry,
+        doubts: &str,
+    ) -> (Vec<Swap>, Option<Telling>) {
+        let key = Key::Shard(shard);
+        let expected = self.view.revision(&key);
+        let change = Change::Put(entry.to_json().into_bytes());
+        let mut swaps = vec![Swap { key, expected, change }];
+        let nodes = entry.members().iter().map(|member| &member.incarnation.worker.node);
+        for node in nodes.collect::<BTreeSet<_>>() {
+            let key = Key::Node(node.clone());
+            let expected = self.view.revision(&key);
+            swaps.push(Swap { key, expected, change: Change::Keep });
+        }
+        let was = self.view.entry(shard).map_or("none".to_owned(), |it| it.epoch().to_string());
+        let now = entry.epoch();
+        let what = format!("goes on with the newest entry that a node holds, as epoch {now}");
+        let mut why = format!("etcd was set back to an entry of epoch {was}");
+        if !doubts.is_empty() {
+            why = format!("{why}; ordered, although {doubts}");
+        }
+        let mut telling = say(Line::Followed, &what, &why);
+        telling.shard = Some(shard);
+        (swaps, Some(telling))
+    }
+}

@@ -1,0 +1,275 @@
+//! What is to be written next: each job as a transaction, made when its turn comes. Steps of different shards go
+//! together, since each transaction costs a round trip and a disk write, however small it is.
+
+use serde::Serialize;
+use weir_etcd::{Change, Key, Swap, TRANSACTION_KEYS_MAX};
+use weir_map::allocate::{Change as ShardChange, Step};
+use weir_map::map::Transition;
+use weir_map::{Incarnation, NodeId, ShardEntry, ShardId};
+
+use super::journal::{ALONG_MAX, Telling};
+use super::kind::Kind;
+use super::lives::worker_views;
+use super::log_lines::Line;
+use super::time::Now;
+use super::{Controller, words};
+use crate::records::{Control, FORMAT, FreezeOrder, Intent, Meta, Order, Report};
+
+/// Steps of one transaction, at most: two keys each, and room for what has to be true of their nodes.
+pub(super) const STEPS_MAX: usize = 48;
+/// Keys of a step at most: the entry, its event, and what has to be true when it is written.
+const STEP_KEYS_MAX: usize = 4;
+
+/// One thing to write.
+#[derive(Clone, Debug)]
+pub(super) enum Job {
+    Step {
+        step: Step,
+        kind: Kind,
+        why: String,
+    },
+    Meta,
+    /// etcd was restored: nothing is to be written until an operator has looked.
+    FreezeWhole,
+    /// Etcd was set back: a shard goes on with what a node holds.
+    Rebase {
+        shard: ShardId,
+        entry: Box<ShardEntry>,
+        /// What is not certain; empty: nothing.
+        doubts: String,
+    },
+    DropFence(NodeId),
+    EndRebalance,
+    EndRebase,
+    Retire(ShardId),
+    EndRetire(Vec<u32>),
+    Report(Box<Report>),
+}
+
+/// The swaps of a job, and its event if it has one.
+type Written = (Vec<Swap>, Option<Telling>);
+
+/// A transaction to be written.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) swaps: Vec<Swap>,
+    /// Waiting events that it holds.
+    pub(super) along: usize,
+    /// The events of what is decided in it.
+    pub(super) decided: Vec<Telling>,
+    /// The steps it is made of, if they may be tried again.
+    pub(super) steps: Vec<Job>,
+}
+
+impl Controller {
+    /// The next transaction. Jobs that do not fit any more are dropped: the next look decides anew.
+    pub(super) fn next_write(&mut self, now: Now) -> Option<Batch> {
+        let mut batch = Batch::default();
+        let mut tellings = Vec::new();
+        while let Some(job) = self.jobs.pop_front() {
+            let (is_step, is_move) = match &job {
+                Job::Step { kind, .. } => (true, kind.is_move()),
+                _ => (false, false),
+            };
+            // A move is counted when it is tried, so it is tried by itself.
+            let goes_along = is_step && !is_move && self.has_room(&batch, tellings.len());
+            if !tellings.is_empty() && !goes_along {
+                self.jobs.push_front(job);
+                break;
+            }
+            let Some((swaps, telling)) = self.written_by(&job, now) else { continue };
+            add(&mut batch.swaps, swaps);
+            tellings.extend(telling);
+            if is_move {
+                self.pace.begin(now);
+            }
+            if !is_step || is_move {
+                break;
+            }
+            batch.steps.push(job);
+        }
+        if batch.swaps.is_empty() && self.journal.is_empty() {
+            return None;
+        }
+        let (events, along) = self.journal.swaps(&tellings, &self.view, &self.options.name, now);
+        batch.swaps.extend(events);
+        (batch.along, batch.decided) = (along, tellings);
+        Some(batch)
+    }
+
+    fn has_room(&self, batch: &Batch, events: usize) -> bool {
+        let keys = batch.swaps.len() + events + ALONG_MAX + STEP_KEYS_MAX;
+        batch.steps.len() < self.together && keys <= TRANSACTION_KEYS_MAX
+    }
+
+    fn written_by(&self, job: &Job, now: Now) -> Option<Written> {
+        match job {
+            Job::Step { step, kind, why } => self.step(step, *kind, why.clone()),
+            Job::Meta => {
+                let cluster_id = format!("{:032x}", self.options.new_cluster_id);
+                let swap = self.put(Key::Meta, &Meta { format: FORMAT, cluster_id });
+                Some((
+                    vec![swap],
+                    Some(say(Line::Ordered, "the cluster begins", "it had no identity yet")),
+                ))
+            }
+            Job::FreezeWhole => {
+                let why =
+                    "etcd was restored from a backup; the nodes may hold newer entries than it";
+                let order = Order { by: self.options.name.clone(), at_ms: now.unix_ms };
+                let freeze = Some(FreezeOrder { order, why: why.into(), is_total: true });
+                let control = Control { freeze, ..self.view.control().unwrap_or_default() };
+                let swap = self.put(Key::Control, &control);
+                Some((vec![swap], Some(say(Line::Frozen, "everything is frozen", why))))
+            }
+            Job::Rebase { shard, entry, doubts } => Some(self.rebase_swaps(*shard, entry, doubts)),
+            Job::DropFence(node) => self.drop_fence(node),
+            Job::EndRebalance => {
+                let mut control = self.view.control()?;
+                let order = control.rebalance.take()?;
+                let swap = self.put(Key::Control, &control);
+                let why = format!("asked for by {}, and nothing is left to do", order.by);
+                Some((vec![swap], Some(say(Line::Ordered, "the map is balanced", &why))))
+            }
+            Job::EndRebase => {
+                let mut control = self.view.control()?;
+                let order = control.rebase.take()?;
+                let swap = self.put(Key::Control, &control);
+                let why = format!("asked for by {}", order.by);
+                Some((
+                    vec![swap],
+                    Some(say(Line::Ordered, "nothing is left to go on by order", &why)),
+                ))
+            }
+            Job::Retire(shard) => {
+                let key = Key::Shard(*shard);
+                let expected = Some(self.view.revision(&key)?);
+                let swap = Swap { key, expected, change: Change::Delete };
+                let mut telling =
+                    say(Line::Retired, "the shard is retired", "not desired, and told to");
+                telling.shard = Some(*shard);
+                Some((vec![swap, self.keep(Key::Desired)], Some(telling)))
+            }
+            Job::EndRetire(done) => {
+                let mut control = self.view.control()?;
+                control.retire.retain(|id| !done.contains(id));
+                Some((vec![self.put(Key::Control, &control)], None))
+            }
+            Job::Report(report) => {
+                Some((vec![self.put(Key::Report, report)], self.taken_with(report)))
+            }
+        }
+    }
+
+    fn step(&self, step: &Step, kind: Kind, why: String) -> Option<Written> {
+        let key = Key::Shard(step.shard);
+        let mut swaps = Vec::new();
+        let entry = match &step.change {
+            ShardChange::Create(who) => {
+                // What has come since that was decided is not absent, even if it cannot be read.
+                if self.view.revision(&key).is_some() {
+                    return None;
+                }
+                swaps.push(self.keep(Key::Desired));
+                ShardEntry::create(who.clone())
+            }
+            ShardChange::Apply { at, transition } => {
+                let entry = self.view.entry(step.shard)?;
+                swaps.extend(self.proof(transition)?);
+                entry.after(*at, transition).ok()?
+            }
+        };
+        let what = words::what(&step.change);
+        let change = Change::Put(entry.to_json().into_bytes());
+        swaps.insert(0, Swap { expected: self.view.revision(&key), key, change });
+        let (node, shard) = (words::node_of(&step.change), Some(step.shard));
+        let line = Line::of_step(&step.change, kind);
+        Some((swaps, Some(Telling { node, shard, what, why, is_move: kind.is_move(), line })))
+    }
+
+    /// What has to be true when it is written that somebody has ended; none if it cannot be shown.
+    fn proof(&self, transition: &Transition) -> Option<Vec<Swap>> {
+        match transition {
+            Transition::Fence(ended)
+            | Transition::Restart { ended, .. }
+            | Transition::Resume { ended, .. }
+            | Transition::Reseat { ended, .. } => self.proof_of_end(ended),
+            _ => Some(Vec::new()),
+        }
+    }
+
+    /// Its node is registered without it; or it is not registered, and the operator says that it has
+    /// ended.
+    fn proof_of_end(&self, ended: &Incarnation) -> Option<Vec<Swap>> {
+        let node = &ended.worker.node;
+        let key = Key::Node(node.clone());
+        if let Some(held) = self.view.nodes.get(node) {
+            let workers = worker_views(&held.value.as_ref()?.workers)?;
+            let is_there = workers.iter().any(|worker| {
+                worker.boot_id == ended.boot_id || worker.resumes == Some(ended.boot_id)
+            });
+            return (!is_there).then(|| vec![self.keep(key)]);
+        }
+        let fence = self.view.intent(node)?.fence.as_ref()?;
+        if !fence.boot_ids.contains(&ended.boot_id) {
+            return None;
+        }
+        Some(vec![self.keep_absent(key)?, self.keep(Key::Intent(node.clone()))])
+    }
+
+    /// The event of a cluster file that no report before this one was decided on.
+    fn taken_with(&self, report: &Report) -> Option<Telling> {
+        let before = self.view.report.as_ref().and_then(|held| held.value.as_ref());
+        if before.and_then(|before| before.desired) == report.desired {
+            return None;
+        }
+        let desired = self.view.desired()?;
+        let (shards, replicas) = (desired.shards.len(), desired.cluster.replicas);
+        let what = format!("a cluster file is taken: shards: {shards}, replicas: {replicas}");
+        let why = desired.applied.as_ref().map(|applied| format!("applied by {}", applied.by));
+        Some(say(Line::Ordered, &what, &why.unwrap_or_else(|| "it was written by hand".to_owned())))
+    }
+
+    fn drop_fence(&self, node: &NodeId) -> Option<Written> {
+        let key = Key::Intent(node.clone());
+        let expected = Some(self.view.revision(&key)?);
+        let intent = Intent { fence: None, ..self.view.intent(node)?.clone() };
+        let change = if intent.is_empty() { Change::Delete } else { Change::Put(json(&intent)) };
+        let mut telling =
+            say(Line::Ordered, "the fence is done", "no shard names what has ended any more");
+        telling.node = Some(node.clone());
+        Some((vec![Swap { key, expected, change }], Some(telling)))
+    }
+
+    fn put(&self, key: Key, value: &impl Serialize) -> Swap {
+        Swap { expected: self.view.revision(&key), key, change: Change::Put(json(value)) }
+    }
+
+    /// The key must be as it was seen.
+    fn keep(&self, key: Key) -> Swap {
+        Swap { expected: self.view.revision(&key), key, change: Change::Keep }
+    }
+
+    fn keep_absent(&self, key: Key) -> Option<Swap> {
+        let is_absent = self.view.revision(&key).is_none();
+        is_absent.then_some(Swap { key, expected: None, change: Change::Keep })
+    }
+}
+
+/// Adds swaps. What several steps only compare is compared once.
+fn add(all: &mut Vec<Swap>, swaps: Vec<Swap>) {
+    for swap in swaps {
+        if swap.change != Change::Keep || !all.contains(&swap) {
+            all.push(swap);
+        }
+    }
+}
+
+pub(super) fn say(line: Line, what: &str, why: &str) -> Telling {
+    let (what, why) = (what.to_owned(), why.to_owned());
+    Telling { node: None, shard: None, what, why, is_move: false, line }
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("texts and numbers")
+}

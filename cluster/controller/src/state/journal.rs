@@ -1,0 +1,95 @@
+//! The events: a ring of small keys in etcd.
+//!
+//! They are kept there and not in the process because they are asked for when a controller has just
+//! died. What is decided is written in one transaction with its event; what is only seen goes along
+//! with the next write, or by itself.
+
+use std::collections::VecDeque;
+
+use weir_etcd::{Change, Key, Swap};
+use weir_map::{NodeId, ShardId};
+
+use super::log_lines::Line;
+use super::time::Now;
+use super::view::View;
+use crate::records::{EVENTS_MAX, Event};
+
+/// Events that wait to be written; what comes then is dropped.
+const WAITING_MAX: usize = 64;
+/// Of these, so many go along with a write.
+pub(super) const ALONG_MAX: usize = 8;
+/// Highest number of an event.
+const NUMBER_MAX: u64 = 1 << 63;
+
+/// What is to be told, not numbered yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Telling {
+    pub(super) node: Option<NodeId>,
+    pub(super) shard: Option<ShardId>,
+    pub(super) what: String,
+    pub(super) why: String,
+    pub(super) is_move: bool,
+    /// In the operational log.
+    pub(super) line: Line,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Journal {
+    waiting: VecDeque<Telling>,
+}
+
+impl Journal {
+    pub(super) fn tell(&mut self, line: Line, node: Option<&NodeId>, what: &str, why: &str) {
+        if self.waiting.len() == WAITING_MAX {
+            return;
+        }
+        let (what, why) = (what.to_owned(), why.to_owned());
+        let node = node.cloned();
+        self.waiting.push_back(Telling { node, shard: None, what, why, is_move: false, line });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// The writes of some that wait and of what is decided now; and how many of the former.
+    pub(super) fn swaps(
+        &self,
+        decided: &[Telling],
+        view: &View,
+        by: &str,
+        now: Now,
+    ) -> (Vec<Swap>, usize) {
+        let readable = view.events.values().filter_map(|held| held.value.as_ref());
+        // What has a higher number was written by none who counts, and would leave no numbers to go on with.
+        let numbers = readable.map(|event| event.number).filter(|number| *number <= NUMBER_MAX);
+        let last = numbers.max().unwrap_or(0);
+        let along = self.waiting.iter().take(ALONG_MAX);
+        let swaps = along.chain(decided).cloned().zip(last + 1..).map(|(telling, number)| {
+            let key = Key::Event((number % u64::from(EVENTS_MAX)) as u32);
+            let event = Event {
+                number,
+                at_ms: now.unix_ms,
+                by: by.to_owned(),
+                node: telling.node.map(|node| node.to_string()),
+                shard: telling.shard.map(|shard| shard.0),
+                what: telling.what,
+                why: telling.why,
+                is_move: telling.is_move,
+            };
+            let value = serde_json::to_vec(&event).expect("texts and numbers");
+            Swap { expected: view.revision(&key), key, change: Change::Put(value) }
+        });
+        let swaps: Vec<Swap> = swaps.collect();
+        (swaps, self.waiting.len().min(ALONG_MAX))
+    }
+
+    /// The first `count` are written.
+    pub(super) fn written(&mut self, count: usize) -> impl Iterator<Item = Telling> + '_ {
+        self.waiting.drain(..count.min(self.waiting.len()))
+    }
+}

@@ -1,0 +1,199 @@
+//! Workers that run and are of no use: one of their sides is down, the node's BIRD does not announce it, or no other
+//! node hears theirs.
+//!
+//! - The first two a node says of itself; the third is what all say who replicate with it, if one of them hears anybody:
+//!   who hears nobody may itself be the one that is cut off.
+//! - The first and the third must last for `cut_off_after_ms`, and end at once. Reports that do not come say nothing.
+//! - Of BIRD a node says only what has lasted. It counts, and ends, when no node has said anything new of BIRD for
+//!   `bird_settle_ms`: what happens to many at once, as when a switch restarts, is seen of all of them at once, and then
+//!   so many are gone that nothing moves.
+//! - A node that has just come is given time to be heard: those who lost it try again ever more rarely.
+//! - For the trial of those that come and go, the end of it counts as a loss and a return. One that ends with the node is
+//!   the node's loss.
+
+use std::collections::BTreeMap;
+
+use weir_map::NodeId;
+
+use super::super::event::{BirdDown, NodeReport};
+use super::super::options::Options;
+use super::super::time::Now;
+use super::{Life, Lives};
+
+/// What is known of this in one node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CutOff {
+    /// When the node came.
+    came_ms: u64,
+    /// Since when which of its workers have a side down.
+    broken: BTreeMap<u16, u64>,
+    /// Sides that are not announced as the node says, and those of them that count.
+    bird_down: Vec<BirdDown>,
+    bird_counted: Vec<BirdDown>,
+    reported_ms: u64,
+    unheard_since_ms: Option<u64>,
+    /// Since when all who say anything of it do not hear it, though they may be cut off themselves; and who they are.
+    silent: Option<(u64, Vec<NodeId>)>,
+    /// Why which of its workers count as cut off.
+    pub(super) why: BTreeMap<u16, String>,
+}
+
+/// A worker is cut off, or no longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct CutOffChange {
+    pub(in super::super) node: NodeId,
+    pub(in super::super) is_cut_off: bool,
+    pub(in super::super) what: String,
+    pub(in super::super) why: String,
+}
+
+/// That a node is heard by none of those who say anything of it.
+#[derive(Default)]
+struct Unheard {
+    /// Who say so; empty: it is heard, or nobody says anything.
+    by: Vec<NodeId>,
+    /// One of them hears another node: it is not they who are cut off.
+    is_certain: bool,
+}
+
+impl CutOff {
+    /// Nothing is known of a node that has come now.
+    pub(super) fn begun(now: Now) -> Self {
+        Self { came_ms: now.monotonic_ms, ..Self::default() }
+    }
+
+    /// Whether a worker's side has gone down or come back since it said so last.
+    pub(super) fn hear(&mut self, report: &NodeReport, now: Now) -> bool {
+        self.reported_ms = now.monotonic_ms;
+        let before = self.broken.len();
+        self.broken.retain(|worker, _| report.broken.contains(worker));
+        let mut has_changed = self.broken.len() != before;
+        for &worker in &report.broken {
+            self.broken.entry(worker).or_insert_with(|| {
+                has_changed = true;
+                now.monotonic_ms
+            });
+        }
+        has_changed
+    }
+
+    /// Whether the node says something else of its BIRD than it said last.
+    pub(super) fn hear_bird(&mut self, report: &NodeReport) -> bool {
+        let has_changed = self.bird_down != report.bird_down;
+        self.bird_down.clone_from(&report.bird_down);
+        has_changed
+    }
+
+    fn why_now(&self, worker: u16, options: &Options, now: Now) -> Option<String> {
+        let lasts = |since_ms: u64| now.since(since_ms) >= options.cut_off_after_ms;
+        let is_known = now.since(self.reported_ms) <= options.report_max_ms;
+        if is_known && self.broken.get(&worker).is_some_and(|since_ms| lasts(*since_ms)) {
+            return Some("one of its sides is down".into());
+        }
+        if is_known && !self.bird_counted.is_empty() {
+            let sides = self.bird_counted.iter();
+            let sides = sides.map(|BirdDown { side, why }| format!("{why} ({side} side)"));
+            return Some(sides.collect::<Vec<_>>().join(", "));
+        }
+        self.unheard_since_ms
+            .is_some_and(lasts)
+            .then(|| "no node that replicates with it hears it".into())
+    }
+}
+
+impl Lives {
+    /// Looks at all nodes that are registered; what has changed since the last look.
+    pub(in super::super) fn cut_off_changes(
+        &mut self,
+        options: &Options,
+        now: Now,
+    ) -> Vec<CutOffChange> {
+        let nodes = self.all.keys().map(|node| (node.clone(), self.unheard(node, options, now)));
+        let nodes: Vec<(NodeId, Unheard)> = nodes.collect();
+        let mut changes = Vec::new();
+        let is_settled = |since_ms: u64| now.since(since_ms) >= options.bird_settle_ms;
+        let is_bird_settled = self.bird_changed_ms.is_none_or(is_settled);
+        for (node, unheard) in nodes {
+            let life = self.all.get_mut(&node).expect("listed above");
+            if is_bird_settled {
+                life.cut_off.bird_counted.clone_from(&life.cut_off.bird_down);
+            }
+            let is_new = now.since(life.cut_off.came_ms) < options.unheard_at_first_ms;
+            let silent_since_ms = life.cut_off.silent.as_ref().map_or(now.monotonic_ms, |it| it.0);
+            let is_silent = !unheard.by.is_empty() && !is_new;
+            life.cut_off.silent = is_silent.then_some((silent_since_ms, unheard.by));
+            let is_unheard = unheard.is_certain && !is_new;
+            let since_ms = life.cut_off.unheard_since_ms.unwrap_or(now.monotonic_ms);
+            life.cut_off.unheard_since_ms = is_unheard.then_some(since_ms);
+            changes.extend(life.cut_off_changes(&node, options, now));
+        }
+        changes
+    }
+
+    fn unheard(&self, node: &NodeId, options: &Options, now: Now) -> Unheard {
+        let said = |life: &Life, by: &NodeId| {
+            let (is_heard, at_ms) = *life.hears.get(by)?;
+            (now.since(at_ms) <= options.report_max_ms).then_some(is_heard)
+        };
+        let hears_somebody =
+            |who: &NodeId| self.all.values().any(|life| said(life, who) == Some(true));
+        let life = &self.all[node];
+        let witnesses = || life.hears.keys().filter_map(|by| Some((by, said(life, by)?)));
+        if witnesses().any(|(_, is_heard)| is_heard) {
+            return Unheard::default();
+        }
+        let by: Vec<NodeId> = witnesses().map(|(by, _)| by.clone()).collect();
+        Unheard { is_certain: by.iter().any(hears_somebody), by }
+    }
+
+    /// For the operator: nodes that are not heard by others who hear nobody else, so that it is not known who is cut off.
+    pub(in super::super) fn silences(
+        &self,
+        options: &Options,
+        now: Now,
+    ) -> impl Iterator<Item = String> {
+        self.all.iter().filter_map(move |(node, life)| {
+            let (since_ms, by) = life.cut_off.silent.as_ref()?;
+            let is_told =
+                now.since(*since_ms) >= options.cut_off_after_ms && life.cut_off.why.is_empty();
+            let by = by.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ");
+            is_told.then(|| {
+                format!("{node} is not heard by {by}: one of them stands still or is cut off")
+            })
+        })
+    }
+
+    /// For the operator; empty: none of its workers is cut off.
+    pub(in super::super) fn why_cut_off(&self, node: &NodeId) -> String {
+        let workers = self.all.get(node).into_iter().flat_map(|life| &life.cut_off.why);
+        let parts = workers.map(|(worker, why)| format!("worker {worker} is cut off: {why}"));
+        parts.collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl Life {
+    fn cut_off_changes(&mut self, node: &NodeId, options: &Options, now: Now) -> Vec<CutOffChange> {
+        let is_registered = self.absent_since_ms.is_none();
+        let record = self.record.as_ref().filter(|_| is_registered);
+        let workers = record.into_iter().flat_map(|record| &record.workers);
+        let cut_off = workers.filter_map(|worker| {
+            Some((worker.index, self.cut_off.why_now(worker.index, options, now)?))
+        });
+        let after: BTreeMap<u16, String> = cut_off.collect();
+        let before = std::mem::replace(&mut self.cut_off.why, after.clone());
+        if is_registered && !before.is_empty() && after.is_empty() {
+            self.lose(options, now);
+            self.trial_until_ms = now.monotonic_ms + self.trial_ms(options);
+        }
+        let change = |worker: &u16, is: &str, why: &str| CutOffChange {
+            node: node.clone(),
+            is_cut_off: after.contains_key(worker),
+            what: format!("worker {worker} is {is}"),
+            why: why.into(),
+        };
+        let begun = after.iter().filter(|(worker, _)| !before.contains_key(worker));
+        let ended = before.keys().filter(|worker| is_registered && !after.contains_key(worker));
+        let begun = begun.map(|(worker, why)| change(worker, "cut off", why));
+        begun.chain(ended.map(|worker| change(worker, "back", "it is whole and heard"))).collect()
+    }
+}

@@ -1,0 +1,142 @@
+//! Lines of the operational log: each decision once it is written, and brakes and drains as they come and go.
+//!
+//! `weir events` has the same decisions for the whole cluster. These lines are of the controller that made them, in the
+//! log of its machine, and are there also when etcd is not. A write whose answer is lost leaves no line.
+
+use weir_map::allocate::{Change, Liveness, Note};
+use weir_map::map::Transition;
+
+use super::Controller;
+use super::decide::Sight;
+use super::journal::Telling;
+use super::kind::Kind;
+use super::time::Now;
+use super::words;
+use crate::standing::{Drain, Standing};
+
+/// The line of a decision in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// No line: the election has one of its own.
+    Elected,
+    NodeBetter,
+    NodeWorse,
+    Created,
+    Promoted,
+    Fenced,
+    Moved,
+    Repaired,
+    Followed,
+    Retired,
+    Frozen,
+    Ordered,
+}
+
+impl Line {
+    pub(super) fn of_step(change: &Change, kind: Kind) -> Self {
+        let Change::Apply { transition, .. } = change else { return Self::Created };
+        match transition {
+            Transition::Promote(_) => Self::Promoted,
+            Transition::Fence(_) | Transition::Reseat { .. } => Self::Fenced,
+            Transition::AddReplica(_) | Transition::Replace { .. } if kind == Kind::Repair => {
+                Self::Repaired
+            }
+            Transition::AddReplica(_)
+            | Transition::Replace { .. }
+            | Transition::Retire(_)
+            | Transition::Remove(_)
+            | Transition::Keep(_) => Self::Moved,
+            Transition::Restart { .. }
+            | Transition::Resume { .. }
+            | Transition::OutOfSync(_)
+            | Transition::Synced(_)
+            | Transition::Resync(_)
+            | Transition::Settle { .. }
+            | Transition::Rebase { .. } => Self::Followed,
+        }
+    }
+
+    pub(super) fn of_life(liveness: Liveness) -> Self {
+        match liveness {
+            Liveness::Alive | Liveness::Stopping => Self::NodeBetter,
+            Liveness::Suspect | Liveness::Dead | Liveness::Fenced => Self::NodeWorse,
+        }
+    }
+}
+
+/// Writes the line of a decision that stands in etcd now.
+pub(super) fn log(telling: &Telling) {
+    let Telling { line, node, shard, what, why, .. } = telling;
+    let node = node.as_ref().map(tracing::field::display);
+    let shard = shard.map(|shard| shard.0);
+    match line {
+        Line::Elected => {}
+        Line::NodeBetter => tracing::info!(event = "node-judged", node, why, "{what}"),
+        Line::NodeWorse => tracing::warn!(event = "node-judged", node, why, "{what}"),
+        Line::Created => tracing::info!(event = "shard-created", shard, node, why, "{what}"),
+        Line::Promoted => tracing::info!(event = "primary-promoted", shard, node, why, "{what}"),
+        Line::Fenced => tracing::warn!(event = "member-fenced", shard, node, why, "{what}"),
+        Line::Moved => tracing::info!(event = "shard-moved", shard, node, why, "{what}"),
+        Line::Repaired => tracing::info!(event = "shard-repaired", shard, node, why, "{what}"),
+        Line::Followed => tracing::info!(event = "shard-followed", shard, node, why, "{what}"),
+        Line::Retired => tracing::warn!(event = "shard-retired", shard, why, "{what}"),
+        // The standing says so as well, also where an operator has frozen it.
+        Line::Frozen => {}
+        Line::Ordered => tracing::info!(event = "order-done", node, why, "{what}"),
+    }
+}
+
+impl Controller {
+    /// The brakes on decisions, and the drains.
+    pub(super) fn standing_of(&self, sight: &Sight, now: Now) -> Standing {
+        let halted = sight.notes.iter().find(|note| matches!(note, Note::Halted { .. }));
+        let held = self.shards_held();
+        let drains = self.view.intents.iter().filter_map(|(node, intent)| {
+            let drain = intent.value.as_ref()?.drain.as_ref()?;
+            let (shards, _) = held.get(node).copied().unwrap_or_default();
+            let waits = self.waits(node, shards, sight);
+            let since_ms = drain.order.at_ms.min(now.unix_ms);
+            Some((node.to_string(), Drain { by: drain.order.by.clone(), since_ms, shards, waits }))
+        });
+        Standing {
+            is_leading: true,
+            frozen: sight.gates.frozen.clone(),
+            halted: halted.map(words::note),
+            in_doubt: sight.gates.in_doubt.shards.len(),
+            drains: drains.collect(),
+        }
+    }
+}
+
+/// Writes a line for each difference.
+pub(super) fn log_changes(before: &Standing, after: &Standing) {
+    match (&before.frozen, &after.frozen) {
+        (before, Some(why)) if before.as_ref() != Some(why) => {
+            tracing::warn!(event = "cluster-frozen", "nothing is moved, copied or repaired: {why}");
+        }
+        (Some(_), None) => tracing::info!(event = "cluster-unfrozen", "not frozen any more"),
+        _ => {}
+    }
+    match (&before.halted, &after.halted) {
+        (None, Some(why)) => tracing::warn!(event = "cluster-halted", "{why}"),
+        (Some(_), None) => tracing::info!(event = "cluster-resumed", "not halted any more"),
+        _ => {}
+    }
+    for (node, drain) in &after.drains {
+        let Drain { by, shards, waits, .. } = drain;
+        let known = before.drains.get(node);
+        if known.is_none() {
+            tracing::info!(event = "drain-begun", %node, %by, shards, "the node is to be emptied");
+        }
+        if *shards == 0 && known.is_none_or(|known| known.shards > 0) {
+            tracing::info!(event = "drain-done", %node, %by, "the node holds no shard");
+        }
+        // A few moves in a minute are what was asked for, and no reason to look.
+        if !waits.is_empty() && known.is_none_or(|known| known.waits != *waits) {
+            tracing::info!(event = "drain-waits", %node, shards, "{waits}");
+        }
+    }
+    for node in before.drains.keys().filter(|node| !after.drains.contains_key(*node)) {
+        tracing::info!(event = "drain-ended", %node, "the node may hold shards again");
+    }
+}

@@ -1,0 +1,62 @@
+//! What nodes say is wrong with themselves, beside their ports: a thread, a disk or the guard of the routes that stands
+//! still.
+//!
+//! - It is a note for the operator while the node goes on saying so.
+//! - A node whose routes or roles do not follow is not moved to or from: a move would be made in the map and not in the
+//!   switches. What follows from a failure is written all the same.
+
+use std::collections::BTreeMap;
+
+use weir_map::map::Transition;
+use weir_map::{NodeId, ShardEntry};
+
+use super::event::{NodeReport, NodeTroubles};
+use super::time::Now;
+
+/// Why a drain or another move waits.
+pub(super) const STANDS_STILL: &str = "the guard of the routes or the thread of the roles stands still on a node of its shards: \
+     nothing is moved there meanwhile, `weir status` on the nodes says which";
+
+/// What each node said last, and when.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Troubles {
+    said: BTreeMap<NodeId, (NodeTroubles, u64)>,
+}
+
+impl Troubles {
+    /// Whether it says something else than before.
+    pub(super) fn hear(&mut self, report: &NodeReport, now: Now) -> bool {
+        let said = (report.troubles.clone(), now.monotonic_ms);
+        let before = self.said.insert(report.node.clone(), said);
+        before.map(|(before, _)| before).unwrap_or_default() != report.troubles
+    }
+
+    /// Of nodes that do not answer any more something else is known.
+    pub(super) fn forget(&mut self, report_max_ms: u64, now: Now) {
+        self.said.retain(|_, (_, at_ms)| now.since(*at_ms) <= report_max_ms);
+    }
+
+    pub(super) fn notes(&self) -> impl Iterator<Item = String> + '_ {
+        self.said.iter().flat_map(|(node, (troubles, _))| {
+            troubles.why.iter().map(move |why| format!("{node}: {why}"))
+        })
+    }
+
+    fn stands_still(&self, node: &NodeId) -> bool {
+        self.said.get(node).is_some_and(|(troubles, _)| troubles.is_still)
+    }
+
+    /// The nodes of a shard that do not follow a move of it.
+    pub(super) fn in_the_way<'a>(
+        &'a self,
+        entry: &'a ShardEntry,
+        transition: &'a Transition,
+    ) -> impl Iterator<Item = &'a NodeId> {
+        let comes = match transition {
+            Transition::AddReplica(who) | Transition::Replace { by: who, .. } => Some(who),
+            _ => None,
+        };
+        let members = entry.members().iter().map(|member| &member.incarnation);
+        members.chain(comes).map(|who| &who.worker.node).filter(|node| self.stands_still(node))
+    }
+}

@@ -1,0 +1,112 @@
+//! The keys of a cluster as etcd would hold them, with its history for mirrors that lag.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_etcd::{
+    Cause, Change, Error, Key, MirrorEvent, Outcome, Place, Revision, Swap, TRANSACTION_KEYS_MAX,
+    Versioned,
+};
+
+#[derive(Default)]
+pub(crate) struct FakeEtcd {
+    pub(crate) keys: BTreeMap<Key, Versioned>,
+    /// Every change: the place of a mirror is an index of it.
+    pub(crate) history: Vec<(Key, Option<Versioned>)>,
+    revision: i64,
+    /// Who holds the leader's key.
+    pub(crate) leader: Option<usize>,
+}
+
+/// A write that took place: what each key was and is.
+pub(crate) type Changes = Vec<(Key, Option<Versioned>, Option<Versioned>)>;
+
+impl FakeEtcd {
+    pub(crate) fn place(&self) -> Place {
+        Place { cluster_id: 1, revision: Revision(self.revision), raft_term: 1 }
+    }
+
+    pub(crate) fn value(&self, key: &Key) -> Option<&[u8]> {
+        self.keys.get(key).map(|held| held.value.as_slice())
+    }
+
+    /// Gives the leader's key to somebody.
+    pub(crate) fn elect(&mut self, leader: usize) -> Revision {
+        self.delete(Key::Leader);
+        self.put(Key::Leader, b"{}".to_vec());
+        self.leader = Some(leader);
+        Revision(self.revision)
+    }
+
+    /// As an operator or a node writes: whatever was there.
+    pub(crate) fn put(&mut self, key: Key, value: Vec<u8>) {
+        let expected = self.keys.get(&key).map(|held| held.mod_revision);
+        let swap = Swap { key, expected, change: Change::Put(value) };
+        assert!(matches!(self.transact(&[swap], None).0, Outcome::Done(_)));
+    }
+
+    pub(crate) fn delete(&mut self, key: Key) {
+        if let Some(held) = self.keys.get(&key) {
+            let expected = Some(held.mod_revision);
+            self.transact(&[Swap { key, expected, change: Change::Delete }], None);
+        }
+    }
+
+    pub(crate) fn transact(&mut self, swaps: &[Swap], writer: Option<usize>) -> (Outcome, Changes) {
+        let keys: BTreeSet<&Key> = swaps.iter().map(|swap| &swap.key).collect();
+        assert_eq!(keys.len(), swaps.len(), "no key is named twice");
+        assert!(keys.len() <= TRANSACTION_KEYS_MAX);
+        if writer.is_some() && writer != self.leader {
+            return (Outcome::NotLeader, Vec::new());
+        }
+        let is_as_expected =
+            |swap: &Swap| self.keys.get(&swap.key).map(|it| it.mod_revision) == swap.expected;
+        if !swaps.iter().all(is_as_expected) {
+            let current = swaps.iter().map(|swap| self.keys.get(&swap.key).cloned());
+            return (Outcome::LostRace(current.collect()), Vec::new());
+        }
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        let mut changes = Vec::new();
+        for swap in swaps {
+            let before = self.keys.get(&swap.key).cloned();
+            let after = match &swap.change {
+                Change::Keep => continue,
+                Change::Delete => None,
+                Change::Put(value) => Some(Versioned {
+                    value: value.clone(),
+                    create_revision: before.as_ref().map_or(revision, |it| it.create_revision),
+                    mod_revision: revision,
+                    lease: None,
+                }),
+            };
+            match &after {
+                Some(held) => drop(self.keys.insert(swap.key.clone(), held.clone())),
+                None => drop(self.keys.remove(&swap.key)),
+            }
+            self.history.push((swap.key.clone(), after.clone()));
+            changes.push((swap.key.clone(), before, after));
+        }
+        (Outcome::Done(revision), changes)
+    }
+
+    /// What a mirror tells of one change.
+    pub(crate) fn mirror_event(change: &(Key, Option<Versioned>)) -> MirrorEvent {
+        let key = change.0.clone();
+        match &change.1 {
+            Some(held) => {
+                MirrorEvent::Put { key, value: held.value.clone(), mod_revision: held.mod_revision }
+            }
+            None => MirrorEvent::Delete { key },
+        }
+    }
+}
+
+pub(crate) fn silence(may_have_happened: bool) -> Error {
+    Error {
+        endpoint: "fake".into(),
+        operation: "write".into(),
+        cause: Cause::Timeout,
+        detail: String::new(),
+        may_have_happened,
+    }
+}

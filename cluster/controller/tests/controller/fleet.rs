@@ -1,0 +1,381 @@
+//! Nodes and controllers around an etcd in memory. Every write of a controller is checked.
+
+mod checks;
+mod nodes;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use weir_controller::records::*;
+use weir_controller::state::Event as Input;
+use weir_controller::state::{Action, Controller, Now, Options};
+use weir_etcd::{Key, MirrorEvent, NodeId, NodeRecord, Outcome, Swap, WorkerRecord};
+use weir_map::*;
+
+use crate::fake_etcd::{FakeEtcd, silence};
+use nodes::Node;
+
+pub(crate) const UNIX_MS: u64 = 1_700_000_000_000;
+
+/// What becomes of the next write of a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Answered,
+    WrittenUnanswered,
+    LostUnanswered,
+    Unavailable,
+}
+
+pub(crate) struct Seat {
+    pub(crate) controller: Controller,
+    /// How much of etcd's history its mirror has told.
+    place: usize,
+    seen: BTreeMap<Key, Vec<u8>>,
+    answer: VecDeque<Input>,
+}
+
+pub(crate) struct World {
+    pub(crate) etcd: FakeEtcd,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) controllers: Vec<Seat>,
+    pub(crate) ms: u64,
+    pub(crate) options: Options,
+    pub(crate) fate: Fate,
+    pub(crate) weights: Vec<u32>,
+    pub(crate) shards_max: u32,
+    pub(crate) load_max: Option<u64>,
+    /// The ports in use of each shard, where it is not 0.
+    pub(crate) loads: BTreeMap<u32, u64>,
+    boots: u128,
+    /// When moves began.
+    pub(crate) moves_ms: Vec<u64>,
+    /// Entries written by controllers.
+    pub(crate) entries_written: usize,
+    /// Transactions that controllers tried.
+    pub(crate) transactions: usize,
+}
+
+pub(crate) fn name(node: usize) -> NodeId {
+    format!("n{node}").parse().unwrap()
+}
+
+pub(crate) fn id(node: usize) -> NodeId {
+    NodeId::new(&format!("n{node}")).unwrap()
+}
+
+impl World {
+    pub(crate) fn new(nodes: usize, shards: u32, replicas: u8, options: Options) -> Self {
+        let mut world = Self {
+            etcd: FakeEtcd::default(),
+            nodes: Vec::new(),
+            controllers: Vec::new(),
+            ms: 10_000_000,
+            options,
+            fate: Fate::Answered,
+            weights: vec![100; 2],
+            shards_max: 1_000,
+            load_max: None,
+            loads: BTreeMap::new(),
+            boots: 0,
+            moves_ms: Vec::new(),
+            entries_written: 0,
+            transactions: 0,
+        };
+        world.desire(1..=shards, replicas);
+        (0..nodes).for_each(|_| world.add_node());
+        (0..2).for_each(|_| world.add_controller());
+        world
+    }
+
+    pub(crate) fn desire(&mut self, shards: impl Iterator<Item = u32>, replicas: u8) {
+        let shards: Vec<_> = shards.map(|id| serde_json::json!({"id": id})).collect();
+        let desired = serde_json::json!({
+            "format": 1, "cluster": {"name": "c", "replicas": replicas}, "shard": shards
+        });
+        self.etcd.put(Key::Desired, desired.to_string().into_bytes());
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        Now { monotonic_ms: self.ms, unix_ms: UNIX_MS + self.ms }
+    }
+
+    pub(crate) fn add_node(&mut self) {
+        self.nodes.push(Node::new(Vec::new(), false));
+        self.start(self.nodes.len() - 1);
+    }
+
+    pub(crate) fn add_controller(&mut self) {
+        let mut controller = Controller::new(self.options.clone());
+        // Its mirror begins with a list.
+        let mut seen = BTreeMap::new();
+        for (key, held) in &self.etcd.keys {
+            let event = FakeEtcd::mirror_event(&(key.clone(), Some(held.clone())));
+            controller.handle(Input::Mirror(event), self.now());
+            seen.insert(key.clone(), held.value.clone());
+        }
+        let place = self.etcd.place();
+        controller.handle(Input::Mirror(MirrorEvent::SnapshotComplete { place }), self.now());
+        let place = self.etcd.history.len();
+        self.controllers.push(Seat { controller, place, seen, answer: VecDeque::new() });
+    }
+
+    /// A new life of a node's process.
+    pub(crate) fn start(&mut self, node: usize) {
+        let boots = self.weights.iter().map(|_| {
+            self.boots += 1;
+            BootId(self.boots)
+        });
+        self.nodes[node] = Node::new(boots.collect(), true);
+        self.register(node);
+    }
+
+    pub(crate) fn register(&mut self, node: usize) {
+        let workers = self.nodes[node].boots.iter().zip(&self.weights).enumerate();
+        let record = NodeRecord {
+            boot_id: self.nodes[node].boots[0].to_string(),
+            version: "0".into(),
+            rack: None,
+            capacity: 1,
+            workers: workers
+                .map(|(index, (boot_id, &weight))| WorkerRecord {
+                    index: index as u16,
+                    boot_id: boot_id.to_string(),
+                    resumes: None,
+                    weight,
+                    load_max: self.load_max,
+                    shards_max: Some(self.shards_max),
+                    replication: None,
+                })
+                .collect(),
+            admin: None,
+            has_copies: false,
+            is_stopping: self.nodes[node].is_stopping,
+        };
+        self.etcd.put(Key::Node(name(node)), serde_json::to_vec(&record).unwrap());
+    }
+
+    /// The process was told to end: it says so, and goes on serving.
+    pub(crate) fn stop(&mut self, node: usize) {
+        if self.nodes[node].is_up && !self.nodes[node].is_cut {
+            self.nodes[node].is_stopping = true;
+            self.register(node);
+        }
+    }
+
+    /// The last thing a process does that ends by itself: it fences itself, and leaves.
+    pub(crate) fn say_ended(&mut self, node: usize) {
+        let order = Order { by: format!("n{node}"), at_ms: UNIX_MS + self.ms };
+        let fence = Some(FenceOrder { order, boot_ids: self.nodes[node].boots.clone() });
+        self.set_intent(node, &Intent { fence, ..self.intent(node) });
+    }
+
+    pub(crate) fn kill(&mut self, node: usize) {
+        self.nodes[node].is_up = false;
+    }
+
+    /// The lease of a node that does not renew it ends.
+    pub(crate) fn expire(&mut self, node: usize) {
+        if !self.nodes[node].is_up || self.nodes[node].is_cut {
+            self.etcd.delete(Key::Node(name(node)));
+        }
+    }
+
+    pub(crate) fn runs(&self, who: &Incarnation) -> bool {
+        self.nodes.iter().any(|node| node.is_up && node.boots.contains(&who.boot_id))
+    }
+
+    /// Its streams reach others and theirs reach it.
+    fn is_in_touch(&self, who: &Incarnation) -> bool {
+        let node = self.nodes.iter().find(|node| node.boots.contains(&who.boot_id));
+        node.is_some_and(|node| node.is_up && !node.is_unheard && !node.is_deaf)
+    }
+
+    pub(crate) fn entries(&self) -> Vec<(u32, ShardEntry)> {
+        let shards = self.etcd.keys.iter().filter_map(|(key, held)| match key {
+            Key::Shard(id) => Some((id.0, ShardEntry::from_json(&held.value).expect("valid"))),
+            _ => None,
+        });
+        shards.collect()
+    }
+
+    pub(crate) fn held(&self, node: usize) -> usize {
+        let node = id(node);
+        let is_on = |it: &Member| it.incarnation.worker.node == node;
+        self.entries().iter().filter(|(_, entry)| entry.members().iter().any(is_on)).count()
+    }
+
+    pub(crate) fn primaries(&self, node: usize) -> usize {
+        let node = id(node);
+        let entries = self.entries();
+        entries.iter().filter(|(_, it)| it.primary().incarnation.worker.node == node).count()
+    }
+
+    pub(crate) fn intent(&self, node: usize) -> Intent {
+        let value = self.etcd.value(&Key::Intent(name(node)));
+        value.map_or_else(Intent::default, |value| serde_json::from_slice(value).unwrap())
+    }
+
+    pub(crate) fn set_intent(&mut self, node: usize, intent: &Intent) {
+        self.etcd.put(Key::Intent(name(node)), serde_json::to_vec(intent).unwrap());
+    }
+
+    pub(crate) fn drain(&mut self, node: usize, force: bool) {
+        let order = Order { by: "ann".into(), at_ms: UNIX_MS + self.ms };
+        let drain = Some(DrainOrder { order, force });
+        self.set_intent(node, &Intent { drain, ..self.intent(node) });
+    }
+
+    pub(crate) fn undrain(&mut self, node: usize) {
+        self.set_intent(node, &Intent { drain: None, ..self.intent(node) });
+    }
+
+    /// What `weir fence` does; the process has really ended.
+    pub(crate) fn fence(&mut self, node: usize) {
+        if self.nodes[node].is_up || self.etcd.keys.contains_key(&Key::Node(name(node))) {
+            return;
+        }
+        let node_id = id(node);
+        let entries = self.entries();
+        let members = entries.iter().flat_map(|(_, entry)| entry.members());
+        let lost = members.filter(|it| it.incarnation.worker.node == node_id);
+        let boot_ids: BTreeSet<BootId> = lost.map(|it| it.incarnation.boot_id).collect();
+        let order = Order { by: "ann".into(), at_ms: UNIX_MS + self.ms };
+        let fence = Some(FenceOrder { order, boot_ids: boot_ids.into_iter().collect() });
+        self.set_intent(node, &Intent { fence, ..self.intent(node) });
+    }
+
+    pub(crate) fn control(&self) -> Control {
+        let value = self.etcd.value(&Key::Control);
+        value.map_or_else(Control::default, |value| serde_json::from_slice(value).unwrap())
+    }
+
+    pub(crate) fn set_control(&mut self, control: &Control) {
+        self.etcd.put(Key::Control, serde_json::to_vec(control).unwrap());
+    }
+
+    pub(crate) fn freeze(&mut self, is_frozen: bool) {
+        let order = Order { by: "ann".into(), at_ms: UNIX_MS + self.ms };
+        let freeze = FreezeOrder { order, why: String::new(), is_total: false };
+        let freeze = is_frozen.then_some(freeze);
+        self.set_control(&Control { freeze, ..self.control() });
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        let value = self.etcd.value(&Key::Report).expect("a report");
+        serde_json::from_slice(value).unwrap()
+    }
+
+    /// What was written of a kind, oldest first.
+    pub(crate) fn events(&self) -> Vec<Event> {
+        let events = self.etcd.keys.iter().filter(|(key, _)| matches!(key, Key::Event(_)));
+        let mut events: Vec<Event> =
+            events.map(|(_, held)| serde_json::from_slice(&held.value).unwrap()).collect();
+        events.sort_by_key(|event| event.number);
+        events
+    }
+
+    /// `controller` is elected; who led before learns it when `depose` is called for it.
+    pub(crate) fn elect(&mut self, controller: usize) {
+        let revision = self.etcd.elect(controller);
+        self.tell(controller, Input::Elected(revision));
+    }
+
+    pub(crate) fn depose(&mut self, controller: usize) {
+        if self.etcd.leader == Some(controller) {
+            self.etcd.leader = None;
+            self.etcd.delete(Key::Leader);
+        }
+        self.tell(controller, Input::Deposed);
+    }
+
+    /// Its mirror tells up to `count` changes more.
+    pub(crate) fn deliver(&mut self, controller: usize, count: usize) {
+        for _ in 0..count {
+            let seat = &mut self.controllers[controller];
+            let Some(change) = self.etcd.history.get(seat.place) else { break };
+            seat.place += 1;
+            match &change.1 {
+                Some(held) => drop(seat.seen.insert(change.0.clone(), held.value.clone())),
+                None => drop(seat.seen.remove(&change.0)),
+            }
+            let event = FakeEtcd::mirror_event(change);
+            self.tell(controller, Input::Mirror(event));
+        }
+    }
+
+    /// Tells an event, and carries out what follows from it; answers come at once.
+    pub(crate) fn tell(&mut self, controller: usize, input: Input) {
+        let now = self.now();
+        let actions = self.controllers[controller].controller.handle(input, now);
+        assert!(actions.len() <= 1, "one at a time");
+        for action in actions {
+            let answer = match action {
+                Action::Write(swaps) => Input::Written(self.write(controller, &swaps)),
+                Action::Read(keys) => {
+                    let found = keys.iter().map(|key| self.etcd.keys.get(key).cloned());
+                    Input::Read(Some(found.collect()))
+                }
+            };
+            self.controllers[controller].answer.push_back(answer);
+        }
+    }
+
+    /// Gives a controller the answers that it waits for. True if there was one.
+    pub(crate) fn answer(&mut self, controller: usize) -> bool {
+        let Some(answer) = self.controllers[controller].answer.pop_front() else { return false };
+        self.tell(controller, answer);
+        true
+    }
+
+    fn write(&mut self, controller: usize, swaps: &[Swap]) -> Outcome {
+        self.transactions += 1;
+        let fate = std::mem::replace(&mut self.fate, Fate::Answered);
+        match fate {
+            Fate::Unavailable => return Outcome::Unavailable(silence(false)),
+            Fate::LostUnanswered => return Outcome::Unknown(silence(true)),
+            Fate::Answered | Fate::WrittenUnanswered => {}
+        }
+        let (outcome, changes) = self.etcd.transact(swaps, Some(controller));
+        if !changes.is_empty() {
+            assert_eq!(self.etcd.leader, Some(controller), "only the leader writes");
+            self.check(controller, &changes);
+        }
+        if fate == Fate::WrittenUnanswered { Outcome::Unknown(silence(true)) } else { outcome }
+    }
+
+    /// One tick of everybody, with all news and all answers.
+    pub(crate) fn turn(&mut self) {
+        self.turn_after(self.options.tick_ms);
+    }
+
+    pub(crate) fn turn_after(&mut self, ms: u64) {
+        self.ms += ms;
+        for controller in 0..self.controllers.len() {
+            self.deliver(controller, usize::MAX);
+            self.hear(controller);
+            self.tell(controller, Input::Tick);
+            while self.answer(controller) {}
+        }
+        self.work();
+    }
+
+    pub(crate) fn turns(&mut self, ms: u64) {
+        let end = self.ms + ms;
+        while self.ms < end {
+            self.turn();
+        }
+    }
+
+    /// Turns until the map has not changed for a while.
+    pub(crate) fn settle(&mut self) {
+        let mut quiet_ms = 0;
+        for _ in 0..20_000 {
+            let before = self.entries();
+            self.turn();
+            quiet_ms = if self.entries() == before { quiet_ms + self.options.tick_ms } else { 0 };
+            if quiet_ms > 2 * 60_000 + self.options.balance_wait_ms {
+                return;
+            }
+        }
+        panic!("it never comes to rest: {:?}", self.report());
+    }
+}

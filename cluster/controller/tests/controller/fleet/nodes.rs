@@ -1,0 +1,147 @@
+//! What nodes do by themselves: they report, copy, take what is granted, and remember what etcd has forgotten.
+
+use std::collections::BTreeMap;
+
+use weir_controller::state::Event as Input;
+use weir_controller::state::{BirdDown, NodeDoubts, NodeReport as Answer, NodeTroubles};
+use weir_etcd::Key;
+use weir_map::map::Transition;
+use weir_map::*;
+
+use super::{World, id};
+
+pub(crate) struct Node {
+    pub(crate) boots: Vec<BootId>,
+    pub(crate) is_up: bool,
+    /// It does not reach etcd, and its key has expired or will.
+    pub(crate) is_cut: bool,
+    /// It has said that it is about to end.
+    pub(crate) is_stopping: bool,
+    /// Its streams reach nobody.
+    pub(crate) is_unheard: bool,
+    /// Nobody's streams reach it.
+    pub(crate) is_deaf: bool,
+    /// Workers with a side down.
+    pub(crate) broken: Vec<u16>,
+    /// Sides that its BIRD does not announce.
+    pub(crate) bird_down: Vec<BirdDown>,
+    /// What else it says is wrong with itself.
+    pub(crate) troubles: NodeTroubles,
+    /// What it obeys of shards of which etcd has forgotten it.
+    pub(crate) seen: BTreeMap<ShardId, ShardEntry>,
+}
+
+impl Node {
+    pub(super) fn new(boots: Vec<BootId>, is_up: bool) -> Self {
+        Self {
+            boots,
+            is_up,
+            is_cut: false,
+            is_stopping: false,
+            is_unheard: false,
+            is_deaf: false,
+            broken: Vec::new(),
+            bird_down: Vec::new(),
+            troubles: NodeTroubles::default(),
+            seen: BTreeMap::new(),
+        }
+    }
+}
+
+impl World {
+    /// Every node that runs reports to a controller.
+    pub(crate) fn hear(&mut self, controller: usize) {
+        for node in 0..self.nodes.len() {
+            if !self.nodes[node].is_up {
+                continue;
+            }
+            let others = (0..self.nodes.len()).filter(|&other| other != node);
+            let is_heard = |other: usize| {
+                self.nodes[other].is_up
+                    && !self.nodes[other].is_unheard
+                    && !self.nodes[node].is_deaf
+            };
+            let report = Answer {
+                doubts: self.doubts_of(node),
+                node: id(node),
+                hears: others.map(|other| (id(other), is_heard(other))).collect(),
+                loads: self.loads_of(node),
+                broken: self.nodes[node].broken.clone(),
+                bird_down: self.nodes[node].bird_down.clone(),
+                acting: Vec::new(),
+                troubles: self.nodes[node].troubles.clone(),
+            };
+            self.tell(controller, Input::Report(report));
+        }
+    }
+
+    /// Of the shards that it is primary of.
+    fn loads_of(&self, node: usize) -> Vec<(ShardId, u64)> {
+        let load = |shard: &u32| self.loads.get(shard).copied().unwrap_or(0);
+        let entries = self.entries();
+        let own = entries.iter().filter(|(_, it)| it.primary().incarnation.worker.node == id(node));
+        own.map(|(shard, _)| (ShardId(*shard), load(shard))).collect()
+    }
+
+    /// etcd has these entries again, and its nodes have seen those that it has now.
+    pub(crate) fn set_back(&mut self, to: &[(u32, ShardEntry)]) {
+        let seen: BTreeMap<u32, ShardEntry> = self.entries().into_iter().collect();
+        for (shard, entry) in to.iter().filter(|(shard, entry)| seen[shard] != *entry) {
+            self.etcd.put(Key::Shard(ShardId(*shard)), entry.to_json().into_bytes());
+            for node in self.nodes.iter_mut().filter(|node| node.is_up) {
+                node.seen.insert(ShardId(*shard), seen[shard].clone());
+            }
+        }
+    }
+
+    /// Of what it has seen, where etcd has forgotten it.
+    fn doubts_of(&self, node: usize) -> NodeDoubts {
+        if self.nodes[node].seen.is_empty() {
+            return NodeDoubts { are_all: true, ..NodeDoubts::default() };
+        }
+        let stored: BTreeMap<u32, ShardEntry> = self.entries().into_iter().collect();
+        let seen = self.nodes[node].seen.iter().filter(|(shard, seen)| {
+            stored.get(&shard.0).is_none_or(|it| it.rebased() <= Some(seen.epoch()))
+        });
+        let shards = seen.map(|(shard, seen)| (*shard, (seen.epoch(), Some(seen.clone()))));
+        NodeDoubts { shards: shards.collect(), are_all: true }
+    }
+
+    /// Workers that run finish their copies and take what is granted. True if anything was done.
+    pub(crate) fn work(&mut self) -> bool {
+        let mut is_busy = false;
+        for (shard, mut entry) in self.entries() {
+            let doubts = |node: usize| self.doubts_of(node).shards.contains_key(&ShardId(shard));
+            if (0..self.nodes.len()).any(|node| self.nodes[node].is_up && doubts(node)) {
+                continue;
+            }
+            let epoch = entry.epoch();
+            while let Some(transition) = self.wish(&entry) {
+                entry = entry.after(entry.epoch(), &transition).expect("a wish fits");
+            }
+            if entry.epoch() != epoch {
+                self.etcd.put(Key::Shard(ShardId(shard)), entry.to_json().into_bytes());
+                is_busy = true;
+            }
+        }
+        is_busy
+    }
+
+    fn wish(&self, entry: &ShardEntry) -> Option<Transition> {
+        let seated = |seat| &entry.at_seat(seat).expect("seated").incarnation;
+        for (index, lane) in entry.lanes().iter().enumerate() {
+            let Some(moving) = lane.moving else { continue };
+            if self.is_in_touch(seated(moving.from)) && self.is_in_touch(seated(lane.owner)) {
+                let by = seated(lane.owner).clone();
+                return Some(Transition::Settle { by, lanes: LaneSet::EMPTY.with(index) });
+            }
+        }
+        if !self.is_in_touch(&entry.primary().incarnation) {
+            return None;
+        }
+        let mut members = entry.members().iter();
+        let copied = members
+            .find(|it| it.state != MemberState::Synced && self.is_in_touch(&it.incarnation))?;
+        Some(Transition::Synced(copied.incarnation.clone()))
+    }
+}

@@ -1,0 +1,278 @@
+//! The controller among keys that nobody should have written and nodes that say what they like.
+//!
+//! Whatever stands in etcd, it neither panics nor waits for ever, all that it writes can be read again, and it never
+//! writes over an entry, an intent or a `/meta` that it cannot read: what is unknown is not absent.
+
+mod values;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bolero::{TypeGenerator, check};
+use serde_json::{Value, json};
+use weir_controller::records::*;
+use weir_controller::state::{Action, Controller, Event as Input, Now, Options};
+use weir_etcd::{Change, Key, MirrorEvent, NodeRecord, Outcome, RestoreReason, Revision, Swap};
+use weir_map::{ShardEntry, ShardId};
+
+use crate::fake_etcd::{FakeEtcd, silence};
+use crate::fleet::UNIX_MS;
+use values::{Number, Said, What, Written, any_key};
+
+const START_MS: u64 = 10_000_000;
+
+/// Steps played: what counts as an input.
+static STEPS: AtomicU64 = AtomicU64::new(0);
+
+#[derive(Clone, Debug, TypeGenerator)]
+enum Step {
+    Write(Written),
+    Delete(u8),
+    Say(Said),
+    Tick(u16),
+    /// More likely than each of the others.
+    Work,
+    Fail(bool),
+    Elect,
+    Restored,
+}
+
+struct Place {
+    etcd: FakeEtcd,
+    told: usize,
+    controller: Controller,
+    answer: Option<Input>,
+    is_failing: Option<bool>,
+    ms: u64,
+}
+
+impl Place {
+    fn new() -> Self {
+        let mut options = Options::new("c", 1);
+        options.balance_wait_ms = 5_000;
+        let mut place = Self {
+            etcd: FakeEtcd::default(),
+            told: 0,
+            controller: Controller::new(options),
+            answer: None,
+            is_failing: None,
+            ms: START_MS,
+        };
+        let at = place.etcd.place();
+        place.tell(Input::Mirror(MirrorEvent::SnapshotComplete { place: at }));
+        // A cluster that works, as it is found.
+        let desired = What::Desired { format: Number::of(1), replicas: 1, shards: vec![0, 1, 2] };
+        let nodes = (0..3).map(|node| What::Node {
+            node,
+            boots: vec![node],
+            weight: Number::of(10),
+            room: None,
+            is_stopping: false,
+        });
+        for what in nodes.chain([desired]) {
+            let (key, value) = what.json();
+            place.etcd.put(key, value.to_string().into_bytes());
+        }
+        place.elect();
+        place
+    }
+
+    fn elect(&mut self) {
+        let revision = self.etcd.elect(0);
+        self.tell(Input::Elected(revision));
+    }
+
+    fn tell(&mut self, input: Input) {
+        let now = Now { monotonic_ms: self.ms, unix_ms: UNIX_MS + self.ms };
+        let actions = self.controller.handle(input, now);
+        assert!(actions.len() <= 1, "one at a time");
+        for action in actions {
+            assert!(self.answer.is_none(), "the last one is not answered");
+            self.answer = Some(match action {
+                Action::Write(swaps) => Input::Written(self.write(&swaps)),
+                Action::Read(keys) => {
+                    let found = keys.iter().map(|key| self.etcd.keys.get(key).cloned());
+                    Input::Read(Some(found.collect()))
+                }
+            });
+        }
+    }
+
+    fn write(&mut self, swaps: &[Swap]) -> Outcome {
+        for swap in swaps {
+            let before = self.etcd.keys.get(&swap.key);
+            let before = before.filter(|held| Some(held.mod_revision) == swap.expected);
+            check_swap(swap, before.map(|held| held.value.as_slice()));
+            if let (Key::Shard(id), Change::Delete) = (&swap.key, &swap.change) {
+                let orders = self.etcd.value(&Key::Control).expect("orders");
+                let orders: Control = serde_json::from_slice(orders).expect("orders");
+                assert!(orders.retire.contains(&id.0), "nobody asked for it");
+            }
+        }
+        match self.is_failing.take() {
+            Some(true) => Outcome::Unknown(silence(true)),
+            Some(false) => Outcome::Unavailable(silence(false)),
+            None => self.etcd.transact(swaps, Some(0)).0,
+        }
+    }
+
+    /// All news, and all that follows from them.
+    fn work(&mut self) {
+        for _ in 0..32 {
+            while let Some(change) = self.etcd.history.get(self.told) {
+                let event = FakeEtcd::mirror_event(change);
+                self.told += 1;
+                self.tell(Input::Mirror(event));
+            }
+            let Some(answer) = self.answer.take() else { return };
+            self.tell(answer);
+        }
+    }
+
+    fn play(&mut self, step: &Step) {
+        match step {
+            Step::Write(written) => {
+                let (key, value) = written.bytes();
+                self.etcd.put(key, value);
+            }
+            Step::Delete(any) => self.etcd.delete(any_key(*any)),
+            Step::Say(said) => self.tell(Input::Report(said.report())),
+            Step::Tick(ms) => {
+                self.ms += u64::from(*ms);
+                self.tell(Input::Tick);
+            }
+            Step::Work => {
+                self.ms += 600;
+                self.tell(Input::Tick);
+                self.work();
+            }
+            Step::Fail(is_unknown) => self.is_failing = Some(*is_unknown),
+            Step::Elect => {
+                self.tell(Input::Deposed);
+                self.elect();
+            }
+            Step::Restored => self.restored(),
+        }
+    }
+
+    /// etcd tells all that it has anew.
+    fn restored(&mut self) {
+        let place = self.etcd.place();
+        let (before, now) = (Revision::default(), Revision::default());
+        let reason = RestoreReason::Revision { before, now };
+        self.tell(Input::Mirror(MirrorEvent::Restored { reason, place }));
+        let keys: BTreeMap<_, _> = self.etcd.keys.clone();
+        for (key, held) in keys {
+            self.tell(Input::Mirror(FakeEtcd::mirror_event(&(key, Some(held)))));
+        }
+        self.tell(Input::Mirror(MirrorEvent::SnapshotComplete { place }));
+    }
+}
+
+/// What is written can be read, and what is written over could be.
+fn check_swap(swap: &Swap, before: Option<&[u8]>) {
+    fn is<T: serde::de::DeserializeOwned>(value: &[u8]) -> bool {
+        serde_json::from_slice::<T>(value).is_ok()
+    }
+    let is_readable = |value: &[u8]| match &swap.key {
+        Key::Shard(_) => ShardEntry::from_json(value).is_ok(),
+        Key::Intent(_) => is::<Intent>(value),
+        Key::Control => is::<Control>(value),
+        Key::Meta => is::<Meta>(value),
+        Key::Event(_) => is::<Event>(value),
+        Key::Report => is::<Report>(value),
+        Key::Node(_) => is::<NodeRecord>(value),
+        Key::Desired | Key::Leader => false,
+    };
+    let is_retired = matches!(swap.key, Key::Shard(_)) && swap.change == Change::Delete;
+    if swap.change == Change::Keep || is_retired {
+        return;
+    }
+    // Its own notes it may write anew; over orders that nobody can read, which freeze all, it may write that all is frozen.
+    if swap.key == Key::Control && before.is_some_and(|before| !is_readable(before)) {
+        let Change::Put(value) = &swap.change else { panic!("{swap:?}") };
+        let control: Control = serde_json::from_slice(value).expect("its own");
+        assert!(control.freeze.is_some_and(|freeze| freeze.is_total));
+        return;
+    }
+    let is_note = matches!(swap.key, Key::Event(_) | Key::Report);
+    if let Some(before) = before.filter(|before| !is_note && !is_readable(before)) {
+        panic!("{swap:?} over {}", String::from_utf8_lossy(before));
+    }
+    if let Change::Put(value) = &swap.change {
+        assert!(is_readable(value), "{:?}: {}", swap.key, String::from_utf8_lossy(value));
+        if let (Key::Intent(_) | Key::Control, Some(before)) = (&swap.key, before) {
+            let of = |value: &[u8]| serde_json::from_slice::<Value>(value).unwrap();
+            assert_eq!(of(value).get("of_later"), of(before).get("of_later"), "of a later version");
+        }
+    }
+}
+
+#[test]
+fn keys_and_answers() {
+    check!().with_type::<Vec<Step>>().for_each(|steps| {
+        let mut place = Place::new();
+        for step in steps {
+            place.play(step);
+        }
+        STEPS.fetch_add(steps.len() as u64, Ordering::Relaxed);
+        place.ms += 600;
+        place.tell(Input::Tick);
+        place.work();
+    });
+    println!("inputs: {}", STEPS.load(Ordering::Relaxed));
+}
+
+/// Numbers at the end of their type, in keys that whoever has rights in etcd may write.
+#[test]
+fn an_event_of_the_last_number_and_time_stops_nothing() {
+    let mut place = Place::new();
+    let event = |number, at_ms| {
+        let (by, what, why) = (String::new(), String::new(), String::new());
+        let event = Event { number, at_ms, by, node: None, shard: None, what, why, is_move: true };
+        serde_json::to_vec(&event).unwrap()
+    };
+    place.etcd.put(Key::Event(510), event(u64::MAX, u64::MAX));
+    place.etcd.put(Key::Event(511), event(u64::MAX - 1, 7));
+    place.etcd.put(Key::Event(7), event(7, UNIX_MS));
+    for _ in 0..20 {
+        place.play(&Step::Work);
+    }
+    let written = place.etcd.keys.iter().filter_map(|(key, held)| match key {
+        Key::Event(_) => serde_json::from_slice::<Event>(&held.value).ok(),
+        _ => None,
+    });
+    let mut numbers: Vec<u64> =
+        written.filter(|event| event.by == "c").map(|event| event.number).collect();
+    numbers.sort_unstable();
+    // The first was written before it knew of any.
+    assert!(numbers.len() > 3 && numbers.remove(0) == 1, "{numbers:?}");
+    assert_eq!(numbers, (8..).take(numbers.len()).collect::<Vec<_>>());
+}
+
+/// Of many shards that are to be created, some wait for the next transaction: what stands there by then stays.
+#[test]
+fn a_shard_that_has_come_meanwhile_is_not_created_over_it() {
+    let mut place = Place::new();
+    let shards: Vec<Value> = (1..=200).map(|id| json!({"id": id})).collect();
+    let desired = json!({"format": 1, "cluster": {"replicas": 1}, "shard": shards});
+    place.etcd.put(Key::Desired, desired.to_string().into_bytes());
+    let shards =
+        |place: &Place| place.etcd.keys.keys().filter(|key| matches!(key, Key::Shard(_))).count();
+    place.work();
+    while shards(&place) == 0 {
+        place.ms += 600;
+        let next = place.answer.take().unwrap_or(Input::Tick);
+        place.tell(next);
+    }
+    assert!(shards(&place) < 100);
+    let later = b"an entry of a later version".to_vec();
+    place.etcd.put(Key::Shard(ShardId(200)), later.clone());
+    for _ in 0..20 {
+        place.play(&Step::Work);
+    }
+    assert_eq!(
+        (shards(&place), place.etcd.value(&Key::Shard(ShardId(200)))),
+        (200, Some(&later[..]))
+    );
+}

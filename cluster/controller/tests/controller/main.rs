@@ -1,0 +1,14 @@
+//! The controller: its decisions on an etcd in memory, and two of them on a real one.
+
+mod admin;
+mod apply;
+#[path = "../../../etcd/tests/cluster/etcd.rs"]
+#[allow(dead_code, reason = "some of it serves the other crate's tests only")]
+mod etcd;
+mod fake_etcd;
+mod fleet;
+mod histories;
+mod hostile;
+mod many;
+mod processes;
+mod rules;

@@ -1,0 +1,112 @@
+//! An etcd that was restored from a backup.
+
+use weir_controller::records::{Control, Order};
+use weir_controller::state::Event;
+use weir_etcd::{MirrorEvent, RestoreReason, Revision};
+use weir_map::ShardEntry;
+
+use super::{lose, whats, world};
+use crate::fleet::World;
+
+/// The leader's mirror finds a backup, and lists it.
+fn tell_restored(world: &mut World) {
+    let place = world.etcd.place();
+    let reason = RestoreReason::Revision { before: Revision(9), now: Revision(5) };
+    world.tell(0, Event::Mirror(MirrorEvent::Restored { reason, place }));
+    for (key, held) in world.etcd.keys.clone() {
+        let put = MirrorEvent::Put { key, value: held.value, mod_revision: held.mod_revision };
+        world.tell(0, Event::Mirror(put));
+    }
+    world.tell(0, Event::Mirror(MirrorEvent::SnapshotComplete { place }));
+}
+
+#[test]
+fn a_restored_etcd_freezes_everything_until_an_operator_has_looked() {
+    let mut world = world(4, 8);
+    tell_restored(&mut world);
+    world.turns(2_000);
+    let freeze = world.control().freeze.expect("frozen");
+    assert!(freeze.is_total && freeze.why.contains("backup"));
+    let before = world.entries();
+    lose(&mut world, 0);
+    world.start(0);
+    world.turns(60_000);
+    assert_eq!(world.entries(), before, "not even a fence");
+    world.freeze(false);
+    world.turns(60_000);
+    assert_ne!(world.entries(), before);
+}
+
+/// Shards move from node 0, and etcd has forgotten it: the entries before and after.
+fn set_back(world: &mut World) -> [Vec<(u32, ShardEntry)>; 2] {
+    let old = world.entries();
+    world.drain(0, false);
+    world.settle();
+    let new = world.entries();
+    world.set_back(&old);
+    tell_restored(world);
+    [old, new]
+}
+
+fn check_goes_on(before: &[(u32, ShardEntry)], world: &World) {
+    for ((shard, before), (_, after)) in before.iter().zip(world.entries()) {
+        let is_same = *before == after;
+        assert!(is_same || after.rebased() > Some(before.epoch()), "{shard}: {after:?}");
+        assert_eq!(before.members(), after.members());
+        assert_eq!(before.term(), after.term());
+    }
+}
+
+#[test]
+fn a_map_that_was_set_back_goes_on_with_what_its_nodes_hold() {
+    let mut world = world(4, 8);
+    let [old, new] = set_back(&mut world);
+    assert_ne!(old, new);
+    world.turns(10_000);
+    assert_eq!(world.entries(), old, "some node may not have read it yet");
+    assert!(world.report().in_doubt > 0);
+    world.turns(20_000);
+    assert!(world.control().freeze.expect("frozen").is_total);
+    check_goes_on(&new, &world);
+    assert_eq!(world.report().in_doubt, 0);
+    assert!(whats(&world).iter().any(|what| what.starts_with("goes on with the newest entry")));
+    world.freeze(false);
+    world.undrain(0);
+    world.settle();
+    assert_eq!(world.report().whole, 8);
+}
+
+#[test]
+fn who_is_missing_is_named_until_it_is_fenced_or_the_operator_orders_it() {
+    for is_fenced in [true, false] {
+        let mut world = world(4, 8);
+        let [old, new] = set_back(&mut world);
+        lose(&mut world, 1);
+        world.turns(30_000);
+        let report = world.report();
+        let lost = |entry: &ShardEntry| {
+            let mut nodes = entry.members().iter().map(|it| &it.incarnation.worker.node);
+            nodes.any(|node| node.as_str() == "n1")
+        };
+        let both = || old.iter().zip(&new).filter(|(old, new)| old != new);
+        let stuck = both().filter(|(old, new)| lost(&old.1) || lost(&new.1)).count();
+        assert!(stuck > 0 && stuck < both().count(), "{stuck}");
+        assert_eq!((report.in_doubt, report.doubts.len()), (stuck, stuck));
+        assert!(report.doubts[0].contains("`weir fence n1`"), "{:?}", report.doubts);
+        assert_eq!(report.missing.keys().collect::<Vec<_>>(), ["n1"]);
+        if is_fenced {
+            world.say_ended(1);
+        } else {
+            let order = Order { by: "ann".into(), at_ms: 0 };
+            world.set_control(&Control { rebase: Some(order), ..world.control() });
+        }
+        world.turns(30_000);
+        check_goes_on(&new, &world);
+        assert_eq!((world.report().in_doubt, world.control().rebase), (0, None));
+        world.say_ended(1);
+        world.freeze(false);
+        world.undrain(0);
+        world.settle();
+        assert_eq!(world.report().whole, 8);
+    }
+}

@@ -1,0 +1,143 @@
+//! The last word of a node: its lives have ended, and nothing of it can come back, so whoever is left may have its lanes at
+//! once. To be said when no worker runs any more.
+//!
+//! ```text
+//!   Read --(intent)--> Write --done-----------------------> Leave
+//!     ^                  |  \--not written, or perhaps----> Leave, and its next start is told
+//!     +--another wrote --+
+//! ```
+
+use weir_controller::records::{FenceOrder, Intent, Order};
+use weir_etcd::swap::{Change, Swap};
+use weir_etcd::{Key, NodeId, Outcome, Revision, Versioned};
+use weir_map::BootId;
+
+/// So often the last word is tried when others write at the same time.
+const TRIES: u32 = 5;
+
+/// What it has come to.
+#[derive(Debug)]
+pub struct Farewell {
+    name: NodeId,
+    boot_ids: Vec<BootId>,
+    at_ms: u64,
+    tries: u32,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// This key is to be read; [`Farewell::read`] follows.
+    Read(Key),
+    /// To be written; [`Farewell::written`] follows.
+    Write(Swap),
+    /// The node's registration is to be given up, and that is all.
+    Leave {
+        /// Nobody knows of the end of this process, for certain: its next one may begin where it was a member.
+        is_unsaid: bool,
+    },
+}
+
+impl Farewell {
+    /// `at_ms`: milliseconds since 1970.
+    pub fn new(name: NodeId, boot_ids: Vec<BootId>, at_ms: u64) -> (Self, Step) {
+        let read = Step::Read(Key::Intent(name.clone()));
+        (Self { name, boot_ids, at_ms, tries: TRIES }, read)
+    }
+
+    /// The key as it is, some of none if there is none; or why there is no answer.
+    pub fn read(&self, found: Result<Option<Versioned>, String>) -> Step {
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => return unsaid(&error),
+        };
+        let held = found.as_ref().map(|found| serde_json::from_slice::<Intent>(&found.value));
+        let mut intent = match held.transpose() {
+            Ok(intent) => intent.unwrap_or_default(),
+            Err(error) => return unsaid(&format!("the node's intent cannot be read: {error}")),
+        };
+        let by = format!("{} as it ended", self.name);
+        let order = Order { by, at_ms: self.at_ms };
+        intent.fence = Some(FenceOrder { order, boot_ids: self.boot_ids.clone() });
+        let value = serde_json::to_vec(&intent).expect("texts and numbers");
+        let expected: Option<Revision> = found.map(|found| found.mod_revision);
+        let key = Key::Intent(self.name.clone());
+        Step::Write(Swap { key, expected, change: Change::Put(value) })
+    }
+
+    pub fn written(&mut self, outcome: &Outcome) -> Step {
+        self.tries -= 1;
+        match outcome {
+            Outcome::Done(_) => Step::Leave { is_unsaid: false },
+            Outcome::LostRace(_) if self.tries > 0 => Step::Read(Key::Intent(self.name.clone())),
+            Outcome::LostRace(_) | Outcome::NotLeader => unsaid("others write all the time"),
+            Outcome::Unavailable(error) | Outcome::Refused(error) => unsaid(&error.to_string()),
+            Outcome::Unknown(error) => {
+                tracing::warn!(event = "farewell-unsaid", "{error}");
+                Step::Leave { is_unsaid: false }
+            }
+        }
+    }
+}
+
+/// Unsaid for certain: its lanes wait for its next start.
+fn unsaid(why: &str) -> Step {
+    tracing::warn!(event = "farewell-unsaid", "{why}");
+    Step::Leave { is_unsaid: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_etcd::{Cause, Error};
+
+    use super::*;
+
+    fn begin() -> Farewell {
+        Farewell::new("n1".parse().unwrap(), vec![BootId(7)], 1_000).0
+    }
+
+    fn held(intent: &Intent, revision: i64) -> Option<Versioned> {
+        let revision = Revision(revision);
+        let value = serde_json::to_vec(intent).unwrap();
+        Some(Versioned { value, create_revision: revision, mod_revision: revision, lease: None })
+    }
+
+    fn error(may_have_happened: bool) -> Error {
+        let cause = Cause::Timeout;
+        let (endpoint, operation, detail) = ("e".into(), "o".into(), "d".into());
+        Error { endpoint, operation, cause, detail, may_have_happened }
+    }
+
+    #[test]
+    fn the_word_fences_its_lives_and_keeps_the_rest_of_the_intent() {
+        let drained: Intent =
+            serde_json::from_str(r#"{"drain":{"by":"op","at_ms":1,"force":false}}"#).unwrap();
+        let Step::Write(swap) = begin().read(Ok(held(&drained, 5))) else { panic!() };
+        assert_eq!(swap.expected, Some(Revision(5)));
+        let Change::Put(value) = swap.change else { panic!() };
+        let said: Intent = serde_json::from_slice(&value).unwrap();
+        assert_eq!(said.fence.unwrap().boot_ids, [BootId(7)]);
+        assert_eq!(said.drain, drained.drain);
+    }
+
+    #[test]
+    fn one_who_was_faster_is_read_again_a_few_times() {
+        let mut farewell = begin();
+        for _ in 1..TRIES {
+            let again = farewell.written(&Outcome::LostRace(Vec::new()));
+            assert!(matches!(again, Step::Read(_)));
+            assert!(matches!(farewell.read(Ok(None)), Step::Write(Swap { expected: None, .. })));
+        }
+        let last = farewell.written(&Outcome::LostRace(Vec::new()));
+        assert_eq!(last, Step::Leave { is_unsaid: true });
+    }
+
+    #[test]
+    fn a_word_that_was_perhaps_written_counts_as_said() {
+        let leave = |is_unsaid| Step::Leave { is_unsaid };
+        assert_eq!(begin().written(&Outcome::Done(Revision(6))), leave(false));
+        assert_eq!(begin().written(&Outcome::Unknown(error(true))), leave(false));
+        assert_eq!(begin().written(&Outcome::Unavailable(error(false))), leave(true));
+        assert_eq!(begin().read(Err("no answer".into())), leave(true));
+    }
+}

@@ -1,0 +1,78 @@
+//! What etcd tells of the map, in its order, on its way to the roles: an entry is obeyed once it is on disk.
+//!
+//! So no entry is ever obeyed that a restart could forget: of two members of which one has obeyed a newer entry, that
+//! one knows it after any restart. What the roles would refuse is not kept. A disk that refuses to save, or stands still
+//! for longer than a failover may wait for its repair, is not waited for: `epochs-not-kept` says so, and until it works
+//! again a restart may forget what was obeyed.
+//!
+//! Nothing else waits: a replica acts, copies go on and duties are obeyed without an entry.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use weir_map::{ShardEntry, ShardId};
+use weir_roles::{Input, Roles};
+
+use crate::map_keeper::{Change, MapKeeper};
+
+/// Inputs of the roles that are still to be handed in.
+#[derive(Debug, Default)]
+pub(crate) struct NewsQueue(VecDeque<Waiting>);
+
+#[derive(Debug)]
+enum Waiting {
+    Entry { shard: ShardId, entry: Box<ShardEntry>, change: Option<Change> },
+    Other(Input),
+}
+
+impl NewsQueue {
+    /// An entry is on its way to the disk from now on, so that many are saved together.
+    pub(crate) fn push(
+        &mut self,
+        now: Duration,
+        input: Input,
+        roles: &Roles,
+        keeper: &mut MapKeeper,
+    ) {
+        let waiting = match input {
+            Input::Entry { shard, entry } => {
+                let is_newer = keeper.map().epoch(shard).is_none_or(|kept| entry.epoch() >= kept);
+                let is_kept = is_newer && roles.would_obey(shard, &entry);
+                let change = is_kept.then(|| keeper.set_entry(now, shard, &entry));
+                Waiting::Entry { shard, entry, change }
+            }
+            other => Waiting::Other(other),
+        };
+        self.0.push_back(waiting);
+    }
+
+    /// The next one that the roles may have now. What they have kept of the ones before must be with the keeper.
+    pub(crate) fn next(
+        &mut self,
+        now: Duration,
+        roles: &Roles,
+        keeper: &mut MapKeeper,
+    ) -> Option<Input> {
+        if let Waiting::Entry { shard, entry, change } = self.0.front_mut()?
+            && roles.would_obey(*shard, entry)
+        {
+            // A shard that has ended meanwhile was forgotten.
+            let is_held = keeper.map().epoch(*shard).is_some_and(|kept| kept >= entry.epoch());
+            if change.is_none() || !is_held {
+                *change = Some(keeper.set_entry(now, *shard, entry));
+            }
+            let is_saved = change.is_some_and(|change| keeper.is_saved(change));
+            if !is_saved && !keeper.is_stalled(now) {
+                return None;
+            }
+        }
+        Some(match self.0.pop_front()? {
+            Waiting::Entry { shard, entry, .. } => Input::Entry { shard, entry },
+            Waiting::Other(input) => input,
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "news_queue_tests.rs"]
+mod tests;

@@ -1,0 +1,407 @@
+//! The core of a node: what joins its roles with etcd, its workers, its guard and its disk.
+
+mod from_etcd;
+pub(crate) mod joining;
+mod shown;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_config::Desired;
+use weir_etcd::{NodeRecord, Revision};
+use weir_map::{BootId, NodeId, ShardEntry, ShardId, WorkerId};
+use weir_roles::{AtStake, Input, LocalWorker, Roles, RolesConfig, RolesOptions, SidesUp};
+use weir_routes::{Fence, Stake};
+
+use crate::action::Action;
+use crate::event::{Event, GuardNews, WorkerSlot};
+use crate::hand_over::HandOver;
+use crate::known_map::KnownMap;
+use crate::map_keeper::MapKeeper;
+use crate::news_queue::NewsQueue;
+use crate::routes::{RouteList, lists};
+use crate::setup::workers_of;
+use joining::{Joining, Outside};
+
+/// Changes of entries that are written together.
+const CHANGES_MAX: usize = 256;
+/// Between two looks at what would end with each worker.
+const STAKE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What a node begins with.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Start {
+    pub node: NodeId,
+    /// As it is to be registered: every worker says where it is reached.
+    pub record: NodeRecord,
+    /// Addresses of each worker: access, internet.
+    pub addresses: Vec<[Ipv4Addr; 2]>,
+    /// As it lies on disk, of this cluster.
+    pub map: KnownMap,
+    pub desired: Desired,
+    /// What the cluster is was known from the disk.
+    pub is_without_etcd: bool,
+}
+
+impl Start {
+    /// Whether every worker says where it is reached, and has its addresses.
+    pub(crate) fn is_whole(&self) -> bool {
+        let own = workers_of(&self.record).len();
+        own == self.record.workers.len() && own == self.addresses.len() && own > 0
+    }
+}
+
+/// The guard of the routes, as it was heard last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GuardState {
+    Works,
+    /// It stands still: no route is set or withdrawn.
+    Silent,
+    /// There is none, for this reason; and so no route.
+    Absent(String),
+}
+
+/// Everything that a node decides beside its packets. See the [crate].
+#[derive(Debug)]
+pub struct Core {
+    node: NodeId,
+    now: Duration,
+    roles: Roles,
+    /// The store's entries, with what they are compared by when they are written.
+    entries: BTreeMap<ShardId, (Revision, ShardEntry)>,
+    /// What etcd has told and the roles do not know yet.
+    news: NewsQueue,
+    keeper: MapKeeper,
+    /// None: it takes part.
+    joining: Option<Joining>,
+    record: NodeRecord,
+    /// This life of each worker, and the last one that etcd was told of before.
+    boot_ids: Vec<BootId>,
+    formers: Vec<Option<BootId>>,
+    desired: Desired,
+    addresses: Vec<[Ipv4Addr; 2]>,
+    routes: Vec<RouteList>,
+    /// Slots that each worker had ended when it was looked at last.
+    slots: Vec<u64>,
+    sides: Vec<SidesUp>,
+    stakes: Vec<Option<Stake>>,
+    stakes_due: Duration,
+    names: BTreeMap<SocketAddr, WorkerId>,
+    is_registered: bool,
+    hand_over: HandOver,
+    guard: GuardState,
+    guard_restarts_total: u64,
+    watchdog_trips_total: u64,
+    /// The last save is under way, then it ends.
+    is_ending: bool,
+    has_ended: bool,
+    actions: VecDeque<Action>,
+}
+
+impl Core {
+    /// `now`: time since any moment, the same in all calls.
+    pub fn new(now: Duration, start: Start) -> Self {
+        let Start { node, record, addresses, map, desired, is_without_etcd } = start;
+        let own = workers_of(&record);
+        let formers: Vec<Option<BootId>> = (0..own.len()).map(|worker| map.life(worker)).collect();
+        let locals = own.iter().zip(&formers).map(|(worker, &former)| LocalWorker {
+            boot_id: worker.boot_id,
+            replication: worker.replication,
+            former,
+        });
+        let roles = Roles::new(RolesConfig {
+            node: node.clone(),
+            workers: locals.collect(),
+            known_epochs: map.epochs().collect(),
+            options: RolesOptions {
+                quarantine_ms: 1000 * u64::from(desired.nat.quarantine_sec),
+                ..RolesOptions::default()
+            },
+        });
+        let outside = is_without_etcd.then(|| Outside::new(now, node.as_str(), &map));
+        let workers = own.len();
+        let mut core = Self {
+            node,
+            now,
+            roles,
+            entries: BTreeMap::new(),
+            news: NewsQueue::default(),
+            keeper: MapKeeper::new(map),
+            joining: Some(Joining::new(outside)),
+            record,
+            boot_ids: own.iter().map(|worker| worker.boot_id).collect(),
+            formers,
+            desired: desired.clone(),
+            addresses,
+            routes: vec![RouteList::default(); workers],
+            slots: vec![0; workers],
+            sides: vec![SidesUp::default(); workers],
+            stakes: vec![None; workers],
+            stakes_due: now,
+            names: BTreeMap::new(),
+            is_registered: false,
+            hand_over: HandOver::default(),
+            guard: GuardState::Works,
+            guard_restarts_total: 0,
+            watchdog_trips_total: 0,
+            is_ending: false,
+            has_ended: false,
+            actions: VecDeque::new(),
+        };
+        core.apply(desired);
+        if is_without_etcd {
+            core.begin_outside();
+        }
+        core
+    }
+
+    /// Takes what happened at `now`, which never goes back. What follows from it comes with the next [`turn`](Self::turn).
+    pub fn step(&mut self, now: Duration, event: Event) {
+        self.now = now.max(self.now);
+        if self.is_ending && !matches!(event, Event::Saved(_)) {
+            return;
+        }
+        match event {
+            Event::Mirror(event) => self.mirror(event),
+            Event::Registration(registration) => self.registration(registration),
+            Event::ClusterFound(found) => self.cluster_found(found),
+            Event::Written { shard, how } => self.written(shard, how),
+            Event::Saved(ended) => self.keeper.saved(ended),
+            Event::Guard(news) => self.guard(news),
+            Event::News { worker, news } => self.tell(Input::News { worker, news }),
+            Event::Rejoined { worker, fence, waited } => self.rejoined(worker, fence, waited),
+            Event::Slot(workers) => self.slot(workers),
+            Event::HandOver => self.hand_over.ask(self.now),
+            Event::End => {
+                self.is_ending = true;
+                self.keeper.finish(self.now);
+            }
+        }
+    }
+
+    /// Everything that follows from what was told so far, and from the time.
+    pub fn turn(&mut self, now: Duration) {
+        self.now = now.max(self.now);
+        self.save();
+        if self.is_ending {
+            if !self.has_ended && self.keeper.has_finished(self.now) {
+                self.has_ended = true;
+                self.actions.push_back(Action::Ended);
+            }
+            return;
+        }
+        self.hand_in();
+        self.join();
+        self.end_resuming();
+        self.tell_hand_over();
+        self.order_workers();
+        self.write_changes();
+        self.order_routes();
+        self.look_at_stakes();
+        self.save();
+    }
+
+    /// The next thing to be done.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.now.as_millis() as u64
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.roles.on(self.now_ms(), input);
+    }
+
+    /// As [`tell`](Self::tell), in the order in which etcd has told it and once its entries are on disk.
+    fn queue(&mut self, input: Input) {
+        self.news.push(self.now, input, &self.roles, &mut self.keeper);
+    }
+
+    /// Tells the roles what need not wait any more.
+    fn hand_in(&mut self) {
+        while let Some(input) = self.news.next(self.now, &self.roles, &mut self.keeper) {
+            self.tell(input);
+            for (shard, epoch) in self.roles.take_epochs() {
+                self.keeper.set_epoch(self.now, shard, epoch);
+            }
+        }
+    }
+
+    fn save(&mut self) {
+        if let Some(map) = self.keeper.next_save(self.now) {
+            self.actions.push_back(Action::Save(Box::new(map)));
+        }
+    }
+
+    fn guard(&mut self, news: GuardNews) {
+        match news {
+            GuardNews::Set { worker, number } => {
+                let worker = usize::from(worker);
+                self.routes[worker].set(number);
+                self.tell(Input::RoutesOut { worker, number });
+            }
+            GuardNews::NotSet { worker, number, why } => {
+                tracing::error!(event = "routes-refused", worker, "{why}");
+                self.routes[usize::from(worker)].not_set(self.now, number);
+            }
+            GuardNews::Fenced { worker } => {
+                self.watchdog_trips_total += 1;
+                self.routes[usize::from(worker)].fenced();
+                tracing::warn!(
+                    event = "worker-fenced",
+                    worker,
+                    "a worker stood still, so its routes are a last resort"
+                );
+            }
+            GuardNews::Silent => {
+                self.guard = GuardState::Silent;
+                tracing::error!(
+                    event = "guard-silent",
+                    "the guard of the routes stands still: the routes of a worker that ends would stay"
+                );
+            }
+            GuardNews::Awake => {
+                self.guard = GuardState::Works;
+                tracing::info!(event = "guard-resumed", "the guard of the routes goes on");
+            }
+            GuardNews::Absent { why } => {
+                self.guard_restarts_total += 1;
+                tracing::error!(
+                    event = "guard-restarted",
+                    "no route is announced, there is no guard: {why}"
+                );
+                self.guard = GuardState::Absent(why);
+            }
+            GuardNews::Said { text } => {
+                self.guard_restarts_total += 1;
+                self.guard = GuardState::Works;
+                tracing::warn!(event = "guard-restarted", "{text}");
+            }
+        }
+    }
+
+    /// Its routes were withdrawn: they are set again, as the roles want them now.
+    fn rejoined(&mut self, worker: usize, fence: Fence, waited: usize) {
+        tracing::info!(event = "worker-rejoined", worker, waited, "a worker goes on");
+        self.routes[worker].rejoined(self.now, fence);
+        self.tell(Input::Rejoined { worker });
+        if let Some((left_ms, shards)) = self.roles.held_off(worker) {
+            let hold_off_sec = left_ms / 1000;
+            tracing::warn!(
+                event = "routes-held-off",
+                worker,
+                shards,
+                hold_off_sec,
+                "worker {worker} stands still again and again: its routes are held off for {hold_off_sec} s"
+            );
+        }
+    }
+
+    /// What the workers show, and the end of a slot.
+    fn slot(&mut self, workers: Vec<WorkerSlot>) {
+        for (worker, shown) in workers.into_iter().enumerate() {
+            // A worker that has not looked knows nothing of its peers' silence.
+            let has_looked = shown.slots != mem::replace(&mut self.slots[worker], shown.slots);
+            if has_looked {
+                for (place, signs) in shown.peers {
+                    self.tell(Input::Heard { worker, place, signs });
+                }
+            }
+            if !shown.busy.is_empty() {
+                self.tell(Input::Traffic { worker, shards: shown.busy });
+            }
+            let (is_access_up, is_internet_up) = (shown.is_access_up, shown.is_internet_up);
+            let before = self.sides[worker];
+            let is_ready = before.is_ready || is_access_up && is_internet_up;
+            let sides = SidesUp { is_ready, is_access_up, is_internet_up };
+            if sides != before {
+                self.sides[worker] = sides;
+                self.tell(Input::Sides { worker, sides });
+            }
+        }
+        self.tell(Input::Tick);
+        if self.hand_over.slot(self.now, self.roles.has_to_hand_over()) {
+            self.actions.push_back(Action::HandedOver);
+        }
+    }
+
+    fn tell_hand_over(&mut self) {
+        let can_routes_follow = self.guard != GuardState::Silent;
+        if self.hand_over.tell(self.now, can_routes_follow) {
+            self.record.is_stopping = true;
+            self.register();
+        }
+    }
+
+    fn order_workers(&mut self) {
+        for worker in 0..self.routes.len() {
+            while let Some(order) = self.roles.next_order(worker) {
+                self.actions.push_back(Action::Order { worker, order });
+            }
+        }
+    }
+
+    fn write_changes(&mut self) {
+        for change in self.roles.take_changes(CHANGES_MAX) {
+            let shard = change.shard;
+            let next = self.entries.get(&shard).and_then(|(revision, entry)| {
+                let next = entry.after(change.at, &change.transition).ok()?;
+                Some((*revision, Box::new(next)))
+            });
+            match next {
+                Some((expected, entry)) => {
+                    self.actions.push_back(Action::Write { shard, expected, entry });
+                }
+                // The entry has moved on already; the role will see.
+                None => self.tell(Input::Written { shard, is_done: false }),
+            }
+        }
+    }
+
+    /// Lists that changed, and lists that are to be tried again.
+    fn order_routes(&mut self) {
+        let now = self.now;
+        let is_due =
+            |worker: &usize| self.routes[*worker].is_due(now, self.roles.routes_number(*worker));
+        let due: Vec<usize> = (0..self.routes.len()).filter(is_due).collect();
+        if due.is_empty() {
+            return;
+        }
+        let wanted = self.roles.all_wanted_routes();
+        let mut lists = match lists(&self.addresses, &self.sides, &wanted, &self.desired.cluster) {
+            Ok(lists) => lists,
+            Err(error) => {
+                tracing::error!(event = "routes-refused", "{error}");
+                for worker in due {
+                    self.routes[worker].impossible(now, self.roles.routes_number(worker));
+                }
+                return;
+            }
+        };
+        for worker in due {
+            let number = self.roles.routes_number(worker);
+            let routes = mem::take(&mut lists[worker]);
+            let fence = self.routes[worker].order(now, number, routes.clone());
+            self.actions.push_back(Action::SetRoutes { worker, number, fence, routes });
+        }
+    }
+
+    fn look_at_stakes(&mut self) {
+        if self.now < self.stakes_due {
+            return;
+        }
+        self.stakes_due = self.now + STAKE_INTERVAL;
+        for (worker, last) in self.stakes.iter_mut().enumerate() {
+            let AtStake { is_serving, is_only_copy } = self.roles.at_stake(worker);
+            let stake = Stake::new(is_serving, is_only_copy);
+            if last.replace(stake) != Some(stake) {
+                self.actions.push_back(Action::SetStake { worker, stake });
+            }
+        }
+    }
+}

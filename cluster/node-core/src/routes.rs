@@ -1,0 +1,162 @@
+//! The lists of routes of a node's workers: what the guard is to set, when, and whether it has.
+//!
+//! ```text
+//!   wanted (numbered) --> ordered --Set--> in the kernel
+//!      ^                   |    |
+//!      |    NotSet, after  |    | no answer for a second: another list may go
+//!      +----- a second ----+    |
+//!      +--- the worker was fenced and goes on: at once, under its new fence
+//! ```
+
+use std::time::Duration;
+
+use weir_config::Cluster;
+use weir_roles::{SidesUp, WantedRoute};
+use weir_routes::wanted::{self, Limits, WantedError};
+use weir_routes::{Fence, Route, WorkerIndex};
+
+/// A list of routes that the guard has not answered for so long is not waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// A list of routes that the kernel refused in part is set again after this.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The routes of a worker as they were ordered last.
+#[derive(Clone, Debug, Default)]
+pub struct RouteList {
+    /// As the roles count them.
+    number: u64,
+    /// The last one that the worker has acknowledged.
+    fence: Fence,
+    pub routes: Vec<Route>,
+    pub is_set: bool,
+    retry: Option<Duration>,
+    /// When the list was ordered, until the guard has answered: changes gather meanwhile.
+    ordered: Option<Duration>,
+}
+
+impl RouteList {
+    /// Whether a list is to be ordered now, where the roles want the one of this number. One at a time: a list costs as much
+    /// as it is long, so what changes while the guard sets one goes with the next.
+    pub(crate) fn is_due(&self, now: Duration, wanted: u64) -> bool {
+        let is_awaited = self.ordered.is_some_and(|ordered| now < ordered + PATIENCE);
+        let is_new = wanted != self.number;
+        !is_awaited && (is_new || self.retry.is_some_and(|retry| now >= retry))
+    }
+
+    /// The list of this number goes to the guard, under the fence that is returned.
+    pub(crate) fn order(&mut self, now: Duration, number: u64, routes: Vec<Route>) -> Fence {
+        let fence = self.fence;
+        *self = Self { number, fence, routes, is_set: false, retry: None, ordered: Some(now) };
+        fence
+    }
+
+    /// There is no list of this number that could be set.
+    pub(crate) fn impossible(&mut self, now: Duration, number: u64) {
+        self.number = number;
+        self.retry = Some(now + RETRY);
+    }
+
+    pub(crate) fn set(&mut self, number: u64) {
+        if self.number == number {
+            (self.is_set, self.retry, self.ordered) = (true, None, None);
+        }
+    }
+
+    pub(crate) fn not_set(&mut self, now: Duration, number: u64) {
+        if self.number == number {
+            (self.retry, self.ordered) = (Some(now + RETRY), None);
+        }
+    }
+
+    /// The guard has taken the worker for dead: the routes are withdrawn.
+    pub(crate) fn fenced(&mut self) {
+        self.is_set = false;
+    }
+
+    /// The worker goes on under this fence: its routes are set again, as the roles want them now.
+    pub(crate) fn rejoined(&mut self, now: Duration, fence: Fence) {
+        (self.fence, self.retry, self.ordered) = (fence, Some(now), None);
+    }
+}
+
+/// The routes of all workers, sorted. `addresses`: of each worker, access and internet.
+pub(crate) fn lists(
+    addresses: &[[std::net::Ipv4Addr; 2]],
+    sides: &[SidesUp],
+    wanted: &[(usize, WantedRoute)],
+    cluster: &Cluster,
+) -> Result<Vec<Vec<Route>>, WantedError> {
+    let workers = addresses.iter().zip(sides).map(|(&[access, internet], sides)| {
+        let SidesUp { is_access_up, is_internet_up, .. } = *sides;
+        wanted::Worker { access, internet, is_access_up, is_internet_up }
+    });
+    let workers: Vec<wanted::Worker> = workers.collect();
+    let shards: Vec<wanted::Shard<'_>> = wanted
+        .iter()
+        .map(|(worker, route)| wanted::Shard {
+            endpoints: std::slice::from_ref(&route.shard.access),
+            prefixes: &route.shard.setup.nat.public,
+            worker: *worker as WorkerIndex,
+            metric: Some(route.metric.0),
+            is_last_copy: route.is_last_copy,
+            is_held_off: route.is_held_off,
+        })
+        .collect();
+    let limit = |max: Option<u32>| max.map_or(usize::MAX, |max| max as usize);
+    let limits = Limits {
+        max_routes: limit(cluster.max_routes),
+        max_next_hops: limit(cluster.max_next_hops),
+    };
+    wanted::wanted(&workers, &shards, limits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(10);
+
+    fn ordered() -> RouteList {
+        let mut list = RouteList::default();
+        list.order(NOW, 1, Vec::new());
+        list
+    }
+
+    #[test]
+    fn a_list_goes_when_the_one_before_is_answered_or_after_a_second() {
+        let mut list = ordered();
+        assert!(!list.is_due(NOW, 2), "the guard is at work");
+        assert!(list.is_due(NOW + PATIENCE, 2));
+        list.set(1);
+        assert!(list.is_set && !list.is_due(NOW, 1) && list.is_due(NOW, 2));
+    }
+
+    #[test]
+    fn a_list_that_the_kernel_refused_is_tried_again_after_a_second() {
+        let mut list = ordered();
+        list.not_set(NOW, 1);
+        assert!(!list.is_due(NOW, 1) && list.is_due(NOW + RETRY, 1));
+        assert!(list.is_due(NOW, 2), "another one goes at once");
+    }
+
+    #[test]
+    fn a_worker_that_goes_on_after_a_fence_has_its_routes_set_again_at_once() {
+        let mut list = ordered();
+        list.set(1);
+        list.fenced();
+        assert!(!list.is_set && !list.is_due(NOW, 1), "the worker stands still");
+        list.rejoined(NOW, Fence(1));
+        assert!(list.is_due(NOW, 1));
+        assert_eq!(list.order(NOW, 1, Vec::new()), Fence(1));
+    }
+
+    #[test]
+    fn an_answer_to_a_former_list_says_nothing_of_this_one() {
+        let mut list = ordered();
+        list.set(1);
+        list.order(NOW, 2, Vec::new());
+        list.set(1);
+        list.not_set(NOW, 1);
+        assert!(!list.is_set && !list.is_due(NOW, 3), "the second one is under way");
+    }
+}

@@ -1,0 +1,424 @@
+//! Does what a worker is ordered to do for the cluster: carries changes between the NAT and the streams.
+//!
+//! ```text
+//!   Order --> obey: peers, shards, duties      duties --> lanes, misses --> engine, NAT
+//!                                                    \--> copies, grants, announcements --> endpoint
+//!   NAT's journal --> poll: tell_changes --> endpoint --> datagrams
+//!   datagrams --> receive: endpoint --> world --> NAT's copies --> News
+//!   committed: how much of the journal enough replicas have --> engine, for packets that wait
+//! ```
+//!
+//! - Each copy of a lane goes through the stream of its lane, so a lane is followed when its copy is complete and the
+//!   stream goes on. Who lacks a copy asks its source for it, again and again.
+//! - A lane changes hands behind a grant: the giver sends it after all that it wrote, the taker counts it when it has
+//!   all of that.
+//! - Time is microseconds of the clock whose milliseconds the engine is given.
+//!
+//! It decides nothing: which lanes are whose, and who copies to whom, is ordered.
+
+#![forbid(unsafe_code)]
+
+mod commit;
+mod duties;
+pub mod news;
+mod numbers;
+pub mod order;
+mod outgoing;
+mod part;
+mod peers;
+mod resting;
+mod standstill;
+mod state;
+mod status;
+mod tell;
+mod world;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{SocketAddr, SocketAddrV4};
+
+use weir_map::{Epoch, ShardId};
+use weir_nat::{BODY_MAX, Nat, ShardIndex};
+use weir_stream::{
+    BootId, ClusterKeys, Comeback, Endpoint, Fingerprint, Identity, OptionError, Options,
+    PeerError, PeerIndex, PeerSigns, Received, RedirectForm, Refusal, Transmit,
+};
+
+pub use commit::CommitOptions;
+use commit::Commits;
+pub use news::News;
+pub use order::Order;
+use order::ShardSetup;
+use peers::{Peer, Peers};
+pub use standstill::{LATE_MAX_US, STANDSTILL_US, Standstill};
+pub use state::ReplicationCounters;
+use state::State;
+use status::Counted;
+pub use status::{CopyCounts, ReplicationStatus};
+use tell::SHARDS_PER_SWEEP;
+use weir_engine::{Engine, Misses, Now, Output, Redirects};
+use weir_wire::frame::Frame;
+use world::World;
+
+pub use weir_ids::PeerId;
+
+/// Records that one turn forgets of a lane whose writer began anew.
+const FORGET_PER_TURN: usize = 64;
+
+/// Shards that one turn tells of streams that began anew.
+const LOST_PER_TURN: usize = 64;
+
+/// Time between two looks at what is seldom due.
+const SWEEP_US: u64 = 1_000;
+
+/// A worker's part in the cluster, without decisions: one thread owns it, as it owns the engine.
+#[derive(Debug)]
+pub struct Replication {
+    endpoint: Endpoint,
+    boot: BootId,
+    peers: Peers,
+    state: State,
+    /// Lanes taken in this life.
+    reigns: u64,
+    /// Shards with grants or announcements under way.
+    busy: VecDeque<ShardIndex>,
+    /// Shards that are on their way out of the NAT.
+    removing: Vec<(ShardIndex, ShardId)>,
+    swept: usize,
+    commits: Commits,
+    counted: Counted,
+    sweep_due_us: u64,
+    /// What peers have said of shards that they came back to, as it was told last.
+    comebacks: BTreeMap<(PeerId, ShardId), Comeback>,
+    /// Others than those ordered may have copies.
+    is_map_stale: bool,
+    /// Some peer is reached in another way than the data path was told.
+    tells_redirects: bool,
+    /// Of the change that is being told.
+    body: [u8; BODY_MAX],
+}
+
+impl Replication {
+    /// A worker that takes part in nothing yet; `shards_max` is how many shards it may be given.
+    ///
+    /// # Errors
+    /// [`OptionError`].
+    pub fn new(
+        options: Options,
+        identity: Identity,
+        fingerprint: Fingerprint,
+        keys: ClusterKeys,
+        shards_max: usize,
+    ) -> Result<Self, OptionError> {
+        Ok(Self {
+            boot: identity.boot,
+            endpoint: Endpoint::new(options, identity, fingerprint, keys)?,
+            peers: Peers::default(),
+            state: State::new(shards_max),
+            reigns: 0,
+            busy: VecDeque::new(),
+            removing: Vec::new(),
+            swept: 0,
+            commits: Commits::none(),
+            counted: Counted::default(),
+            sweep_due_us: 0,
+            comebacks: BTreeMap::new(),
+            is_map_stale: false,
+            tells_redirects: false,
+            body: [0; BODY_MAX],
+        })
+    }
+
+    /// Whether orders are best given now: one that is given all the same first ends what goes on piece by piece.
+    pub fn takes_orders(&self) -> bool {
+        !self.state.is_losing()
+    }
+
+    /// Does what is ordered. May allocate: orders are rare.
+    pub fn obey<F: Frame>(&mut self, order: Order, engine: &mut Engine<F>, now_us: u64) {
+        if self.state.is_losing() {
+            self.state.lose_some(usize::MAX, engine.nat());
+        }
+        if self.commits.is_on() {
+            self.tell_all_changes(now_us, engine.nat_mut());
+        }
+        match order {
+            Order::AddPeer { peer, address } => self.add_peer(peer, address, engine, now_us),
+            Order::SetPeerNode { peer, node } => {
+                if let Some(peer) = self.peers.find_mut(peer) {
+                    self.endpoint.set_node(peer.place, node);
+                }
+            }
+            Order::RemovePeer(peer) => self.remove_peer(peer, engine, now_us),
+            Order::AddShard(setup) => self.add_shard(&setup, engine, now_us),
+            Order::RemoveShard(shard) => self.remove_shard(shard, engine, now_us),
+            Order::Duties(duties) => self.take_duties(*duties, engine, now_us),
+            Order::SetFingerprint(fingerprint) => self.endpoint.set_fingerprint(fingerprint),
+            Order::SetKeys(keys) => self.endpoint.set_keys(keys, now_us),
+            Order::SetAllPublic(public) => engine.set_all_public(public),
+            Order::SetComebacks(comebacks) => self.endpoint.set_comebacks(comebacks),
+            Order::SetMapStale(is_stale) => self.is_map_stale = is_stale,
+        }
+    }
+
+    fn add_peer<F: Frame>(
+        &mut self,
+        id: PeerId,
+        address: SocketAddrV4,
+        engine: &mut Engine<F>,
+        now_us: u64,
+    ) {
+        if let Some(peer) = self.peers.find_mut(id) {
+            let former = std::mem::replace(&mut peer.address, address);
+            peer.redirects = None;
+            self.endpoint.set_address(peer.place, address.into());
+            self.forget_address(former, engine);
+        } else {
+            match self.endpoint.add_peer(id, address.into(), now_us) {
+                Ok(place) => {
+                    self.peers.0.push(Peer { id, place, address, met: None, redirects: None })
+                }
+                Err(PeerError::Full | PeerError::Known(_)) => {
+                    self.state.counters.refused_total += 1;
+                    return;
+                }
+            }
+        }
+        if !engine.add_peer(*address.ip()) {
+            self.state.counters.refused_total += 1;
+        }
+        let waits =
+            |part: &part::Part| !part.is_settled || part.duties.misses == Misses::Redirect(id);
+        let waiting = self.state.parts().filter(|(_, part)| waits(part)).map(|(shard, _)| shard);
+        for shard in waiting.collect::<Vec<_>>() {
+            self.settle(shard, engine, now_us);
+            self.state.review(shard, engine.nat());
+        }
+    }
+
+    fn forget_address<F: Frame>(&mut self, address: SocketAddrV4, engine: &mut Engine<F>) {
+        if !self.peers.has_address(address) {
+            engine.remove_peer(*address.ip());
+        }
+    }
+
+    fn remove_peer<F: Frame>(&mut self, id: PeerId, engine: &mut Engine<F>, now_us: u64) {
+        let Some(gone) = self.peers.take(id) else { return };
+        self.endpoint.remove_peer(gone.place);
+        self.forget_address(gone.address, engine);
+        self.state.wanted.retain(|&(peer, ..)| peer != gone.place);
+        let shards: Vec<_> = self.state.parts().map(|(shard, _)| shard).collect();
+        for shard in shards {
+            let Some(part) = self.state.part_mut(shard) else { continue };
+            let mut names_it = false;
+            for lane in &mut part.lanes {
+                names_it |= lane.source == Some(gone.place) || lane.readers.contains(&gone.place);
+                lane.outgoing.retain(|out| out.peer != gone.place);
+                lane.lose(gone.place);
+            }
+            part.confirmations.retain(|it| it.peer != gone.place);
+            for to in part.announcements.iter_mut().filter(|to| to.peer == id) {
+                to.ticket = None;
+            }
+            if names_it {
+                self.settle(shard, engine, now_us);
+            }
+            self.state.review(shard, engine.nat());
+        }
+    }
+
+    fn add_shard<F: Frame>(&mut self, setup: &ShardSetup, engine: &mut Engine<F>, now_us: u64) {
+        let number = setup.nat.id;
+        if self.state.index(number).is_some() {
+            self.state.answers.push_back(News::ShardAdded(number));
+            return;
+        }
+        // Its index may be the next to be used.
+        self.tell_removed(engine.nat());
+        let added = match self.state.has_room() {
+            true => engine
+                .add_shard(&setup.engine, &setup.nat, 0, Now { ms: now_us / 1000 })
+                .map_err(|error| error.to_string()),
+            false => Err("there are as many shards as this worker keeps room for".to_owned()),
+        };
+        let news = match added {
+            Ok(shard) => {
+                engine.set_serving(shard, false);
+                engine.set_misses(shard, Misses::Refuse);
+                self.state.add(shard, number, setup.awaits_replicas);
+                if setup.awaits_replicas && self.commits.is_on() {
+                    engine.nat_mut().set_commit(shard, true);
+                    engine.nat_mut().set_short(shard, true);
+                }
+                News::ShardAdded(number)
+            }
+            Err(why) => News::ShardRefused { shard: number, why },
+        };
+        self.state.answers.push_back(news);
+    }
+
+    fn remove_shard<F: Frame>(&mut self, number: ShardId, engine: &mut Engine<F>, now_us: u64) {
+        let Some(shard) = self.state.index(number) else {
+            if !self.removing.iter().any(|&(_, other)| other == number) {
+                self.state.answers.push_back(News::ShardRemoved(number));
+            }
+            return;
+        };
+        if let Some(part) = self.state.part_mut(shard) {
+            part.duties = part::Part::new(number).duties;
+        }
+        self.settle(shard, engine, now_us);
+        self.comebacks.retain(|&(_, said), _| said != number);
+        self.state.remove(shard);
+        engine.remove_shard(shard);
+        self.removing.push((shard, number));
+    }
+
+    /// Takes a datagram (UDP payload), which is decrypted in place. What it brings is applied before this returns, but for a
+    /// packet that the peer redirected: that is for [`Engine::receive_redirected`].
+    ///
+    /// # Errors
+    /// Why it was not used; counted already.
+    pub fn receive(
+        &mut self,
+        from: SocketAddrV4,
+        datagram: &mut [u8],
+        now_us: u64,
+        nat: &mut Nat,
+    ) -> Result<Received, Refusal> {
+        let world = &mut World { nat, state: &mut self.state, now_us };
+        self.endpoint.receive(SocketAddr::V4(from), datagram, now_us, world)
+    }
+
+    /// Seals and sends what the engine has for other workers: once in each turn of the worker's loop.
+    #[inline]
+    pub fn redirect<F: Frame>(&mut self, engine: &mut Engine<F>, out: &mut Output<F>) {
+        if std::mem::take(&mut self.tells_redirects) {
+            self.tell_redirects(engine);
+        }
+        let Self { endpoint, peers, .. } = self;
+        engine.post_redirects(out, |to, front, buffer| {
+            let peer = peers.0.iter().find(|peer| *peer.address.ip() == to);
+            peer.is_some_and(|peer| endpoint.seal_redirect(peer.place, front, buffer))
+        });
+    }
+
+    /// Which peers have a session that seals, or an earlier one, or none.
+    #[cold]
+    fn tell_redirects<F: Frame>(&mut self, engine: &mut Engine<F>) {
+        for peer in &mut self.peers.0 {
+            let redirects = redirects_of(&self.endpoint, peer.place);
+            peer.redirects = Some(redirects);
+            engine.set_redirects(*peer.address.ip(), redirects);
+        }
+    }
+
+    /// Does what is due: once in each turn of the worker's loop, or at least every millisecond.
+    pub fn poll(&mut self, now_us: u64, nat: &mut Nat, transmit: &mut impl Transmit) {
+        if self.state.is_losing() {
+            self.state.lose_some(LOST_PER_TURN, nat);
+        }
+        self.tell_changes(now_us, nat);
+        self.restart_lost(nat);
+        if !self.state.wanted.is_empty() {
+            self.answer_wants();
+        }
+        self.busy.extend(self.state.confirming.drain(..));
+        if !self.busy.is_empty() {
+            self.send_messages(now_us, nat);
+        }
+        if !self.state.forgetting.is_empty() {
+            self.forget_some(nat);
+        }
+        if now_us >= self.sweep_due_us {
+            self.sweep_due_us = now_us + SWEEP_US;
+            self.look_at_the_rare(now_us, nat);
+        }
+        let world = &mut World { nat: &mut *nat, state: &mut self.state, now_us };
+        self.endpoint.poll(now_us, world, transmit);
+    }
+
+    fn look_at_the_rare(&mut self, now_us: u64, nat: &mut Nat) {
+        for peer in &mut self.peers.0 {
+            let boot = self.endpoint.boot(peer.place);
+            if let (true, Some(boot)) = (peer.met != boot, boot) {
+                peer.met = Some(boot);
+                let (place, peer) = (peer.place, peer.id);
+                // What its former life has said is of no worth; this one says it again.
+                self.comebacks.retain(|&(of, _), _| of != peer);
+                self.state.comebacks.retain(|&(of, _)| of != place);
+                self.state.tell_met(peer, place, boot);
+            }
+            self.tells_redirects |=
+                peer.redirects != Some(redirects_of(&self.endpoint, peer.place));
+        }
+        while let Some((shard, _)) = nat.take_filled() {
+            self.state.review(shard, nat);
+        }
+        self.tell_comebacks();
+        self.tell_removed(nat);
+        self.sweep(now_us, nat);
+        self.sweep_commits(SHARDS_PER_SWEEP, now_us, nat);
+    }
+
+    /// What peers have said that they had not said before.
+    fn tell_comebacks(&mut self) {
+        for (place, comeback) in self.state.comebacks.drain(..) {
+            let Some(peer) = self.peers.0.iter().find(|peer| peer.place == place) else { continue };
+            let (peer, shard) = (peer.id, comeback.shard);
+            if self.comebacks.insert((peer, shard), comeback) != Some(comeback) {
+                let Comeback { epoch, state, .. } = comeback;
+                let news = News::CameBack { peer, shard, epoch: Epoch(epoch), state };
+                self.state.answers.push_back(news);
+            }
+        }
+    }
+
+    fn tell_removed(&mut self, nat: &Nat) {
+        let answers = &mut self.state.answers;
+        self.removing.retain(|&(shard, number)| {
+            let is_gone = nat.is_removed(shard);
+            if is_gone {
+                answers.push_back(News::ShardRemoved(number));
+            }
+            !is_gone
+        });
+    }
+
+    /// Goes on with the first lane that is to be emptied. Then its source is asked for a copy.
+    fn forget_some(&mut self, nat: &mut Nat) {
+        let Some(&(shard, number)) = self.state.forgetting.first() else { return };
+        let Some(part) = self.state.part_mut(shard) else { return };
+        let lane = &mut part.lanes[number];
+        let is_over = !lane.is_forgetting;
+        if is_over || nat.forget_lane(shard, number as u8, FORGET_PER_TURN) {
+            if !is_over {
+                lane.forgotten();
+            }
+            self.state.forgetting.swap_remove(0);
+            self.state.review(shard, nat);
+        }
+    }
+
+    /// The next thing that happened.
+    pub fn next_news(&mut self) -> Option<News> {
+        self.state.next_news()
+    }
+
+    /// Where the NAT has a shard. None: it was not added, or is removed.
+    pub fn place(&self, shard: ShardId) -> Option<ShardIndex> {
+        self.state.index(shard)
+    }
+
+    /// Signs of life of a peer. None if there is none.
+    pub fn signs(&self, place: PeerIndex, now_us: u64) -> Option<PeerSigns> {
+        self.endpoint.signs(place, now_us)
+    }
+}
+
+fn redirects_of(endpoint: &Endpoint, peer: PeerIndex) -> Redirects {
+    match endpoint.redirects(peer) {
+        RedirectForm::Refused => Redirects::Refused,
+        RedirectForm::Plain => Redirects::Plain,
+        RedirectForm::Sealed { front, behind } => Redirects::Sealed { front, behind },
+    }
+}

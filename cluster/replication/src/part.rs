@@ -1,0 +1,459 @@
+//! A shard as this worker takes part in it, and each of its lanes: what goes out, what comes in, what was told.
+
+use weir_map::{Epoch, LANES, ShardId, Term};
+use weir_nat::{Nat, ShardIndex};
+use weir_stream::{BootId, Lane, PeerIndex, Reign, Ticket, Word};
+
+use super::outgoing::{Confirmation, Outgoing};
+use crate::PeerId;
+use crate::order::{GrantOrder, ShardDuties};
+
+/// Peers whose copies of one lane may be under way here at once: its source, the one before it, and others in doubt.
+const FEEDS_MAX: usize = 4;
+
+/// How long a lane passes for followed after it changed hands, while its new source has not begun a copy.
+const CARRIED_US: u64 = 5_000_000;
+
+/// A copy that is missing is asked for again after this time, then after twice as long, up to 64 times as long.
+const WANT_US: u64 = 100_000;
+const WANT_DOUBLINGS: u32 = 6;
+
+/// A copy that found no room is asked for again after this time.
+const WANT_FULL_US: u64 = 60_000_000;
+
+/// A copy that comes from a peer, from its start until it is stopped or its stream begins anew.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Feed {
+    peer: PeerIndex,
+    reign: Reign,
+    is_complete: bool,
+}
+
+/// One lane of the shard.
+#[derive(Debug)]
+pub(super) struct LanePart {
+    /// Who has copies from here, and the same as [`weir_stream::Endpoint::tell`] takes it.
+    pub(super) outgoing: Vec<Outgoing>,
+    pub(super) readers: Vec<PeerIndex>,
+    feeds: Vec<Feed>,
+    /// Whose copy is awaited.
+    pub(super) source: Option<PeerIndex>,
+    /// Under whose reign the records here were written.
+    pub(super) reign: Reign,
+    /// All of that reign was here once, or it is this worker's own.
+    pub(super) is_whole: bool,
+    /// All of the reign before it was here when this one was first heard of.
+    had_before: bool,
+    /// The reign is this worker's own: it knows of none later.
+    pub(super) is_own: bool,
+    /// It is on its way from here to its source, so nobody writes it.
+    pub(super) is_given: bool,
+    /// Records of a reign that the source's does not go on from are on their way out.
+    pub(super) is_forgetting: bool,
+    /// Where the last change went that packets wait for, and where in the journal the first stands that went there with it;
+    /// 0: it is not followed.
+    pub(super) awaited: (Ticket, u64),
+    /// Where in the journal the last change stands that packets wait for.
+    pub(super) last_awaited: u64,
+    /// The lane was followed when its source changed; until when it may pass for that without a feed.
+    carried_until_us: Option<u64>,
+    wants: u32,
+    want_due_us: u64,
+}
+
+impl LanePart {
+    fn new(lane: Lane) -> Self {
+        Self {
+            outgoing: Vec::new(),
+            readers: Vec::new(),
+            feeds: Vec::with_capacity(FEEDS_MAX),
+            source: None,
+            reign: Reign::default(),
+            is_whole: false,
+            had_before: false,
+            is_own: false,
+            is_given: false,
+            is_forgetting: false,
+            awaited: (Ticket::new(lane), 0),
+            last_awaited: 0,
+            carried_until_us: None,
+            wants: 0,
+            want_due_us: 0,
+        }
+    }
+
+    /// Whether what this peer says of the lane is taken.
+    #[inline]
+    pub(super) fn is_fed_by(&self, peer: PeerIndex) -> bool {
+        let is_of_here =
+            |feed: &Feed| feed.reign.now == self.reign.now || self.is_ahead_of(feed.reign);
+        self.feed(peer).is_some_and(is_of_here) && !self.is_forgetting
+    }
+
+    /// Does what is here go on from that reign? Then what is told of it can only add something.
+    #[inline]
+    fn is_ahead_of(&self, reign: Reign) -> bool {
+        let may_add = self.is_whole || self.had_before || reign.is_passed_on();
+        reign.now != 0 && reign.now == self.reign.before && may_add
+    }
+
+    /// Whether the peer's copy is complete and followed.
+    pub(super) fn has_all_of(&self, peer: PeerIndex) -> bool {
+        self.is_fed_by(peer) && self.feed(peer).is_some_and(|feed| feed.is_complete)
+    }
+
+    /// Whether all that the peer can tell of a lane that it gives is here. One who has nothing, or only what cannot be
+    /// compared and did not write it, tells nothing.
+    pub(super) fn may_be_taken_from(&self, peer: PeerIndex) -> bool {
+        let is_complete = self.feed(peer).is_some_and(|feed| feed.is_complete);
+        is_complete && !self.is_forgetting
+    }
+
+    #[inline]
+    fn feed(&self, peer: PeerIndex) -> Option<&Feed> {
+        self.feeds.iter().find(|feed| feed.peer == peer)
+    }
+
+    /// Under whose reign the peer's copy is.
+    pub(super) fn reign_of(&self, peer: PeerIndex) -> Option<Reign> {
+        self.feed(peer).map(|feed| feed.reign)
+    }
+
+    /// Do versions of that reign go on from those here? They do if there are none.
+    fn goes_on_in(&self, reign: Reign) -> bool {
+        let known = self.reign.now;
+        reign.now != 0 && (known == 0 || known == reign.now || known == reign.before)
+    }
+
+    /// A peer begins a copy. `is_ours`: this worker writes the lane, whatever others say.
+    pub(super) fn begin_feed(&mut self, peer: PeerIndex, reign: Reign, is_ours: bool, now_us: u64) {
+        let was_followed = self.is_followed();
+        self.end_feed(peer);
+        // What is given is as it is: a word of its former writer that is late would not be given with it.
+        if self.is_given && self.source != Some(peer) {
+            return;
+        }
+        if self.feeds.len() == FEEDS_MAX {
+            let other = self.feeds.iter().position(|feed| Some(feed.peer) != self.source);
+            self.feeds.swap_remove(other.expect("one of several is not the source"));
+        }
+        self.feeds.push(Feed { peer, reign, is_complete: false });
+        if !is_ours && self.goes_on_in(reign) && self.reign.now != reign.now {
+            self.reign = Reign { word: Word::Writer, ..reign };
+            self.had_before = self.is_whole;
+            (self.is_whole, self.is_own) = (false, false);
+            if was_followed && self.source != Some(peer) {
+                // The new writer is known before he is ordered to be the source.
+                self.carried_until_us = Some(now_us + CARRIED_US);
+            }
+        }
+    }
+
+    /// A peer whose copy is followed takes the lane over: its copy is of a reign of its own from here on. One that was not
+    /// taken may have more to tell now, so it ends, and is asked for again.
+    pub(super) fn begin_reign(&mut self, peer: PeerIndex, reign: Reign) {
+        let is_followed = self.is_fed_by(peer) && reign.before == self.reign.now;
+        let Some(feed) = self.feeds.iter_mut().find(|feed| feed.peer == peer) else { return };
+        if !is_followed || feed.reign.is_passed_on() {
+            return self.lose(peer);
+        }
+        feed.reign = reign;
+        self.reign = reign;
+        (self.had_before, self.is_own) = (self.is_whole, false);
+    }
+
+    pub(super) fn complete_feed(&mut self, peer: PeerIndex) {
+        let is_fed = self.is_fed_by(peer);
+        let Some(feed) = self.feeds.iter_mut().find(|feed| feed.peer == peer) else { return };
+        let tells_nothing = feed.reign.now == 0 || feed.reign.is_passed_on();
+        if !is_fed && (!tells_nothing || self.is_forgetting) {
+            return;
+        }
+        feed.is_complete = true;
+        let is_all = feed.reign.word != Word::PassedOnInPart;
+        // In no reign the peer knows nothing of the lane, though others may.
+        let is_known = feed.reign.now != 0;
+        self.is_whole |= is_fed && is_all && is_known && feed.reign.now == self.reign.now;
+        self.wants = 0;
+    }
+
+    pub(super) fn end_feed(&mut self, peer: PeerIndex) {
+        self.feeds.retain(|feed| feed.peer != peer);
+    }
+
+    /// The peer follows no more; if its copy was complete, the lane is as it left it.
+    pub(super) fn stop_feed(&mut self, peer: PeerIndex, now_us: u64) {
+        if self.source == Some(peer) && self.has_all_of(peer) {
+            self.carried_until_us = Some(now_us + CARRIED_US);
+        }
+        self.end_feed(peer);
+    }
+
+    /// The peer's stream has begun anew, or the peer is gone.
+    pub(super) fn lose(&mut self, peer: PeerIndex) {
+        let was_fed = self.feed(peer).is_some();
+        self.end_feed(peer);
+        if self.source == Some(peer) && (was_fed || !self.is_given) {
+            self.carried_until_us = None;
+            self.want_soon(0);
+        }
+    }
+
+    /// The lane's copy comes from another peer now, or from nobody. `was_followed`: it is as its writer left it.
+    pub(super) fn set_source(
+        &mut self,
+        source: Option<PeerIndex>,
+        was_followed: bool,
+        now_us: u64,
+    ) {
+        if self.source == source {
+            return;
+        }
+        self.carried_until_us = was_followed.then_some(now_us + CARRIED_US);
+        self.source = source;
+        self.want_soon(now_us);
+    }
+
+    /// The lane is given to its source, or not any more. Until the source writes it, the lane is as it is here.
+    pub(super) fn set_given(&mut self, is_given: bool, now_us: u64) {
+        if is_given {
+            let source = self.source;
+            self.feeds.retain(|feed| Some(feed.peer) == source);
+        }
+        if is_given != self.is_given && self.is_whole {
+            self.carried_until_us = Some(now_us + CARRIED_US);
+        }
+        self.is_given = is_given;
+    }
+
+    fn want_soon(&mut self, now_us: u64) {
+        (self.wants, self.want_due_us) = (0, now_us);
+    }
+
+    /// Does the source's reign not go on from what is here? A copy that could have been taken from its start, but was
+    /// not, is ended: it is asked for again.
+    pub(super) fn is_source_foreign(&mut self) -> bool {
+        let Some((source, feed)) = self.source.and_then(|peer| Some((peer, *self.feed(peer)?)))
+        else {
+            return false;
+        };
+        if self.is_ahead_of(feed.reign) {
+            return false;
+        }
+        let goes_on = self.goes_on_in(feed.reign);
+        if goes_on && feed.reign.now != self.reign.now {
+            self.end_feed(source);
+        }
+        // For what others passed on nobody gives up what he has all of.
+        let is_believed = !feed.reign.is_passed_on() || !self.is_whole;
+        !goes_on && feed.reign.now != 0 && is_believed
+    }
+
+    /// All records are gone.
+    pub(super) fn forgotten(&mut self) {
+        self.reign = Reign::default();
+        (self.is_whole, self.had_before, self.is_own) = (false, false, false);
+        self.is_forgetting = false;
+        self.feeds.clear();
+        self.carried_until_us = None;
+        self.want_soon(0);
+    }
+
+    /// Whether the lane is as its source has it, as far as is known.
+    pub(super) fn is_followed(&self) -> bool {
+        let is_fed = self.source.is_some_and(|source| self.has_all_of(source)) && self.is_whole;
+        is_fed || (self.carried_until_us.is_some() && !self.is_forgetting)
+    }
+
+    /// Time has passed: whether the lane does not pass for followed any more.
+    pub(super) fn has_carry_ended(&mut self, now_us: u64) -> bool {
+        let is_fed = self.source.is_some_and(|source| self.is_fed_by(source));
+        let is_due = self.carried_until_us.is_some_and(|until_us| now_us >= until_us);
+        let is_over = is_due && !is_fed && !self.is_given;
+        if is_over {
+            self.carried_until_us = None;
+        }
+        is_over
+    }
+
+    /// Whether time alone changes nothing: no copy is missing, and none passes for followed for a while.
+    pub(super) fn is_at_rest(&self, is_full: bool) -> bool {
+        let is_there = self.source.is_none_or(|source| self.feed(source).is_some());
+        let is_fed = self.source.is_some_and(|source| self.is_fed_by(source));
+        let waits = self.carried_until_us.is_some() && !is_fed;
+        is_there && !is_full && !self.is_forgetting && !waits
+    }
+
+    /// The peer to ask for a copy now, if one is missing.
+    pub(super) fn next_want(&mut self, is_full: bool, now_us: u64) -> Option<PeerIndex> {
+        let source = self.source?;
+        let is_missing = self.feed(source).is_none() || (is_full && self.has_all_of(source));
+        if !is_missing || self.is_forgetting || now_us < self.want_due_us {
+            return None;
+        }
+        let pause_us = WANT_US << self.wants.min(WANT_DOUBLINGS);
+        self.want_due_us = now_us + if is_full { WANT_FULL_US } else { pause_us };
+        self.wants += 1;
+        Some(source)
+    }
+}
+
+/// A lane that is to be given away.
+#[derive(Debug)]
+pub(super) struct Grant {
+    pub(super) order: GrantOrder,
+    /// Where the journal ended when the lane had been put down.
+    pub(super) journal_end: u64,
+    /// Epoch of the stream it was last sent in, and when.
+    pub(super) sent: Option<(u32, u64)>,
+}
+
+/// A peer that is to hear that the routes of a term are out.
+#[derive(Debug)]
+pub(super) struct Announcement {
+    pub(super) term: Term,
+    pub(super) peer: PeerId,
+    pub(super) boot: BootId,
+    pub(super) ticket: Option<Ticket>,
+    pub(super) is_delivered: bool,
+}
+
+/// What has not been told of a shard yet.
+#[derive(Debug, Default)]
+pub(super) struct Untold {
+    pub(super) is_queued: bool,
+    pub(super) is_done: Option<bool>,
+    pub(super) granted: [Option<Epoch>; LANES],
+    pub(super) announced: Option<Term>,
+}
+
+/// One shard.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) number: ShardId,
+    pub(super) duties: ShardDuties,
+    /// Packets wait until replicas have the changes that they depend on.
+    pub(super) awaits_replicas: bool,
+    /// Fewer than wanted have it, as far as is known.
+    pub(super) is_short: bool,
+    /// All peers that the duties name are known, and all copies found a place.
+    pub(super) is_settled: bool,
+    pub(super) lanes: [LanePart; LANES],
+    pub(super) grants: Vec<Grant>,
+    pub(super) announcements: Vec<Announcement>,
+    pub(super) confirmations: Vec<Confirmation>,
+    /// Whether all lanes that have a source were followed when that was last looked at.
+    pub(super) is_done: bool,
+    /// The last term whose primary said that its routes are out.
+    pub(super) announced: Option<Term>,
+    pub(super) untold: Untold,
+    /// It is in the queue of those with grants or announcements under way.
+    pub(super) is_busy: bool,
+    /// Nothing is missing, and no time is to be waited for, until something of it changes.
+    pub(super) is_at_rest: bool,
+}
+
+impl Part {
+    pub(super) fn new(number: ShardId) -> Self {
+        Self {
+            number,
+            duties: ShardDuties::none(number),
+            awaits_replicas: false,
+            is_short: true,
+            is_settled: true,
+            lanes: Lane::ALL.map(LanePart::new),
+            grants: Vec::new(),
+            announcements: Vec::new(),
+            confirmations: Vec::new(),
+            is_done: false,
+            announced: None,
+            untold: Untold::default(),
+            is_busy: false,
+            is_at_rest: false,
+        }
+    }
+
+    /// Whether a lane's copy is to come from a peer.
+    pub(super) fn has_source(&self, lane: usize) -> bool {
+        self.duties.sources[lane].is_some() && !self.duties.lanes.contains(lane)
+    }
+
+    /// Whether all lanes that have a source are followed, and none is full.
+    pub(super) fn is_done_now(&self, shard: ShardIndex, nat: &Nat) -> bool {
+        let mut lanes = (0..LANES).filter(|&lane| self.has_source(lane)).peekable();
+        let is_good =
+            |lane: usize| self.lanes[lane].is_followed() && !nat.is_copy_full(shard, lane as u8);
+        lanes.peek().is_some() && lanes.all(is_good)
+    }
+
+    /// Whether something is to be repeated until it is heard.
+    pub(super) fn has_messages(&self) -> bool {
+        let is_any = !(self.grants.is_empty() && self.confirmations.is_empty());
+        is_any || self.announcements.iter().any(|to| !to.is_delivered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: PeerIndex = PeerIndex(0);
+    const NEW: PeerIndex = PeerIndex(1);
+    const FIRST: Reign = Reign { now: 1, before: 0, word: Word::Writer };
+    const SECOND: Reign = Reign { now: 2, before: 1, word: Word::Writer };
+
+    /// A lane that follows its first writer.
+    fn followed() -> LanePart {
+        let mut lane = LanePart::new(Lane::ALL[0]);
+        lane.set_source(Some(OLD), false, 0);
+        lane.begin_feed(OLD, FIRST, false, 0);
+        lane.complete_feed(OLD);
+        assert!(lane.is_followed());
+        lane
+    }
+
+    #[test]
+    fn who_hears_of_a_new_writer_early_still_follows_the_one_before() {
+        let mut lane = followed();
+        lane.begin_feed(NEW, SECOND, false, 1);
+        assert!(lane.is_fed_by(OLD) && lane.is_fed_by(NEW));
+        assert!(!lane.is_source_foreign() && lane.is_followed());
+        lane.set_source(Some(NEW), lane.is_followed(), 2);
+        lane.complete_feed(NEW);
+        assert!(!lane.is_source_foreign() && lane.is_followed());
+    }
+
+    #[test]
+    fn who_had_a_part_of_a_reign_does_not_take_it_for_known_under_the_next() {
+        let mut lane = LanePart::new(Lane::ALL[0]);
+        lane.set_source(Some(OLD), false, 0);
+        lane.begin_feed(OLD, FIRST, false, 0);
+        lane.begin_feed(NEW, SECOND, false, 1);
+        assert!(!lane.is_fed_by(OLD) && lane.is_fed_by(NEW));
+    }
+
+    /// Who has begun after the lane's writer ended, and is to give it, knows nothing of it; another member may.
+    #[test]
+    fn a_copy_in_no_reign_is_no_full_copy() {
+        let mut lane = LanePart::new(Lane::ALL[0]);
+        lane.set_source(Some(OLD), false, 0);
+        lane.begin_feed(OLD, Reign::default(), false, 0);
+        lane.complete_feed(OLD);
+        assert!(!lane.is_followed());
+        assert!(lane.may_be_taken_from(OLD), "it holds up nobody who is to write the lane");
+        lane.begin_feed(NEW, FIRST, false, 1);
+        lane.set_source(Some(NEW), lane.is_followed(), 1);
+        lane.complete_feed(NEW);
+        assert!(lane.is_followed());
+    }
+
+    #[test]
+    fn a_lane_that_was_forgotten_had_nothing_before() {
+        let mut lane = followed();
+        lane.begin_feed(NEW, SECOND, false, 1);
+        lane.forgotten();
+        lane.begin_feed(NEW, SECOND, false, 2);
+        lane.begin_feed(OLD, FIRST, false, 2);
+        assert!(!lane.is_fed_by(OLD) && lane.is_fed_by(NEW));
+    }
+}

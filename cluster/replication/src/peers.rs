@@ -1,0 +1,43 @@
+//! The workers that datagrams are exchanged with.
+
+use std::net::SocketAddrV4;
+
+use weir_engine::Redirects;
+use weir_stream::{BootId, PeerIndex};
+
+use crate::PeerId;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    pub(super) id: PeerId,
+    pub(super) place: PeerIndex,
+    pub(super) address: SocketAddrV4,
+    /// The life that was told of last.
+    pub(super) met: Option<BootId>,
+    /// How packets reach it that this worker cannot serve, as the data path was told last.
+    pub(super) redirects: Option<Redirects>,
+}
+
+/// All of them, in no order: they are few.
+#[derive(Debug, Default)]
+pub(super) struct Peers(pub(super) Vec<Peer>);
+
+impl Peers {
+    pub(super) fn find_mut(&mut self, id: PeerId) -> Option<&mut Peer> {
+        self.0.iter_mut().find(|peer| peer.id == id)
+    }
+
+    pub(super) fn address(&self, id: PeerId) -> Option<SocketAddrV4> {
+        self.0.iter().find(|peer| peer.id == id).map(|peer| peer.address)
+    }
+
+    pub(super) fn take(&mut self, id: PeerId) -> Option<Peer> {
+        let place = self.0.iter().position(|peer| peer.id == id)?;
+        Some(self.0.swap_remove(place))
+    }
+
+    /// Whether another peer is reached at the same address, as workers that share one are.
+    pub(super) fn has_address(&self, address: SocketAddrV4) -> bool {
+        self.0.iter().any(|peer| peer.address.ip() == address.ip())
+    }
+}

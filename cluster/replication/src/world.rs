@@ -1,0 +1,261 @@
+//! Hot. The NAT as streams see it: lanes to copy from, and lanes to copy to.
+//!
+//! What a peer says of a lane is taken from the start of its copy on, and only if its versions go on where those here
+//! end. Each time in which one worker writes a lane is a *reign*. Who takes a lane over with all of the reign before goes
+//! on from it, and so do his copies. Who begins with nothing, or with less, may give lower versions to newer records:
+//! whoever has more than he then empties the lane before he takes the copy. Who takes over what he has passed on says so to
+//! those that he has copied to: his copies go on in his own reign.
+//!
+//! A lane whose writer has ended is given by those that heard him, who say that it is not their word. Of that the taker
+//! adds what is newer or not here, and gives nothing up for it; and late words of the writer are not taken by who has
+//! begun to give, since they would not be passed on.
+
+use std::ops::Range;
+
+use weir_map::{Epoch, Term};
+use weir_nat::{Change, ChangeKind, Nat, ShardIndex, Tick};
+use weir_stream::{
+    Comeback, CopyRoom, Kind, Lane, Origin, PeerIndex, Record, Reign, ShardId, Sink, Source, Word,
+};
+
+use super::state::State;
+use super::tell::read_pair;
+
+/// Shards that hear at once that a stream began anew.
+const LOST_AT_ONCE: usize = 8;
+
+pub(super) struct World<'a> {
+    pub(super) nat: &'a mut Nat,
+    pub(super) state: &'a mut State,
+    pub(super) now_us: u64,
+}
+
+/// Seconds of the same clock.
+pub(super) fn tick(now_us: u64) -> Tick {
+    Tick((now_us / 1_000_000) as u32)
+}
+
+impl World<'_> {
+    fn index(&self, shard: ShardId) -> Option<ShardIndex> {
+        self.state.index(shard)
+    }
+
+    /// Applies changes of one shard that follow each other.
+    #[inline]
+    fn apply_changes(&mut self, origin: Origin, shard: ShardIndex, records: &[Record<'_>]) {
+        let part = self.state.part(shard).expect("a numbered shard has its part");
+        let own = &part.lanes[origin.lane.index()];
+        let is_fed = own.is_fed_by(origin.peer);
+        let is_passed_on = own.reign_of(origin.peer).is_some_and(Reign::is_passed_on);
+        let is_wanted = |kind| is_fed || kind == Kind::Touch;
+        if !is_fed {
+            let unwanted = records.iter().filter(|record| !is_wanted(record.kind)).count();
+            self.state.counters.records_unwanted_total += unwanted as u64;
+        }
+        let lane = origin.lane.number();
+        let changes = records.iter().filter_map(|record| {
+            let Record { kind, slot, version, body, .. } = *record;
+            let kind = change_of(kind).filter(|_| is_wanted(kind))?;
+            Some((Change { kind, shard, lane, slot, version }, body))
+        });
+        self.nat.apply_burst(changes, is_passed_on, tick(self.now_us));
+    }
+
+    /// What is said of a lane or a shard as a whole.
+    #[cold]
+    fn take_message(&mut self, origin: Origin, shard: ShardIndex, record: &Record<'_>) {
+        let word = record.body.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+        match (record.kind, word) {
+            (Kind::Grant, Some(since)) => self.take_grant(origin, shard, Epoch(since)),
+            (Kind::Announced, Some(term)) if u32::try_from(term).is_ok() => {
+                self.state.tell_announced(shard, Term(term as u32));
+            }
+            (Kind::Want, _) => self.state.note_want(origin.peer, shard, origin.lane.index()),
+            (kind, _) => match (kind, read_pair(record.body)) {
+                (Kind::Reign, Some((now, before))) => {
+                    self.begin_reign(origin, shard, Reign { now, before, word: Word::Writer });
+                }
+                (Kind::Followed, Some(copy)) => self.state.note_followed(origin, shard, copy),
+                _ => self.state.counters.records_invalid_total += 1,
+            },
+        }
+    }
+
+    /// A grant counts if everything before it is here: otherwise the giver repeats it.
+    fn take_grant(&mut self, origin: Origin, shard: ShardIndex, since: Epoch) {
+        let lane = origin.lane.index();
+        let part = self.state.part(shard).expect("a numbered shard has its part");
+        let is_complete = part.lanes[lane].may_be_taken_from(origin.peer)
+            && !self.nat.is_copy_full(shard, origin.lane.number());
+        if is_complete {
+            self.state.tell_granted(shard, lane, since);
+        } else {
+            self.state.counters.grants_early_total += 1;
+        }
+    }
+
+    /// The peer writes what it only passed on before.
+    fn begin_reign(&mut self, origin: Origin, shard: ShardIndex, reign: Reign) {
+        let is_ours = self.nat.owned_lanes(shard) >> origin.lane.number() & 1 != 0;
+        let lane = origin.lane.index();
+        let Some(part) = self.state.part_mut(shard) else { return };
+        if !is_ours {
+            part.lanes[lane].begin_reign(origin.peer, reign);
+            self.state.confirm(origin, shard);
+            self.state.forget_if_foreign(shard, lane);
+            self.state.review(shard, self.nat);
+        }
+    }
+
+    fn begin_feed(&mut self, shard: ShardIndex, lane: Lane, peer: PeerIndex, reign: Reign) {
+        let is_ours = self.nat.owned_lanes(shard) >> lane.number() & 1 != 0;
+        let number = lane.index();
+        let Some(part) = self.state.part_mut(shard) else { return };
+        let own = &mut part.lanes[number];
+        own.begin_feed(peer, reign, is_ours, self.now_us);
+        if is_ours {
+            return;
+        }
+        if own.is_fed_by(peer) {
+            self.nat.begin_copy(shard, lane.number());
+        }
+        self.state.forget_if_foreign(shard, number);
+    }
+}
+
+impl State {
+    /// If the reign of the lane's source does not go on from what is here, that has to go.
+    pub(super) fn forget_if_foreign(&mut self, shard: ShardIndex, lane: usize) {
+        let Some(part) = self.part_mut(shard) else { return };
+        let own = &mut part.lanes[lane];
+        if own.is_source_foreign() && !own.is_forgetting {
+            own.is_forgetting = true;
+            self.forgetting.push((shard, lane));
+            self.counters.lanes_forgotten_total += 1;
+        }
+    }
+}
+
+impl Sink for World<'_> {
+    /// None while shards have not heard that a stream began anew.
+    fn room(&self) -> usize {
+        if self.state.is_losing() { 0 } else { usize::MAX }
+    }
+
+    fn apply(&mut self, origin: Origin, records: &[Record<'_>]) {
+        let is_change = |record: &Record<'_>| change_of(record.kind).is_some();
+        let are_together = |one: &Record<'_>, next: &Record<'_>| {
+            one.shard == next.shard && is_change(one) && is_change(next)
+        };
+        for records in records.chunk_by(are_together) {
+            let first = &records[0];
+            match self.index(first.shard) {
+                None => self.state.counters.records_unknown_total += records.len() as u64,
+                Some(shard) if is_change(first) => self.apply_changes(origin, shard, records),
+                Some(shard) => self.take_message(origin, shard, first),
+            }
+        }
+    }
+
+    fn stream_reset(&mut self, origin: Origin) {
+        self.state.begin_loss(origin.peer, origin.lane.index());
+        self.state.lose_some(LOST_AT_ONCE, self.nat);
+    }
+
+    fn copy_started(&mut self, origin: Origin, shard: ShardId, _slots: u32, reign: Reign) {
+        let Some(shard) = self.index(shard) else { return };
+        self.begin_feed(shard, origin.lane, origin.peer, reign);
+        self.state.review(shard, self.nat);
+    }
+
+    fn copy_finished(&mut self, origin: Origin, shard: ShardId) {
+        let Some(shard) = self.index(shard) else { return };
+        if let Some(part) = self.state.part_mut(shard) {
+            part.lanes[origin.lane.index()].complete_feed(origin.peer);
+            self.state.confirm(origin, shard);
+        }
+        self.state.review(shard, self.nat);
+    }
+
+    fn copy_stopped(&mut self, origin: Origin, shard: ShardId) {
+        let Some(shard) = self.index(shard) else { return };
+        if let Some(part) = self.state.part_mut(shard) {
+            part.lanes[origin.lane.index()].stop_feed(origin.peer, self.now_us);
+        }
+        self.state.review(shard, self.nat);
+    }
+
+    fn sum(&self, origin: Origin, shard: ShardId, slots: Range<u32>) -> u64 {
+        self.index(shard).map_or(0, |shard| self.nat.sum_lane(shard, origin.lane.number(), slots))
+    }
+
+    fn came_back(&mut self, peer: PeerIndex, comeback: Comeback) {
+        if self.index(comeback.shard).is_some() {
+            self.state.note_comeback(peer, comeback);
+        }
+    }
+}
+
+impl Source for World<'_> {
+    /// Who has not all of a reign must not tell others what is not in it; who gives a lane that it did not write tells
+    /// what it has, as that.
+    fn reign(&self, shard: ShardId, lane: Lane) -> Reign {
+        let part = self.index(shard).and_then(|shard| self.state.part(shard));
+        match part.map(|part| &part.lanes[lane.index()]) {
+            Some(own) if own.is_given && !own.is_own => {
+                let word = if own.is_whole { Word::PassedOn } else { Word::PassedOnInPart };
+                Reign { word, ..own.reign }
+            }
+            Some(own) if own.is_whole => own.reign,
+            _ => Reign::default(),
+        }
+    }
+
+    fn slots(&self, shard: ShardId, lane: Lane) -> u32 {
+        self.index(shard).map_or(0, |shard| self.nat.lane_slots(shard, lane.number()))
+    }
+
+    fn walk(
+        &mut self,
+        shard: ShardId,
+        lane: Lane,
+        slots: Range<u32>,
+        budget: u32,
+        room: &mut CopyRoom<'_>,
+    ) -> u32 {
+        let Some(index) = self.index(shard) else { return slots.end };
+        self.nat.copy_lane(index, lane.number(), slots, budget, |change, body| {
+            let kind = kind_of(change.kind);
+            room.add(&Record { kind, shard, slot: change.slot, version: change.version, body })
+        })
+    }
+
+    fn sum(&self, shard: ShardId, lane: Lane, slots: Range<u32>) -> u64 {
+        self.index(shard).map_or(0, |shard| self.nat.sum_lane(shard, lane.number(), slots))
+    }
+}
+
+/// A change of the NAT as it travels.
+#[inline]
+pub(super) fn kind_of(kind: ChangeKind) -> Kind {
+    match kind {
+        ChangeKind::Create => Kind::Create,
+        ChangeKind::Change => Kind::Change,
+        ChangeKind::Delete => Kind::Delete,
+        ChangeKind::Touch => Kind::Touch,
+        ChangeKind::Clear => Kind::Clear,
+    }
+}
+
+/// The change that a record of this kind tells. None: it is about the lane or the shard as a whole.
+#[inline(always)]
+fn change_of(kind: Kind) -> Option<ChangeKind> {
+    match kind {
+        Kind::Create => Some(ChangeKind::Create),
+        Kind::Change => Some(ChangeKind::Change),
+        Kind::Delete => Some(ChangeKind::Delete),
+        Kind::Touch => Some(ChangeKind::Touch),
+        Kind::Clear => Some(ChangeKind::Clear),
+        Kind::Grant | Kind::Announced | Kind::Want | Kind::Reign | Kind::Followed => None,
+    }
+}

@@ -1,0 +1,136 @@
+//! Announcements and redirects, and news that a repeated order brings again.
+
+use std::net::SocketAddrV4;
+
+use weir_engine::{DropReason, Side};
+use weir_map::{LaneSet, ShardId, Term};
+use weir_replication::order::{Misses, ShardDuties};
+use weir_replication::{News, Order};
+use weir_stream::BootId;
+use weir_wire::build;
+
+use crate::cluster::{Cluster, no_duties};
+use crate::member::{SHARD, address, peer_id};
+use crate::network::{Datagram, Faults};
+use crate::plan::Plan;
+
+fn heard(cluster: &mut Cluster, worker: usize, term: u32) -> usize {
+    let announced = News::Announced { shard: ShardId(SHARD), term: Term(term) };
+    cluster.worker(worker).news.iter().filter(|&news| *news == announced).count()
+}
+
+fn announcing(cluster: &mut Cluster, term: u32, to: &[(usize, BootId)]) -> ShardDuties {
+    let duties = Plan::new(&[0, 1, 2]).duties(cluster, 0);
+    let to = to.iter().map(|&(worker, boot)| (peer_id(worker), boot)).collect();
+    ShardDuties { announced: Some((Term(term), to)), ..duties }
+}
+
+/// Each of those named hears it, once, in the life that is named.
+#[test]
+fn an_announcement_is_heard_once() {
+    let mut cluster = Cluster::new(3, 61, Faults::MANY);
+    let boots = [1, 2].map(|worker| (worker, cluster.boot(worker)));
+    let duties = announcing(&mut cluster, 5, &boots);
+    cluster.duties(0, duties.clone());
+    cluster
+        .run_until("both have heard", |cluster| (1..3).all(|worker| heard(cluster, worker, 5) > 0));
+    cluster.run(1_000_000);
+    cluster.duties(0, duties);
+    cluster.run(1_000_000);
+    assert_eq!([1, 2].map(|worker| heard(&mut cluster, worker, 5)), [1, 1]);
+    // Another life of the one is not meant, the other hears.
+    let duties = announcing(&mut cluster, 6, &[(1, BootId(9)), boots[1]]);
+    cluster.duties(0, duties);
+    cluster.run_until("the other has heard", |cluster| heard(cluster, 2, 6) == 1);
+    cluster.run(300_000);
+    assert_eq!(heard(&mut cluster, 1, 6), 0);
+    // New duties bring the same news again.
+    cluster.duties(2, no_duties(SHARD));
+    cluster.step();
+    assert_eq!(heard(&mut cluster, 2, 6), 2);
+}
+
+/// What becomes of a packet without a mapping: it opens a flow, goes to another worker, or is dropped.
+fn goes(cluster: &mut Cluster, port: u16) -> Result<Option<SocketAddrV4>, DropReason> {
+    let reasons = DropReason::ALL.iter();
+    let before: Vec<u64> = reasons.map(|&reason| cluster.worker(0).dropped(reason)).collect();
+    if cluster.up(0, 1, port).is_some() {
+        return Ok(None);
+    }
+    for (&reason, before) in DropReason::ALL.iter().zip(before) {
+        if cluster.worker(0).dropped(reason) > before {
+            return Err(reason);
+        }
+    }
+    let sent = std::iter::from_fn(|| cluster.network.arrived(u64::MAX));
+    let to: Vec<_> = sent.filter(Datagram::is_redirect).map(|datagram| datagram.to).collect();
+    assert_eq!(to.len(), 1, "the packet goes to one worker");
+    Ok(Some(to[0]))
+}
+
+#[test]
+fn packets_go_where_it_is_ordered() {
+    let mut cluster = Cluster::new(3, 62, Faults::NONE);
+    cluster.kill(2);
+    cluster.run(300_000);
+    assert_eq!(goes(&mut cluster, 5_000), Err(DropReason::NotServing));
+    let refuse = ShardDuties { serves_hits: true, ..no_duties(SHARD) };
+    cluster.duties(0, refuse);
+    assert_eq!(goes(&mut cluster, 5_000), Err(DropReason::MissRefused));
+    let redirect =
+        ShardDuties { serves_hits: true, misses: Misses::Redirect(peer_id(1)), ..no_duties(SHARD) };
+    cluster.duties(0, redirect.clone());
+    assert_eq!(goes(&mut cluster, 5_000), Ok(Some(address(1))));
+    // Nobody to redirect to: refused, until the peer is known again. Its datagrams are a stranger's.
+    cluster.order(0, Order::RemovePeer(peer_id(1)));
+    cluster.duties(0, redirect);
+    assert_eq!(goes(&mut cluster, 5_000), Err(DropReason::MissRefused));
+    let before = cluster.worker(0).dropped(DropReason::NotPeer);
+    cluster.run(100_000);
+    assert!(cluster.worker(0).dropped(DropReason::NotPeer) > before);
+    // It comes back elsewhere, and then where it was: a peer that is known already gets its address replaced.
+    cluster.order(0, Order::RemovePeer(peer_id(2)));
+    for place in [2, 1] {
+        cluster.kill(3 - place);
+        cluster.start_as(place, peer_id(1));
+        cluster.order(0, Order::AddPeer { peer: peer_id(1), address: address(place) });
+        assert_eq!(goes(&mut cluster, 5_000), Err(DropReason::PeerNoSession));
+        cluster.run(1_000_000);
+        assert_eq!(goes(&mut cluster, 5_000), Ok(Some(address(place))));
+        let before = cluster.worker(0).dropped(DropReason::NotPeer);
+        let packet = build::ipv4(address(3 - place).ip().to_bits(), address(0).ip().to_bits());
+        let packet = packet.udp(address(0).port(), address(0).port(), b"from where it was");
+        cluster.worker(0).packets(Side::Access, vec![packet]);
+        cluster.turn(0);
+        assert_eq!(cluster.worker(0).dropped(DropReason::NotPeer), before + 1);
+    }
+    let create = ShardDuties {
+        lanes: LaneSet::ALL,
+        misses: Misses::Create,
+        serves_hits: true,
+        ..no_duties(SHARD)
+    };
+    cluster.duties(0, create);
+    assert_eq!(goes(&mut cluster, 5_000), Ok(None));
+}
+
+/// Touches of a lane go to its owner, whose timer they keep from ending the flow.
+#[test]
+fn a_flow_that_another_serves_lives_on() {
+    let mut cluster = Cluster::new(2, 63, Faults::MANY);
+    let plan = Plan::new(&[0, 1]);
+    plan.order(&mut cluster);
+    let flow = cluster.up(0, 1, 5_000).expect("room");
+    let idle = cluster.up(0, 2, 5_000).expect("room");
+    cluster.run_until("it is there", |cluster| cluster.flows(1) == 2);
+    // UDP ends after five minutes; packets come to the other alone.
+    for _ in 0..700 * 8 {
+        cluster.now_us += 125_000;
+        (0..8).for_each(|_| cluster.step());
+        assert_eq!(cluster.up(1, 1, 5_000), Some(flow));
+    }
+    assert_eq!(cluster.up(0, 1, 5_000), Some(flow));
+    cluster.run(100_000);
+    let known = cluster.worker(1).flows();
+    assert!(known.contains(&flow) && !known.contains(&idle), "the idle one has ended");
+}

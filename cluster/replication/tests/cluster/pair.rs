@@ -1,0 +1,104 @@
+//! Two workers with a session: the first gives packets without a mapping to the second, which makes flows.
+
+use weir_engine::Side;
+use weir_map::LaneSet;
+use weir_replication::order::{Misses, ShardDuties};
+use weir_wire::build;
+
+use crate::cluster::{Cluster, no_duties};
+use crate::member::{Member, SHARD, address, peer_id};
+use crate::network::{Datagram, Faults};
+
+pub(crate) struct Pair {
+    cluster: Cluster,
+}
+
+const A: usize = 0;
+const B: usize = 1;
+
+impl Pair {
+    /// They find each other, and no datagram passes between them.
+    pub(crate) fn cut_off() -> Self {
+        let cluster = Cluster::new(2, 1, Faults::NONE);
+        let mut pair = Self { cluster };
+        pair.cluster.network.parted.push(address(A));
+        pair.redirect(A, B);
+        let duties = ShardDuties {
+            serves_hits: true,
+            lanes: LaneSet::ALL,
+            misses: Misses::Create,
+            ..no_duties(SHARD)
+        };
+        pair.cluster.duties(B, duties);
+        pair.cluster.run(200_000);
+        pair
+    }
+
+    /// A has no lane and gives what it does not know to B; their session is up.
+    pub(crate) fn ready() -> Self {
+        let mut pair = Self::cut_off();
+        pair.cluster.network.parted.clear();
+        pair.cluster.run(300_000);
+        pair
+    }
+
+    fn redirect(&mut self, worker: usize, to: usize) {
+        let misses = Misses::Redirect(peer_id(to));
+        self.cluster.duties(worker, ShardDuties { serves_hits: true, misses, ..no_duties(SHARD) });
+    }
+
+    pub(crate) fn a(&mut self) -> &mut Member {
+        self.cluster.worker(A)
+    }
+
+    pub(crate) fn b(&mut self) -> &mut Member {
+        self.cluster.worker(B)
+    }
+
+    /// A turn of A; the redirected packets that it sent.
+    pub(crate) fn turn_a(&mut self) -> Vec<Vec<u8>> {
+        self.cluster.turn(A);
+        let sent = std::iter::from_fn(|| self.cluster.network.arrived(u64::MAX));
+        sent.filter(Datagram::is_redirect).map(|datagram| datagram.bytes).collect()
+    }
+
+    /// What B then sends to the internet, and to homes without their tunnels.
+    pub(crate) fn turn_b(&mut self) -> [Vec<Vec<u8>>; 2] {
+        self.cluster.turn(B);
+        while self.cluster.network.arrived(u64::MAX).is_some() {}
+        let [to_homes, to_internet] = self.b().sent();
+        [to_internet, to_homes]
+    }
+
+    /// As datagrams of A.
+    pub(crate) fn deliver_to_b(&mut self, datagrams: Vec<Vec<u8>>) -> [Vec<Vec<u8>>; 2] {
+        datagrams.iter().for_each(|bytes| self.b().datagram(address(A), bytes));
+        self.turn_b()
+    }
+
+    /// As a datagram of B; whether anything left A to the internet or to a home.
+    pub(crate) fn passes_a(&mut self, datagram: &[u8]) -> bool {
+        self.a().datagram(address(B), datagram);
+        self.turn_a();
+        self.a().sent().iter().any(|packets| !packets.is_empty())
+    }
+
+    /// A packet from another station of the access network, be it in the name of A.
+    pub(crate) fn forge_to_b(&mut self, packet: &[u8]) -> [Vec<Vec<u8>>; 2] {
+        self.b().packet_from(build::mac(66), Side::Access, packet);
+        self.turn_b()
+    }
+
+    /// Ends A's process and starts another one, which sets up a session of its own.
+    pub(crate) fn restart_a(&mut self) {
+        self.cluster.start(A);
+        self.cluster.add_shard(A);
+        self.redirect(A, B);
+        self.cluster.run(600_000);
+    }
+
+    /// Each takes the other for the one that knows.
+    pub(crate) fn b_redirects_to_a(&mut self) {
+        self.redirect(B, A);
+    }
+}

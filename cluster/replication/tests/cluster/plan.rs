@@ -1,0 +1,178 @@
+//! Who has which lane: the map of one shard, and the duties that follow from it.
+
+use weir_map::{Epoch, LANES, LaneSet, ShardId};
+use weir_replication::order::{CopyOrder, GrantOrder, Misses, ShardDuties};
+use weir_replication::{News, Order};
+
+use crate::cluster::{Cluster, no_duties};
+use crate::member::{SHARD, peer_id};
+
+/// A lane's owner and, while it moves, from whom and since when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LanePlan {
+    pub(crate) owner: usize,
+    pub(crate) from: Option<(usize, u64)>,
+    /// While it rests: since when the owner has it.
+    pub(crate) taken: u64,
+}
+
+impl LanePlan {
+    /// Epoch since which its owner writes it, or will write it once the lane has been granted.
+    fn since(&self) -> u64 {
+        self.from.map_or(self.taken, |(_, since)| since)
+    }
+}
+
+/// The map of the shard: members, the primary first.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) members: Vec<usize>,
+    pub(crate) lanes: [LanePlan; LANES],
+    pub(crate) epoch: u64,
+    /// A member that lives and counts as gone to all others.
+    pub(crate) unheard: Option<usize>,
+}
+
+impl Plan {
+    /// The first member has all lanes but one for each of the others: lane 0 for the second, and so on.
+    pub(crate) fn new(members: &[usize]) -> Self {
+        let owner = |lane: usize| *members.get(lane + 1).unwrap_or(&members[0]);
+        let lanes =
+            std::array::from_fn(|lane| LanePlan { owner: owner(lane), from: None, taken: 1 });
+        Self { members: members.to_vec(), lanes, epoch: 1, unheard: None }
+    }
+
+    pub(crate) fn move_lane(&mut self, lane: usize, to: usize) {
+        self.epoch += 1;
+        let lane = &mut self.lanes[lane];
+        (lane.from, lane.owner) = (Some((lane.owner, self.epoch)), to);
+    }
+
+    /// A move is over.
+    pub(crate) fn rest(&mut self, lane: usize) {
+        self.epoch += 1;
+        let lane = &mut self.lanes[lane];
+        (lane.taken, lane.from) = (lane.since(), None);
+    }
+
+    /// The lanes of a fenced worker are another's, who takes the copies of the one other survivor before he writes.
+    pub(crate) fn fence(&mut self, cluster: &mut Cluster, gone: usize, heir: usize) {
+        self.epoch += 1;
+        self.members.retain(|&member| member != gone);
+        assert!(self.members.len() <= 2, "of three workers two survive");
+        let mut lanes = LaneSet::EMPTY;
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
+            let giver = lane.from.map(|(from, _)| from);
+            if lane.owner != gone && giver != Some(gone) {
+                continue;
+            }
+            lanes = lanes.with(number);
+            let owner = if lane.owner == gone { giver.unwrap_or(heir) } else { lane.owner };
+            let other = self.members.iter().find(|&&member| member != owner);
+            let from = other.map(|&other| (other, self.epoch));
+            *lane = LanePlan { owner, from, taken: self.epoch };
+        }
+        cluster.forget_lost(lanes);
+    }
+
+    fn writes(&self, cluster: &mut Cluster, worker: usize, lane: usize) -> bool {
+        let LanePlan { owner, from, .. } = self.lanes[lane];
+        let mut has_grant = |since: u64| {
+            cluster.worker(worker).news.iter().any(|news| {
+                *news == News::Granted { shard: ShardId(SHARD), lane, since: Epoch(since) }
+            })
+        };
+        owner == worker && from.is_none_or(|(_, since)| has_grant(since))
+    }
+
+    /// Who has written a lane last, as far as the map tells.
+    fn writer(&self, lane: usize) -> usize {
+        let LanePlan { owner, from, .. } = self.lanes[lane];
+        from.map_or(owner, |(from, _)| from)
+    }
+
+    /// What a member does by this map.
+    pub(crate) fn duties(&self, cluster: &mut Cluster, worker: usize) -> ShardDuties {
+        let lanes =
+            LaneSet((0..LANES).fold(0, |lanes, lane| {
+                lanes | u8::from(self.writes(cluster, worker, lane)) << lane
+            }));
+        let others = self.members.iter().copied().filter(|&other| other != worker);
+        let is_gone = |cluster: &Cluster, other: usize| {
+            !cluster.is_alive(other) || self.unheard == Some(other) && other != worker
+        };
+        let stand_in = *self.members.iter().find(|&&it| !is_gone(cluster, it)).expect("a member");
+        let frozen = |lane: &usize| is_gone(cluster, self.writer(*lane));
+        let passed = (0..LANES).filter(frozen).filter(|_| stand_in == worker);
+        let copied = passed.fold(lanes, LaneSet::with);
+        let own = |other: usize| {
+            LaneSet(
+                (0..LANES).fold(0, |set, lane| set | u8::from(self.writer(lane) == other) << lane),
+            )
+        };
+        let mut sources = [None; LANES];
+        for (lane, source) in sources.iter_mut().enumerate() {
+            let LanePlan { owner, from, .. } = self.lanes[lane];
+            let writer = if owner == worker { from.map_or(owner, |(from, _)| from) } else { owner };
+            let giver = if is_gone(cluster, writer) { stand_in } else { writer };
+            *source = (giver != worker && !lanes.contains(lane)).then(|| peer_id(giver));
+        }
+        let copies = others.map(|other| CopyOrder {
+            peer: peer_id(other),
+            boot: cluster.boot(other),
+            // Nobody else tells it of its own.
+            lanes: LaneSet(copied.0 & !(own(other).0 & !lanes.0)),
+            is_awaited: true,
+            is_guest: false,
+        });
+        let gives = |lane: usize| {
+            let LanePlan { owner, from: Some((from, since)), .. } = self.lanes[lane] else {
+                return None;
+            };
+            (from == worker).then(|| GrantOrder {
+                lane,
+                since: Epoch(since),
+                to: (peer_id(owner), cluster.boot(owner)),
+            })
+        };
+        ShardDuties {
+            serves_hits: true,
+            lanes,
+            lanes_since: std::array::from_fn(|lane| match lanes.contains(lane) {
+                true => Epoch(self.lanes[lane].since()),
+                false => Epoch(0),
+            }),
+            misses: Misses::Create,
+            copies: copies.collect(),
+            sources,
+            grants: (0..LANES).filter_map(gives).collect(),
+            ..no_duties(SHARD)
+        }
+    }
+
+    /// Orders every member that lives what follows.
+    pub(crate) fn order(&self, cluster: &mut Cluster) {
+        for &member in &self.members {
+            self.order_one(cluster, member);
+        }
+    }
+
+    pub(crate) fn order_one(&self, cluster: &mut Cluster, member: usize) {
+        if cluster.is_alive(member) {
+            let duties = self.duties(cluster, member);
+            cluster.order(member, Order::Duties(Box::new(duties)));
+        }
+    }
+
+    /// Moves whose taker writes are over.
+    pub(crate) fn settle_moves(&mut self, cluster: &mut Cluster) {
+        for lane in 0..LANES {
+            let owner = self.lanes[lane].owner;
+            let is_moving = self.lanes[lane].from.is_some();
+            if is_moving && cluster.is_alive(owner) && self.writes(cluster, owner, lane) {
+                self.rest(lane);
+                self.order(cluster);
+            }
+        }
+    }
+}

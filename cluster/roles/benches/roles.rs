@@ -1,0 +1,184 @@
+//! What the roles of a worker with 4,000 shards cost, in microseconds.
+//!
+//! `cargo bench -p weir-replication --bench roles`: half of the shards are primaries with packets in every slot, half are
+//! replicas of eight other workers. A slot has 10,000 us. Each figure is the best of some rounds.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+use weir_map::{BootId, Incarnation, LaneSet, NodeId, ShardEntry, ShardId, Transition, WorkerId};
+use weir_replication::order::ShardSetup;
+use weir_replication::{News, Order, PeerId};
+use weir_roles::role::Role;
+use weir_roles::{
+    DesiredShard, Input, LocalWorker, NodeWorker, Roles, RolesConfig, RolesOptions, SidesUp,
+};
+use weir_stream::{Fingerprint, PeerIndex, PeerSigns};
+
+const SHARDS: u32 = 4_000;
+const OTHERS: u16 = 8;
+const ROUNDS: usize = 9;
+const SLOTS: u32 = 200;
+
+fn address(node: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1 + node as u8), 7473)
+}
+
+fn life(node: u16) -> Incarnation {
+    let name = NodeId::new(&format!("n{node}")).expect("a name");
+    let worker = WorkerId { node: name, index: 0 };
+    Incarnation { worker, boot_id: BootId(1 + u128::from(node)) }
+}
+
+fn desired(id: u32) -> DesiredShard {
+    let public = vec![Ipv4Addr::from(0xc612_0000 + id).into()];
+    let engine = weir_engine::ShardConfig {
+        id: ShardId(id),
+        endpoint: Some(0x0a09_0000 + id),
+        subscribers: vec![],
+    };
+    let nat = weir_nat::ShardConfig { id: ShardId(id), public, subscribers_max: 100 };
+    let access = Ipv4Addr::from(0x0a09_0000 + id);
+    DesiredShard {
+        id: ShardId(id),
+        access,
+        setup: ShardSetup { engine, nat, awaits_replicas: false },
+    }
+}
+
+/// A primary and a synced replica at rest: even shards are ours.
+fn entry(id: u32) -> ShardEntry {
+    let other = life(1 + (id / 2) as u16 % OTHERS);
+    let (primary, replica) = if id.is_multiple_of(2) { (life(0), other) } else { (other, life(0)) };
+    let steps = [
+        Transition::AddReplica(replica.clone()),
+        Transition::Synced(replica.clone()),
+        Transition::Settle { by: replica, lanes: LaneSet(0b10) },
+    ];
+    steps.iter().fold(ShardEntry::create(primary), |entry, step| {
+        entry.after(entry.epoch(), step).expect("it applies")
+    })
+}
+
+/// Orders as they come out, answered with what lets the roles begin.
+fn answer(roles: &mut Roles, now_ms: u64) -> usize {
+    let mut orders = 0;
+    while let Some(order) = roles.next_order(0) {
+        orders += 1;
+        let news = match order {
+            Order::AddShard(setup) => News::ShardAdded(setup.nat.id),
+            Order::AddPeer { peer, .. } => {
+                let node = (1..=OTHERS).find(|&node| PeerId::at(address(node)) == peer);
+                let node = node.expect("one of the others");
+                let boot = life(node).boot_id;
+                News::PeerMet { peer, place: PeerIndex(node), boot }
+            }
+            _ => continue,
+        };
+        roles.on(now_ms, Input::News { worker: 0, news });
+    }
+    orders
+}
+
+/// A worker at rest, and how long it took from nothing.
+fn begin() -> (Roles, u64, Duration) {
+    let worker = LocalWorker { boot_id: life(0).boot_id, replication: address(0), former: None };
+    let mut roles = Roles::new(RolesConfig {
+        node: life(0).worker.node,
+        workers: vec![worker],
+        known_epochs: Default::default(),
+        options: RolesOptions::default(),
+    });
+    let shards = (1..=SHARDS).map(desired).collect();
+    let entries: Vec<Box<ShardEntry>> = (1..=SHARDS).map(|id| Box::new(entry(id))).collect();
+    let began = Instant::now();
+    roles.on(0, Input::Desired { shards, fingerprint: Fingerprint::default() });
+    let sides = SidesUp { is_ready: true, is_access_up: true, is_internet_up: true };
+    roles.on(0, Input::Sides { worker: 0, sides });
+    for node in 1..=OTHERS {
+        register(&mut roles, 0, node);
+    }
+    for (id, entry) in (1..=SHARDS).zip(entries) {
+        roles.on(0, Input::Entry { shard: ShardId(id), entry });
+        answer(&mut roles, 0);
+    }
+    for id in (1..=SHARDS).filter(|id| !id.is_multiple_of(2)) {
+        roles.on(0, Input::News { worker: 0, news: News::CopyDone(ShardId(id)) });
+        let news = News::Announced { shard: ShardId(id), term: weir_map::Term(1) };
+        roles.on(0, Input::News { worker: 0, news });
+    }
+    let number = roles.routes_number(0);
+    roles.on(0, Input::RoutesOut { worker: 0, number });
+    answer(&mut roles, 0);
+    roles.on(0, Input::Fresh);
+    let took = began.elapsed();
+    assert!(roles.take_changes(1).is_empty() && roles.has_settled(), "at rest");
+    let mut now_ms = 0;
+    for _ in 0..20 {
+        slot(&mut roles, &mut now_ms, OTHERS, 0);
+    }
+    (roles, now_ms, took)
+}
+
+fn register(roles: &mut Roles, now_ms: u64, node: u16) {
+    let life = life(node);
+    let worker = NodeWorker { index: 0, boot_id: life.boot_id, replication: address(node) };
+    roles.on(now_ms, Input::Node { node: life.worker.node, workers: Some(vec![worker]) });
+}
+
+/// One slot in which the first `heard` others are heard, and packets come for our shards and those of the `lost`th.
+fn slot(roles: &mut Roles, now_ms: &mut u64, heard: u16, lost: u16) -> Duration {
+    *now_ms += 10;
+    let is_lost = |id: u32| 1 + (id / 2) as u16 % OTHERS == lost;
+    let shards =
+        (1..=SHARDS).filter(|&id| id.is_multiple_of(2) || is_lost(id)).map(ShardId).collect();
+    let began = Instant::now();
+    for node in 1..=heard {
+        let place = PeerIndex(node);
+        let signs = PeerSigns { silent_ms: 3, seen_ms: Some(4), is_witness: true };
+        roles.on(*now_ms, Input::Heard { worker: 0, place, signs });
+    }
+    roles.on(*now_ms, Input::Traffic { worker: 0, shards });
+    roles.on(*now_ms, Input::Tick);
+    assert!(roles.take_changes(16).is_empty());
+    began.elapsed()
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+fn main() {
+    let mut quiet = f64::INFINITY;
+    let mut start = f64::INFINITY;
+    let mut node = f64::INFINITY;
+    let mut failover = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        let (mut roles, mut now_ms, took) = begin();
+        start = start.min(micros(took));
+        let slots: Duration = (0..SLOTS).map(|_| slot(&mut roles, &mut now_ms, OTHERS, 0)).sum();
+        quiet = quiet.min(micros(slots) / f64::from(SLOTS));
+        assert!(roles.next_order(0).is_none(), "nothing has happened");
+
+        let began = Instant::now();
+        let record = Input::Node { node: life(3).worker.node, workers: None };
+        roles.on(now_ms, record);
+        node = node.min(micros(began.elapsed()));
+        register(&mut roles, now_ms, 3);
+
+        // The last of them falls silent; the longest of the slots until all of its shards are taken over.
+        let slots = (0..6).map(|_| {
+            let took = slot(&mut roles, &mut now_ms, OTHERS - 1, OTHERS);
+            let began = Instant::now();
+            answer(&mut roles, now_ms);
+            micros(took + began.elapsed())
+        });
+        failover = failover.min(slots.fold(0.0, f64::max));
+        let acting = roles.statuses().filter(|status| status.role == Role::Acting).count();
+        assert_eq!(acting, SHARDS as usize / 2 / usize::from(OTHERS));
+    }
+    println!("{SHARDS} shards from nothing              {start:10.1}");
+    println!("a slot in which nothing happens     {quiet:10.1}");
+    println!("a node's registration ends          {node:10.1}");
+    println!("the longest slot of a failover      {failover:10.1}");
+}

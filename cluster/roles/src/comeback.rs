@@ -1,0 +1,179 @@
+//! A whole site that begins again while the store cannot be asked: when a guest resumes the seat of its former life.
+//!
+//! ```text
+//!   the other members have come back, and say of the newest entry that we know     we resume, after the quarantine
+//!     all of them that they have nothing                                           at once, empty; or with our full copy
+//!     some that they have resumed                                                  with a full copy of what those have
+//!     none that it has resumed, some that they have copies                         not: the store has to say who is asked
+//!   one of them is missing, or knows another entry                                 not
+//! ```
+//!
+//! - Members obey an entry only when its epoch is on disk. So if all of them know the same one, no newer one was obeyed by
+//!   any, and each lane is its former owner's: of the lives of one worker only the last one runs.
+//! - What the entry gives an earlier life than the last one that the store was told of may be another's: its end is proven.
+//! - The first to resume has all that is left of the shard's flows, since all others have nothing. Whoever resumes
+//!   later has taken its copy.
+//! - Ports of flows that all have forgotten are free when the quarantine is over. It begins when all are back.
+//! - What is said goes with the heartbeats of a session, so it is of the life that was met last, and is said again and
+//!   again.
+//! - Who has resumed writes that into the entry (`Transition::Resume`). Until all entries say so, the record that its node
+//!   registers with names the former life, too: without that, the record would prove its end.
+
+use std::collections::BTreeMap;
+
+use crate::role::Event;
+use weir_map::{BootId, Epoch, Incarnation, ShardId};
+use weir_stream::ComebackState;
+
+use super::part::Tables;
+use super::worker::{Shared, Worker};
+use weir_ids::PeerId;
+use weir_replication::order::Order;
+
+/// Between two looks.
+const LOOK_MS: u64 = 100;
+
+/// What one part knows of the other members that have come back.
+#[derive(Debug, Default)]
+pub(super) struct Comeback {
+    said: BTreeMap<PeerId, Said>,
+    /// A member was heard that has copies, so what this worker has may not be nothing.
+    was_told: bool,
+    /// Since when all are back, so that it may resume after the quarantine.
+    since_ms: Option<u64>,
+}
+
+/// What a peer said last, in this life of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Said {
+    pub(super) boot_id: BootId,
+    pub(super) epoch: Epoch,
+    pub(super) state: ComebackState,
+}
+
+impl Comeback {
+    pub(super) fn said(&mut self, peer: PeerId, said: Said) {
+        self.said.insert(peer, said);
+    }
+
+    /// The time until it resumes.
+    pub(super) fn left_ms(&self, now_ms: u64, quarantine_ms: u64) -> Option<u64> {
+        Some((self.since_ms? + quarantine_ms).saturating_sub(now_ms))
+    }
+}
+
+/// How another member is seen.
+enum Other {
+    /// Not heard; or it knows another entry, or says nothing.
+    Missing,
+    /// It lives on, or the store names its new life already.
+    Living,
+    Back(Incarnation, PeerId, ComebackState),
+}
+
+impl Worker {
+    /// Looks at all parts that came back, and tells peers how they stand.
+    pub(super) fn look_at_comebacks(&mut self, shared: &mut Shared) {
+        let is_over = shared.kept.is_empty() && self.comebacks.is_empty();
+        if is_over || shared.now_ms < self.comebacks_due_ms {
+            return;
+        }
+        self.comebacks_due_ms = shared.now_ms + LOOK_MS;
+        let came_back =
+            self.parts.iter().filter(|(_, part)| part.machine.former_seat_epoch().is_some());
+        let mut comebacks = Vec::new();
+        for shard in came_back.map(|(&shard, _)| shard).collect::<Vec<_>>() {
+            self.look_at_comeback(shared, shard);
+            comebacks.extend(self.says(shard));
+        }
+        if comebacks != self.comebacks {
+            self.comebacks.clone_from(&comebacks);
+            self.orders.push_back(Order::SetComebacks(comebacks));
+        }
+    }
+
+    fn says(&self, shard: ShardId) -> Option<weir_stream::Comeback> {
+        let part = self.parts.get(&shard)?;
+        let epoch = part.machine.former_seat_epoch()?;
+        let state = match () {
+            () if part.machine.has_resumed() => ComebackState::Resumed,
+            () if part.comeback.was_told => ComebackState::Copying,
+            () => ComebackState::Empty,
+        };
+        Some(weir_stream::Comeback { shard, epoch: epoch.0, state })
+    }
+
+    fn look_at_comeback(&mut self, shared: &mut Shared, shard: ShardId) {
+        let others = self.others(shared, shard);
+        let Some(part) = self.parts.get_mut(&shard) else { return };
+        let host = part.machine.stored_entry().and_then(|entry| entry.former_life_of(&self.me));
+        let is_its_own = shared.may_resume
+            && host.is_some_and(|host| self.former == Some(host.incarnation.boot_id));
+        let (mut are_empty, mut is_any_resumed, mut are_back) = (true, false, true);
+        let mut lives = Vec::new();
+        for (former, other) in others {
+            let Other::Back(life, peer, state) = other else {
+                are_back = false;
+                part.comeback.was_told |= matches!(other, Other::Living);
+                // Who has resumed and is not heard now keeps its seat.
+                let is_its = |life: &&Incarnation| life.worker == former.worker;
+                let kept = part.machine.resumed().iter().find(is_its);
+                lives.extend(kept.filter(|_| matches!(other, Other::Missing)).cloned());
+                continue;
+            };
+            shared.directory.end(peer, former.boot_id);
+            are_empty &= state == ComebackState::Empty;
+            if state == ComebackState::Resumed {
+                shared.directory.resumed(&life, peer);
+                is_any_resumed = true;
+                lives.push(life);
+            }
+        }
+        let has_resumed = part.machine.has_resumed();
+        part.comeback.was_told |= is_any_resumed && !has_resumed;
+        let may_resume = is_its_own && are_back && (are_empty || is_any_resumed) && !has_resumed;
+        let since_ms = part.comeback.since_ms.unwrap_or(shared.now_ms);
+        part.comeback.since_ms = may_resume.then_some(since_ms);
+        let is_empty = are_empty && !part.comeback.was_told;
+        let resumes = may_resume
+            && shared.now_ms >= since_ms + shared.options.quarantine_ms
+            && part.tables == Tables::There
+            && (is_empty || part.machine.has_copy());
+        if resumes || has_resumed {
+            lives.push(self.me.clone());
+        }
+        if part.machine.resumed() != lives {
+            self.tell(shared, shard, Event::Resumed { lives, is_empty });
+            self.renew(shared, shard);
+        }
+    }
+
+    /// The other members of a part's entry.
+    fn others(&self, shared: &Shared, shard: ShardId) -> Vec<(Incarnation, Other)> {
+        let Some(part) = self.parts.get(&shard) else { return Vec::new() };
+        let Some(entry) = part.machine.stored_entry() else { return Vec::new() };
+        let see = |former: &Incarnation| {
+            let directory = &shared.directory;
+            let peer = directory.successor_of(former).or_else(|| directory.peer_of(former));
+            let Some((peer, boot_id)) = peer.and_then(|it| Some((it, self.peers.met_boot(it)?)))
+            else {
+                return Other::Missing;
+            };
+            if boot_id == former.boot_id {
+                return Other::Living;
+            }
+            let said = part.comeback.said.get(&peer);
+            let said = said.filter(|it| it.boot_id == boot_id && it.epoch == entry.epoch());
+            match said {
+                Some(said) if self.peers.is_near(peer) => {
+                    let life = Incarnation { worker: former.worker.clone(), boot_id };
+                    Other::Back(life, peer, said.state)
+                }
+                _ => Other::Missing,
+            }
+        };
+        let members = entry.members().iter().map(|member| &member.incarnation);
+        let others = members.filter(|who| who.worker != self.me.worker);
+        others.map(|who| (who.clone(), see(who))).collect()
+    }
+}

@@ -1,0 +1,170 @@
+//! Where each worker of the cluster is reached, as its node registered it last.
+//!
+//! A registration that ends is no proof of an end: address and life are kept until the node comes back with others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddrV4;
+
+use weir_map::{BootId, Incarnation, NodeId, WorkerId};
+
+use super::input::NodeWorker;
+use weir_ids::PeerId;
+
+/// Stands for a worker whose address is not known yet: it is awaited, and never comes.
+pub const NOBODY: PeerId = PeerId(0);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Life {
+    boot_id: BootId,
+    address: SocketAddrV4,
+    is_registered: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    workers: BTreeMap<WorkerId, Life>,
+    by_peer: BTreeMap<PeerId, WorkerId>,
+    /// Of each worker the life that ended last while it was known, and where another one was met.
+    ended: BTreeMap<WorkerId, (BootId, PeerId)>,
+}
+
+/// The number of a node in the heartbeats of all builds: FNV-1a of its name, 64 bits.
+pub(super) fn number_of(node: &NodeId) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    node.as_str().bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+impl Directory {
+    /// Takes a node's record and tells whether it says anything new.
+    pub(super) fn register(&mut self, node: &NodeId, workers: Option<&[NodeWorker]>) -> bool {
+        let of_node = |id: &WorkerId| id.node == *node;
+        let Some(workers) = workers else {
+            let mut lives =
+                self.workers.iter_mut().filter(|(id, life)| of_node(id) && life.is_registered);
+            return lives.by_ref().map(|(_, life)| life.is_registered = false).count() > 0;
+        };
+        // A node registers all its workers: one that is missing has ended.
+        let mut after: BTreeMap<WorkerId, Life> = BTreeMap::new();
+        for &NodeWorker { index, boot_id, replication } in workers {
+            let id = WorkerId { node: node.clone(), index };
+            let life = Life { boot_id, address: replication, is_registered: true };
+            // The store may still have the record of a life after which another one was met.
+            let is_over = self.ended.get(&id).is_some_and(|&(ended, _)| ended == boot_id);
+            let known = self.workers.get(&id).filter(|_| is_over).copied();
+            after.insert(id, known.unwrap_or(life));
+        }
+        let before = self.workers.iter().filter(|(id, _)| of_node(id));
+        if before.eq(after.iter()) {
+            return false;
+        }
+        self.workers.retain(|id, _| !of_node(id));
+        self.by_peer.retain(|_, id| !of_node(id));
+        let by_peer = after.iter().map(|(id, life)| (PeerId::at(life.address), id.clone()));
+        self.by_peer.extend(by_peer);
+        self.workers.extend(after);
+        true
+    }
+
+    /// Nodes with a record, as far as was told.
+    pub(super) fn registered(&self) -> BTreeSet<NodeId> {
+        let lives = self.workers.iter().filter(|(_, life)| life.is_registered);
+        lives.map(|(id, _)| id.node.clone()).collect()
+    }
+
+    pub(super) fn is_node_registered(&self, node: &NodeId) -> bool {
+        self.workers.iter().any(|(id, life)| id.node == *node && life.is_registered)
+    }
+
+    /// Another life was met where this one was: it is over, whatever its node's record still says.
+    pub(super) fn end(&mut self, peer: PeerId, boot_id: BootId) {
+        if let Some(worker) = self.by_peer.get(&peer)
+            && self.workers.get(worker).is_some_and(|life| life.boot_id == boot_id)
+        {
+            self.workers.remove(worker);
+            self.ended.insert(worker.clone(), (boot_id, peer));
+        }
+    }
+
+    /// This life, which was met there, has resumed the seat of one that has ended. The store does not name it yet.
+    pub(super) fn resumed(&mut self, life: &Incarnation, peer: PeerId) {
+        let Incarnation { worker, boot_id } = life.clone();
+        self.by_peer.insert(peer, worker.clone());
+        let life = Life { boot_id, address: peer.address(), is_registered: false };
+        self.workers.insert(worker, life);
+    }
+
+    fn life(&self, who: &Incarnation) -> Option<&Life> {
+        self.workers.get(&who.worker).filter(|life| life.boot_id == who.boot_id)
+    }
+
+    /// None for a life that is not, or no more, the worker's known one.
+    pub(super) fn peer_of(&self, who: &Incarnation) -> Option<PeerId> {
+        self.life(who).map(|life| PeerId::at(life.address))
+    }
+
+    /// Where a later life of a worker was met than this one.
+    pub(super) fn successor_of(&self, who: &Incarnation) -> Option<PeerId> {
+        let &(boot_id, peer) = self.ended.get(&who.worker)?;
+        (boot_id == who.boot_id).then_some(peer)
+    }
+
+    pub(super) fn is_registered(&self, who: &Incarnation) -> bool {
+        self.life(who).is_some_and(|life| life.is_registered)
+    }
+
+    pub(super) fn worker_at(&self, peer: PeerId) -> Option<&WorkerId> {
+        self.by_peer.get(&peer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(index: u16, boot_id: u128) -> NodeWorker {
+        let address = SocketAddrV4::new([10, 0, 0, 1 + index as u8].into(), 7473);
+        NodeWorker { index, boot_id: BootId(boot_id), replication: address }
+    }
+
+    fn life(index: u16, boot_id: u128) -> Incarnation {
+        let node = NodeId::new("n1").expect("a name");
+        Incarnation { worker: WorkerId { node, index }, boot_id: BootId(boot_id) }
+    }
+
+    /// Builds that disagree would not understand each other's heartbeats.
+    #[test]
+    fn the_number_of_a_node_is_the_same_in_all_builds() {
+        let node = NodeId::new("n1").expect("a name");
+        assert_eq!(number_of(&node), 0x08b3_7b07_b558_d4c0);
+    }
+
+    #[test]
+    fn who_is_not_registered_any_more_is_still_reached() {
+        let mut directory = Directory::default();
+        let node = NodeId::new("n1").expect("a name");
+        assert!(directory.register(&node, Some(&[worker(0, 1), worker(1, 2)])));
+        assert!(!directory.register(&node, Some(&[worker(0, 1), worker(1, 2)])), "nothing new");
+        let peer = directory.peer_of(&life(0, 1)).expect("registered");
+        assert_eq!(peer.address(), worker(0, 1).replication);
+        assert_eq!(directory.peer_of(&life(0, 9)), None, "another life");
+        assert!(directory.register(&node, None));
+        assert!(!directory.is_registered(&life(0, 1)));
+        assert_eq!(directory.peer_of(&life(0, 1)), Some(peer));
+        directory.end(peer, BootId(9));
+        assert!(directory.peer_of(&life(0, 1)).is_some(), "that was not it");
+        directory.end(peer, BootId(1));
+        assert_eq!(directory.peer_of(&life(0, 1)), None, "another life answers there");
+        assert_eq!(directory.successor_of(&life(0, 1)), Some(peer));
+        assert_eq!(directory.successor_of(&life(0, 9)), None, "of that life nothing was known");
+        assert!(!directory.is_registered(&life(0, 1)));
+        // The store may tell an old record again, and the life that was met has resumed the seat.
+        directory.resumed(&life(0, 8), peer);
+        directory.register(&node, Some(&[worker(0, 1), worker(1, 2)]));
+        assert_eq!(directory.peer_of(&life(0, 8)), Some(peer));
+        assert_eq!(directory.peer_of(&life(0, 1)), None);
+        assert!(directory.register(&node, Some(&[worker(0, 3)])));
+        assert_eq!(directory.peer_of(&life(0, 1)), None, "it came back as another");
+        assert_eq!(directory.peer_of(&life(1, 2)), None, "a worker that is not there any more");
+        assert_eq!(directory.worker_at(peer), Some(&life(0, 3).worker));
+    }
+}

@@ -1,0 +1,244 @@
+//! From the duties of a role to those of a worker: who copies what to whom, in numbers of peers.
+//!
+//! ```text
+//!   lane       who streams it                              to whom               who has it as a source
+//!   at rest    its owner                                   all other members     all other members
+//!   moving     `from`, to the end; with the grant, the     all other members     members: `from`; `from`: the new
+//!              new owner too                                                     owner, whose changes come next
+//!   frozen     the stand-in: the first member, in rank     all other members     members, but the stand-in
+//!              order, with a full copy that is present
+//! ```
+//!
+//! - A lane whose writer has ended moves from each of the others in turn: `from` passes on what it has heard, as a giver
+//!   does, and the new owner merges it. Nobody writes it before. What a giver without a full copy passes on is not the
+//!   whole lane: members without one await that from the new owner.
+//! - A lane is frozen when its writer is neither registered nor heard, or was not heard for longer than a failover takes:
+//!   a worker that has just died or fallen silent keeps its lanes, since nobody else needs a copy of them until another
+//!   member is added.
+//! - A member that has ended and whose worker was met in another life, which no entry names yet, has that for a *guest*
+//!   ([`weir_map::map`]): it gets every lane that is streamed here, in the member's place. A guest itself streams nothing.
+//! - No source, None, only where nothing is to be awaited: what this worker writes, gives or stands in for. A copy that
+//!   nobody can send yet has the source [`NOBODY`], so that it is never taken for complete.
+
+use crate::role::{Duties, Misses, Role, RoleMachine};
+use weir_map::{BootId, Incarnation, LaneSet, Member, MemberState, ShardEntry, ShardId};
+
+use super::directory::{Directory, NOBODY};
+use super::peers::Peers;
+use super::worker::Shared;
+use weir_ids::PeerId;
+use weir_replication::order::{CopyOrder, GrantOrder, ShardDuties};
+
+/// What one worker knows of all others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Others<'a> {
+    pub(super) directory: &'a Directory,
+    pub(super) peers: &'a Peers,
+    /// The store is heard: guests will soon be members, or nothing.
+    pub(super) is_store_heard: bool,
+}
+
+impl<'a> Others<'a> {
+    pub(super) fn of(shared: &'a Shared, peers: &'a Peers) -> Self {
+        Self { directory: &shared.directory, peers, is_store_heard: shared.is_fresh }
+    }
+}
+
+impl Others<'_> {
+    fn peer_of(&self, who: &Incarnation) -> Option<PeerId> {
+        self.directory.peer_of(who)
+    }
+
+    fn is_present(&self, who: &Incarnation) -> bool {
+        self.peers.is_present(self.directory, who)
+    }
+
+    /// The life that goes on in a member's place and may have copies.
+    fn guest_of(&self, entry: &ShardEntry, member: &Member) -> Option<(PeerId, BootId)> {
+        let peer = self.directory.successor_of(&member.incarnation)?;
+        let boot_id = self.peers.met_boot(peer)?;
+        let guest = Incarnation { worker: member.incarnation.worker.clone(), boot_id };
+        entry.host_of(&guest)?;
+        Some((peer, boot_id))
+    }
+}
+
+/// A member that is reached, or its guest.
+#[derive(Clone, Copy)]
+struct Reached<'a> {
+    member: &'a Member,
+    peer: PeerId,
+    boot: BootId,
+    is_guest: bool,
+}
+
+/// The duties of a worker as its role has them now. `is_route_out`: the switches have been told its route.
+pub(super) fn of(
+    shard: ShardId,
+    machine: &RoleMachine,
+    is_route_out: bool,
+    others: Others<'_>,
+) -> ShardDuties {
+    let duties = machine.duties();
+    let mut told = ShardDuties::none(shard);
+    told.serves_hits = duties.serves_hits();
+    told.lanes = duties.lanes;
+    told.lanes_since = machine.lanes_since();
+    told.begins_empty = machine.began_empty();
+    told.misses = misses(duties, others);
+    let Some(seen) = Seen::of(machine, others) else { return told };
+    if !machine.is_guest() {
+        told.copies = seen.copies();
+    }
+    told.sources = std::array::from_fn(|lane| seen.source(lane));
+    told.grants = seen.grants();
+    if duties.role == Role::Primary && duties.metric.is_some() && is_route_out {
+        let peers = seen.others_reached().map(|other| (other.peer, other.boot));
+        told.announced = Some((seen.entry.term(), peers.collect()));
+    }
+    told
+}
+
+fn misses(duties: &Duties, others: Others<'_>) -> Misses<PeerId> {
+    duties.misses.map(|to| others.peer_of(to))
+}
+
+/// Peers that a worker must know for its duties, whoever is to be reached of the members among them.
+pub(super) fn peers_needed(machine: &RoleMachine, others: Others<'_>) -> Vec<PeerId> {
+    let mut needed = Vec::new();
+    if let Misses::Redirect(peer) = misses(machine.duties(), others) {
+        needed.push(peer);
+    }
+    if let Some(seen) = Seen::of(machine, others) {
+        needed.extend(seen.others_reached().map(|other| other.peer));
+        // Where a guest was met by another worker, this one will meet it, too.
+        let hosts = seen.entry.members().iter().filter(|member| seen.entry.owns_a_lane(member));
+        needed.extend(hosts.filter_map(|it| others.directory.successor_of(&it.incarnation)));
+    }
+    needed.sort_unstable();
+    needed.dedup();
+    needed
+}
+
+/// An entry as one of its members sees it.
+struct Seen<'a> {
+    entry: &'a ShardEntry,
+    me: &'a Member,
+    duties: &'a Duties,
+    others: Others<'a>,
+    /// This worker has a full copy.
+    has_copy: bool,
+    /// Who passes frozen lanes on.
+    stand_in: Option<&'a Member>,
+}
+
+impl<'a> Seen<'a> {
+    /// None for a worker that is no member, or not any more.
+    fn of(machine: &'a RoleMachine, others: Others<'a>) -> Option<Self> {
+        let duties = machine.duties();
+        if matches!(duties.role, Role::None | Role::Leaving) {
+            return None;
+        }
+        let entry = machine.entry()?;
+        let (_, me) = entry.member(machine.incarnation())?;
+        let has_copy = matches!(duties.role, Role::Synced | Role::Acting | Role::Primary);
+        let could = |member: &&Member| {
+            let is_here = if member.seat == me.seat {
+                has_copy
+            } else {
+                others.is_present(&member.incarnation)
+            };
+            member.state == MemberState::Synced && is_here
+        };
+        let stand_in = entry.members().iter().find(could);
+        Some(Self { entry, me, duties, others, has_copy, stand_in })
+    }
+
+    fn others_reached(&self) -> impl Iterator<Item = Reached<'a>> {
+        let others = self.entry.members().iter().filter(|member| member.seat != self.me.seat);
+        others.filter_map(|member| {
+            if let Some((peer, boot_id)) = self.others.guest_of(self.entry, member) {
+                return Some(Reached { member, peer, boot: boot_id, is_guest: true });
+            }
+            let peer = self.others.peer_of(&member.incarnation)?;
+            let boot = member.incarnation.boot_id;
+            Some(Reached { member, peer, boot, is_guest: false })
+        })
+    }
+
+    /// Who has written a lane last as far as the entry tells: its new owner is not known to have begun.
+    fn writer(&self, lane: usize) -> &'a Member {
+        let lane = self.entry.lanes()[lane];
+        let seat = lane.moving.map_or(lane.owner, |moving| moving.from);
+        self.entry.at_seat(seat).expect("an entry's lanes are of its members")
+    }
+
+    fn is_mine(&self, lane: usize) -> bool {
+        self.writer(lane).seat == self.me.seat || self.duties.lanes.contains(lane)
+    }
+
+    /// Lanes of others that this worker passes on as it got them.
+    fn is_passed_on(&self, lane: usize) -> bool {
+        let stands_in = self.stand_in.is_some_and(|member| member.seat == self.me.seat);
+        stands_in && !self.is_mine(lane) && !self.others.is_present(&self.writer(lane).incarnation)
+    }
+
+    fn copies(&self) -> Vec<CopyOrder> {
+        let mine = LaneSet::of(|lane| self.is_mine(lane));
+        let passed_on = LaneSet::of(|lane| self.is_passed_on(lane));
+        let copies = self.others_reached().map(|Reached { member, peer, boot, is_guest }| {
+            // It may still run and write: nobody else tells it of its own lanes.
+            let its_own = |lane: usize| !is_guest && self.writer(lane).seat == member.seat;
+            let lanes = LaneSet::of(|lane| {
+                mine.contains(lane) || passed_on.contains(lane) && !its_own(lane)
+            });
+            // A guest that becomes a member may have to forget its copies, and will soon be one if the store is heard. The
+            // entry calls it synced once it has copies as a member.
+            let stays = match is_guest {
+                true => !self.others.is_store_heard,
+                false => member.state == MemberState::Synced,
+            };
+            CopyOrder { peer, boot, lanes, is_awaited: stays && !member.is_leaving, is_guest }
+        });
+        copies.filter(|copy| !copy.lanes.is_empty()).collect()
+    }
+
+    fn source(&self, lane: usize) -> Option<PeerId> {
+        if self.duties.lanes.contains(lane) {
+            return None;
+        }
+        let state = self.entry.lanes()[lane];
+        let given = state.moving.filter(|moving| moving.from == self.me.seat);
+        let is_given = given.is_some();
+        // It is to give what it has heard of one who has ended, and has not heard all itself.
+        let is_part = given.is_some_and(|moving| moving.then.is_some()) && !self.has_copy;
+        let writer = if is_given { self.entry.at_seat(state.owner)? } else { self.writer(lane) };
+        if writer.seat == self.me.seat {
+            return None;
+        }
+        // So is what another gives that has no full copy: only the new owner gets what all have.
+        let is_gathered = state.moving.is_some_and(|moving| moving.then.is_some());
+        let is_part_of_giver = is_gathered
+            && !is_given
+            && state.owner != self.me.seat
+            && writer.state != MemberState::Synced;
+        let from =
+            |member: &Member| Some(self.others.peer_of(&member.incarnation).unwrap_or(NOBODY));
+        match self.stand_in {
+            _ if self.others.is_present(&writer.incarnation) => {
+                let is_whole = self.has_copy || !is_part_of_giver;
+                if is_whole { from(writer) } else { Some(NOBODY) }
+            }
+            _ if is_part => Some(NOBODY),
+            _ if is_given => None,
+            Some(stand_in) if stand_in.seat == self.me.seat => None,
+            Some(stand_in) => from(stand_in),
+            None => Some(NOBODY),
+        }
+    }
+
+    fn grants(&self) -> Vec<GrantOrder> {
+        let life = |to: &Incarnation| Some((self.others.peer_of(to)?, to.boot_id));
+        self.duties.grants.iter().filter_map(|grant| grant.map(life)).collect()
+    }
+}

@@ -1,0 +1,492 @@
+//! A node's roles: for each of its workers and shards a role machine, and what follows from them all.
+//!
+//! ```text
+//!   Input                                                                          next_order: of each worker
+//!   store: entries, nodes, file ----+    +-- directory: where each worker is --+   take_changes: for the store
+//!   worker: news, traffic, silences-+--> |                                     +-> wanted_routes: for the guard
+//!   guard: routes out --------------+    +-- worker: peers, and a part in     -+   report: for the controller
+//!   time ---------------------------+        each shard: tables, RoleMachine       statuses, counters
+//! ```
+//!
+//! - Everything is a level: orders are differences to what was ordered last, a change is offered again until the entry
+//!   is another one, routes are a numbered list. So whatever is late or lost is made good by what comes next.
+//! - A role begins when the worker has made room, and room is given back when its route is withdrawn.
+//! - A node that begins while the store cannot be asked is told what entries it has kept (`Kept`): its workers are guests of
+//!   the shards that their former lives are members of, until an entry says otherwise. The copies of a guest whose
+//!   entry may not be followed (`RoleMachine::keeps_copies_under`) are forgotten, tables and all, before it is a member.
+//!   When all members of a shard are guests, they resume their seats (`comeback`).
+//! - A part rests until something happens: its primary's heartbeats are remembered by peer, and handed to the role
+//!   before the next event. So 4,000 quiet shards cost nothing in a slot.
+//! - An entry older than any that was seen is not obeyed. After the store was set back (`Restored`), a shard whose entry
+//!   is older than what was seen here, or another one of the same epoch, obeys none any more: the two histories may give a
+//!   lane to two workers. It is served as before and named in its status and in `doubts`, until an entry comes that was
+//!   rebased above all that was seen here (`Rebase`): that one is obeyed whatever the store had said meanwhile.
+//!
+//! Orders wait here until they are taken, and nothing is left out of them: whoever takes none for long holds a long list.
+//! A worker goes on with its lanes until it is ordered otherwise.
+//! It does no I/O, knows no etcd and no kernel, and does not read a clock.
+
+#![forbid(unsafe_code)]
+
+mod comeback;
+mod directory;
+mod duties;
+mod hold_off;
+mod input;
+mod lost;
+mod offer;
+mod output;
+mod part;
+mod peers;
+pub mod role;
+mod show;
+mod wants;
+mod worker;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ipnet::Ipv4Net;
+use weir_map::{Epoch, Incarnation, NodeId, ShardEntry, ShardId, WorkerId};
+use weir_nat::{AddressRanges, ShardIndex};
+use weir_stream::Fingerprint;
+
+pub use directory::NOBODY;
+pub use input::{DesiredShard, Input, LocalWorker, NodeWorker, RolesConfig, RolesOptions, SidesUp};
+pub use output::{AtStake, Change, Counters, Report, SetBack, ShardStatus, Trouble, WantedRoute};
+
+use part::Part;
+use worker::{Shared, Worker};
+
+use role::Role;
+use weir_replication::Order;
+
+/// The roles of all workers of a node.
+#[derive(Debug)]
+pub struct Roles {
+    node: NodeId,
+    shared: Shared,
+    workers: Vec<Worker>,
+    fingerprint: Option<Fingerprint>,
+    /// As the workers know them; sorted.
+    all_public: Vec<Ipv4Net>,
+    known_epochs: BTreeMap<ShardId, Epoch>,
+    /// Those that were not kept yet. None: to be forgotten.
+    unsaved_epochs: BTreeMap<ShardId, Option<Epoch>>,
+    set_back: BTreeMap<ShardId, SetBack>,
+    /// After a restore: entries and nodes that the store has not told anew.
+    unconfirmed: BTreeSet<ShardId>,
+    unconfirmed_nodes: BTreeSet<NodeId>,
+    /// Desired shards whose entry was deleted.
+    entry_gone: BTreeSet<ShardId>,
+    /// Histories of the store cannot be told from epochs alone any more.
+    was_restored: bool,
+    lost: lost::Lost,
+    /// Since the store is told of this node: up to when guests go on without hearing of it.
+    guests_until_ms: Option<u64>,
+}
+
+impl Roles {
+    pub fn new(config: RolesConfig) -> Self {
+        let RolesConfig { node, workers, known_epochs, options } = config;
+        let mut shared = Shared {
+            now_ms: 0,
+            is_registered: false,
+            may_resume: true,
+            is_fresh: false,
+            options,
+            directory: directory::Directory::default(),
+            desired: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            counters: Counters::default(),
+        };
+        let own = workers.iter().enumerate().map(|(index, worker)| NodeWorker {
+            index: index as u16,
+            boot_id: worker.boot_id,
+            replication: worker.replication,
+        });
+        let own: Vec<NodeWorker> = own.collect();
+        shared.directory.register(&node, Some(&own));
+        let formers = workers.iter().map(|worker| worker.former);
+        let workers = own.iter().zip(formers).map(|(worker, former)| {
+            let id = WorkerId { node: node.clone(), index: worker.index };
+            Worker::new(Incarnation { worker: id, boot_id: worker.boot_id }, former)
+        });
+        Self {
+            workers: workers.collect(),
+            node,
+            shared,
+            fingerprint: None,
+            all_public: Vec::new(),
+            known_epochs,
+            unsaved_epochs: BTreeMap::new(),
+            set_back: BTreeMap::new(),
+            unconfirmed: BTreeSet::new(),
+            unconfirmed_nodes: BTreeSet::new(),
+            entry_gone: BTreeSet::new(),
+            was_restored: false,
+            lost: lost::Lost::default(),
+            guests_until_ms: None,
+        }
+    }
+
+    /// Takes what happened at `now_ms`, which never goes back.
+    pub fn on(&mut self, now_ms: u64, input: Input) {
+        self.shared.now_ms = now_ms.max(self.shared.now_ms);
+        match input {
+            Input::Desired { shards, fingerprint } => self.desired(shards, fingerprint),
+            Input::Entry { shard, entry } => self.entry(shard, *entry),
+            Input::Kept { shard, entry } => self.kept(shard, *entry),
+            Input::Joining => {
+                self.shared.may_resume = false;
+                self.renew_guests();
+            }
+            Input::Registered => self.shared.is_registered = true,
+            Input::Resumed => self.each_worker(Worker::end_resumed),
+            Input::EntryGone(shard) => {
+                self.entry_gone.insert(shard);
+                self.retire(shard);
+            }
+            Input::Node { node, workers } => self.node(&node, workers.as_deref()),
+            Input::Fresh => self.fresh(),
+            Input::Restored => {
+                self.was_restored = true;
+                self.set_fresh(false);
+                self.unconfirmed = self.shared.entries.keys().copied().collect();
+                self.unconfirmed_nodes = self.shared.directory.registered();
+            }
+            Input::Stale => self.set_fresh(false),
+            Input::Written { shard, is_done } => self.written(shard, is_done),
+            Input::News { worker, news } => {
+                self.one_worker(worker, |it, shared| it.news(shared, news))
+            }
+            Input::Traffic { worker, shards } => {
+                self.one_worker(worker, |it, _| it.traffic(&shards))
+            }
+            Input::Heard { worker, place, signs } => {
+                self.one_worker(worker, |it, shared| it.heard(shared, place, signs));
+            }
+            Input::Sides { worker, sides } => {
+                self.one_worker(worker, |it, shared| it.sides(shared, sides));
+            }
+            Input::Rejoined { worker } => {
+                self.one_worker(worker, |it, shared| it.rejoined(shared));
+            }
+            Input::RoutesOut { worker, number } => {
+                self.one_worker(worker, |it, shared| it.routes_out(shared, number));
+            }
+            Input::Tick => self.tick(),
+        }
+    }
+
+    fn one_worker(&mut self, worker: usize, what: impl FnOnce(&mut Worker, &mut Shared)) {
+        if let Some(worker) = self.workers.get_mut(worker) {
+            what(worker, &mut self.shared);
+        }
+    }
+
+    fn each_worker(&mut self, mut what: impl FnMut(&mut Worker, &mut Shared)) {
+        for worker in &mut self.workers {
+            what(worker, &mut self.shared);
+        }
+    }
+
+    fn desired(&mut self, shards: Vec<DesiredShard>, fingerprint: Fingerprint) {
+        let shards = shards.into_iter().map(|shard| (shard.id, Arc::new(shard)));
+        self.shared.desired = shards.collect();
+        if self.fingerprint != Some(fingerprint) {
+            self.fingerprint = Some(fingerprint);
+            self.each_worker(|worker, _| {
+                worker.orders.push_back(Order::SetFingerprint(fingerprint))
+            });
+        }
+        self.tell_all_public();
+        for shard in self.entry_gone.clone() {
+            self.retire(shard);
+        }
+        self.each_worker(|worker, shared| worker.ask_for_tables(shared));
+    }
+
+    /// Workers know the public addresses of shards that they do not serve, too.
+    fn tell_all_public(&mut self) {
+        let desired = self.shared.desired.values();
+        let mut public: Vec<Ipv4Net> =
+            desired.flat_map(|shard| shard.setup.nat.public.iter().copied()).collect();
+        public.sort_unstable();
+        if public != self.all_public {
+            let ranges = AddressRanges::new(public.iter().map(|&net| (net, ShardIndex(0))));
+            let ranges = Arc::new(ranges);
+            self.all_public = public;
+            self.each_worker(|worker, _| {
+                worker.orders.push_back(Order::SetAllPublic(Arc::clone(&ranges)));
+            });
+        }
+    }
+
+    /// Whether an entry that is handed in now would be obeyed, and is not yet. To be asked before it is kept for the next
+    /// start.
+    pub fn would_obey(&self, shard: ShardId, entry: &ShardEntry) -> bool {
+        self.shared.entries.get(&shard) != Some(entry) && !self.is_refused(shard, entry)
+    }
+
+    /// Whether an entry that is not held is of the past, or of another history.
+    fn is_refused(&self, shard: ShardId, entry: &ShardEntry) -> bool {
+        let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
+        let offered = entry.epoch();
+        // Who obeys no entry of one history may obey those of another. What was rebased above all that was seen is ours.
+        let is_ours = entry.rebased().is_some_and(|rebased| rebased > known);
+        let is_held = self.shared.entries.contains_key(&shard);
+        let is_doubted = self.entry_gone.contains(&shard) || self.set_back.contains_key(&shard);
+        let is_in_doubt = !is_ours && is_held && (offered == known || is_doubted);
+        offered < known || is_in_doubt
+    }
+
+    fn entry(&mut self, shard: ShardId, entry: ShardEntry) {
+        self.unconfirmed.remove(&shard);
+        let held = self.shared.entries.get(&shard);
+        if held == Some(&entry) {
+            self.set_back.remove(&shard);
+            self.entry_gone.remove(&shard);
+            return;
+        }
+        let offered = entry.epoch();
+        if self.is_refused(shard, &entry) {
+            let was_gone = self.entry_gone.contains(&shard);
+            self.shared.counters.entries_refused_total += 1;
+            if self.was_restored || was_gone || held.is_none() {
+                let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
+                self.set_back.insert(shard, SetBack { known, offered: Some(offered) });
+            }
+            return;
+        }
+        self.set_back.remove(&shard);
+        self.entry_gone.remove(&shard);
+        self.know(shard, Some(offered));
+        self.shared.entries.insert(shard, entry);
+        self.each_worker(|worker, shared| worker.entry_changed(shared, shard));
+    }
+
+    /// An entry that this node had obeyed before it began.
+    fn kept(&mut self, shard: ShardId, entry: ShardEntry) {
+        if self.known_epochs.get(&shard).is_some_and(|known| entry.epoch() < *known) {
+            return;
+        }
+        self.shared.kept.insert(shard, entry);
+        self.each_worker(|worker, shared| worker.entry_changed(shared, shard));
+    }
+
+    fn renew_guests(&mut self) {
+        self.guests_until_ms = Some(self.shared.now_ms + self.shared.options.guest_ms);
+    }
+
+    /// Once the store may know that former lives have ended, who does not hear of it is a guest no more.
+    fn look_at_guests(&mut self) {
+        match self.guests_until_ms {
+            None => {}
+            Some(_) if self.shared.is_fresh => self.renew_guests(),
+            Some(until_ms) if self.shared.now_ms < until_ms => {}
+            Some(_) => {
+                self.shared.kept.clear();
+                self.each_worker(Worker::end_guests);
+            }
+        }
+    }
+
+    /// The highest epoch that was seen of a shard, which is to be kept. None: it begins anew.
+    fn know(&mut self, shard: ShardId, epoch: Option<Epoch>) {
+        let before = match epoch {
+            Some(epoch) => self.known_epochs.insert(shard, epoch),
+            None => self.known_epochs.remove(&shard),
+        };
+        if before != epoch {
+            self.unsaved_epochs.insert(shard, epoch);
+        }
+    }
+
+    /// A shard without an entry that is not desired any more has ended. One that is desired goes on as it was: an
+    /// entry that is deleted by mistake must not stop anybody.
+    fn retire(&mut self, shard: ShardId) {
+        if self.fingerprint.is_none() || self.shared.desired.contains_key(&shard) {
+            return;
+        }
+        self.entry_gone.remove(&shard);
+        self.set_back.remove(&shard);
+        self.unconfirmed.remove(&shard);
+        self.shared.entries.remove(&shard);
+        self.shared.kept.remove(&shard);
+        self.know(shard, None);
+        self.each_worker(|worker, shared| worker.entry_changed(shared, shard));
+    }
+
+    fn node(&mut self, node: &NodeId, workers: Option<&[NodeWorker]>) {
+        self.unconfirmed_nodes.remove(node);
+        // Of itself a node knows best.
+        if *node != self.node && self.shared.directory.register(node, workers) {
+            self.each_worker(|worker, shared| worker.node_changed(shared, node));
+        }
+    }
+
+    fn set_fresh(&mut self, is_fresh: bool) {
+        if std::mem::replace(&mut self.shared.is_fresh, is_fresh) != is_fresh {
+            self.each_worker(|worker, shared| {
+                worker.orders.push_back(Order::SetMapStale(!is_fresh));
+                worker.renew_all(shared);
+            });
+        }
+    }
+
+    fn fresh(&mut self) {
+        self.set_fresh(true);
+        for shard in std::mem::take(&mut self.unconfirmed) {
+            let known = self.known_epochs.get(&shard).copied().unwrap_or_default();
+            self.set_back.insert(shard, SetBack { known, offered: None });
+        }
+        for node in std::mem::take(&mut self.unconfirmed_nodes) {
+            self.node(&node, None);
+        }
+        // A shard that has ended while this node was away may begin anew.
+        let Shared { entries, desired, .. } = &self.shared;
+        let has_ended =
+            |shard: &&ShardId| !entries.contains_key(*shard) && !desired.contains_key(*shard);
+        let is_sure = self.fingerprint.is_some() && !self.was_restored;
+        let ended = self.known_epochs.keys().filter(has_ended).filter(|_| is_sure);
+        for shard in ended.copied().collect::<Vec<_>>() {
+            self.know(shard, None);
+        }
+    }
+
+    /// A write of the shard's entry has ended. While the roles thread stands still only the newest answer is kept, so one
+    /// answer ends the wait of every worker of this node that has a write out. A write that is still under way and is
+    /// offered again fails its comparison of revisions.
+    fn written(&mut self, shard: ShardId, is_done: bool) {
+        let Self { workers, shared, .. } = self;
+        let mut is_any = false;
+        for worker in workers {
+            is_any |= worker.written(shared, shard);
+        }
+        shared.counters.changes_failed_total += u64::from(is_any && !is_done);
+    }
+
+    fn tick(&mut self) {
+        self.look_at_guests();
+        self.each_worker(|worker, shared| worker.tick(shared));
+        self.look_for_lost();
+    }
+
+    /// The next order of a worker; they are to be handed on in this order.
+    pub fn next_order(&mut self, worker: usize) -> Option<Order> {
+        self.workers.get_mut(worker)?.orders.pop_front()
+    }
+
+    /// Changes that are to be written now, `max` at most; `Input::Written` answers each.
+    pub fn take_changes(&mut self, max: usize) -> Vec<Change> {
+        let Self { workers, shared, set_back, .. } = self;
+        let mut changes = Vec::new();
+        for worker in workers {
+            worker.take_changes(shared, set_back, &mut changes, max);
+        }
+        changes
+    }
+
+    /// Number of the routes that a worker wants: it rises when they change. 0: none yet.
+    pub fn routes_number(&self, worker: usize) -> u64 {
+        self.workers.get(worker).map_or(0, |worker| worker.routes_number)
+    }
+
+    /// The routes that a worker wants now, by shard; `Input::RoutesOut` tells when they are out.
+    pub fn wanted_routes(&self, worker: usize) -> Vec<WantedRoute> {
+        self.workers.get(worker).map(Worker::wanted_routes).unwrap_or_default()
+    }
+
+    /// The routes that all workers of the node want now, each with the position of its worker. Of a shard that two of
+    /// them are leaving only one is named: one route of a metric is enough.
+    pub fn all_wanted_routes(&self) -> Vec<(usize, WantedRoute)> {
+        let mut taken = BTreeSet::new();
+        let routes = self.workers.iter().enumerate();
+        let routes = routes.flat_map(|(index, worker)| {
+            worker.wanted_routes().into_iter().map(move |route| (index, route))
+        });
+        routes.filter(|(_, route)| taken.insert((route.shard.id, route.metric.0))).collect()
+    }
+
+    /// For how many milliseconds the routes of a worker are held off, and of how many shards.
+    pub fn held_off(&self, worker: usize) -> Option<(u64, usize)> {
+        let worker = self.workers.get(worker).filter(|worker| !worker.held_off.is_empty())?;
+        Some((worker.hold_off.left_ms(self.shared.now_ms), worker.held_off.len()))
+    }
+
+    /// What would end with a worker.
+    pub fn at_stake(&self, worker: usize) -> AtStake {
+        let parts = self.workers.get(worker).into_iter().flat_map(|worker| worker.parts.values());
+        parts.map(Part::at_stake).fold(AtStake::default(), |all, one| AtStake {
+            is_serving: all.is_serving | one.is_serving,
+            is_only_copy: all.is_only_copy | one.is_only_copy,
+        })
+    }
+
+    /// Some worker has full copies of a shard that only a former life of it is a member of.
+    pub fn has_guests_with_copies(&self) -> bool {
+        self.parts().any(|(_, _, part)| part.machine.is_guest() && part.role() == Role::Synced)
+    }
+
+    /// Some worker has resumed the seat of a former life, and the entry does not say so yet: until then the node's record has
+    /// to name that life, since a record without it proves its end.
+    pub fn is_resuming(&self) -> bool {
+        let is_in_doubt = |shard| self.set_back.contains_key(&shard);
+        self.parts().any(|(_, shard, part)| part.machine.has_resumed() && !is_in_doubt(shard))
+    }
+
+    /// Highest epochs that have changed since the last call, to be kept for the next start. None: forget it.
+    pub fn take_epochs(&mut self) -> BTreeMap<ShardId, Option<Epoch>> {
+        std::mem::take(&mut self.unsaved_epochs)
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.shared.counters
+    }
+
+    /// The store's state is known in full, and as of now.
+    pub fn is_fresh(&self) -> bool {
+        self.shared.is_fresh
+    }
+
+    fn parts(&self) -> impl Iterator<Item = (usize, ShardId, &Part)> {
+        let workers = self.workers.iter().enumerate();
+        workers.flat_map(|(index, worker)| {
+            worker.parts.iter().map(move |(&shard, part)| (index, shard, part))
+        })
+    }
+
+    /// A worker of this node serves a shard, or announces it better than a replica, that a worker of another node has a full
+    /// copy of: a node that ends in order waits until there is none.
+    pub fn has_to_hand_over(&self) -> bool {
+        self.parts().any(|(_, _, part)| {
+            let is_served = matches!(part.role(), Role::Primary | Role::Acting);
+            (is_served || part.keeps_former_route())
+                && part.others_synced().any(|other| other.worker.node != self.node)
+        })
+    }
+
+    /// The store is known, and nothing is under way in any shard of this node.
+    pub fn has_settled(&self) -> bool {
+        self.shared.is_fresh
+            && self.set_back.is_empty()
+            && self.workers.iter().all(Worker::has_settled)
+    }
+
+    /// Shards whose entries in the store are not obeyed, or are gone: the highest epoch that was seen of each, and the
+    /// entry that is obeyed instead. None: none, since this node has begun anew.
+    pub fn doubts(&self) -> impl Iterator<Item = (ShardId, Epoch, Option<&ShardEntry>)> {
+        let shards: BTreeSet<ShardId> =
+            self.set_back.keys().chain(&self.entry_gone).copied().collect();
+        shards.into_iter().filter_map(|shard| {
+            Some((shard, *self.known_epochs.get(&shard)?, self.shared.entries.get(&shard)))
+        })
+    }
+
+    /// Shards whose entries are not obeyed since the store was set back, on this node or not.
+    pub fn set_back(&self) -> impl Iterator<Item = (ShardId, SetBack)> {
+        self.set_back.iter().map(|(&shard, &set_back)| (shard, set_back))
+    }
+}

@@ -1,0 +1,197 @@
+//! Nodes that nobody hears: their routes may be in the switches all the same, so that no packet comes to the replicas.
+//!
+//! A node whose process stands still together with its guard withdraws nothing, while its kernel and its BIRD live on. It
+//! is told apart from one that is only cut off from this node by those that would hear it:
+//!
+//! ```text
+//!   its workers, heard here last ----------+
+//!   its workers, heard by others last -----+--> the latest of all: since then the node is lost
+//!   this node and a witness went on since -+
+//! ```
+//!
+//! - Witnesses are all other nodes that are heard. One that does not say whom it hears is of an earlier build: then nothing
+//!   is known. One that has just come, or was silent for a moment itself, has not listened for long enough.
+//! - Of several registered nodes none is heard: it is this node that is cut off. With two nodes there is nobody to ask.
+//! - A stop of this node, or of one of its workers, makes the count start over.
+
+use std::collections::BTreeMap;
+
+use crate::role::{Event, Role};
+use weir_map::{MemberState, NodeId, Rank, ShardId};
+
+use super::Roles;
+use super::duties::Others;
+use super::input::RolesOptions;
+use super::part::Part;
+use super::worker::{Shared, Worker};
+use weir_replication::STANDSTILL_US;
+
+/// No tick, or no look of a worker, for so long: it stood still.
+const STANDSTILL_MS: u64 = STANDSTILL_US / 1_000;
+
+/// Parts are told again after so long: what kept one from acting may be over.
+const REPEAT_MS: u64 = 50;
+
+/// Signs of life of all workers of one node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NodeSigns {
+    /// One of them was heard here, or by another node.
+    pub(super) heard_ms: u64,
+    pub(super) seen_ms: u64,
+    /// Those that are heard now: since when without a gap, and whether all say whom they hear.
+    pub(super) steady_since_ms: Option<u64>,
+    pub(super) is_mute: bool,
+}
+
+/// What is remembered from tick to tick.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    ticked_ms: Option<u64>,
+    /// No tick was late since then.
+    awake_since_ms: u64,
+    /// Nodes that nobody hears, and how many replicas may act by now; and when the parts were told.
+    told: BTreeMap<NodeId, u64>,
+    told_ms: u64,
+}
+
+/// When a worker looked at its peers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Look {
+    pub(super) last_ms: Option<u64>,
+    /// It did not stand still since then.
+    pub(super) since_ms: u64,
+}
+
+impl Look {
+    pub(super) fn at(&mut self, now_ms: u64) {
+        if self.last_ms.is_none_or(|last_ms| now_ms >= last_ms + STANDSTILL_MS) {
+            self.since_ms = now_ms;
+        }
+        self.last_ms = Some(now_ms);
+    }
+
+    /// Since when it has looked without a pause. None: it stands still.
+    fn awake_since(&self, now_ms: u64) -> Option<u64> {
+        let last_ms = self.last_ms?;
+        (now_ms < last_ms + STANDSTILL_MS).then_some(self.since_ms)
+    }
+}
+
+impl Roles {
+    /// The end of a slot: replicas of a node that nobody hears are told.
+    pub(super) fn look_for_lost(&mut self) {
+        let now_ms = self.shared.now_ms;
+        let is_late =
+            |last_ms: Option<u64>| last_ms.is_none_or(|last_ms| now_ms >= last_ms + STANDSTILL_MS);
+        if is_late(self.lost.ticked_ms.replace(now_ms)) {
+            self.lost.awake_since_ms = now_ms;
+        }
+        let lost = self.lost_nodes();
+        let steps: BTreeMap<NodeId, u64> = lost
+            .iter()
+            .map(|(node, &ms)| (node.clone(), steps(ms, &self.shared.options)))
+            .collect();
+        let is_due = self.lost.told != steps || now_ms >= self.lost.told_ms + REPEAT_MS;
+        if !lost.is_empty() && is_due {
+            self.lost.told_ms = now_ms;
+            self.each_worker(|worker, shared| worker.primaries_lost(shared, &lost));
+        }
+        self.lost.told = steps;
+    }
+
+    /// Nodes that nobody has heard for as long as a lone replica waits, and for how long.
+    fn lost_nodes(&self) -> BTreeMap<NodeId, u64> {
+        let (now_ms, options) = (self.shared.now_ms, &self.shared.options);
+        let min_ms = options.role.lone_silence_ms;
+        let is_any = self.workers.iter().any(|worker| worker.peers.is_any_silent());
+        if !is_any {
+            return BTreeMap::new();
+        }
+        let nodes = self.node_signs();
+        let silent = nodes.iter().filter(|(_, it)| now_ms >= it.heard_ms + min_ms);
+        let lost = silent.filter_map(|(node, it)| {
+            let since_ms = it.heard_ms.max(self.lost.awake_since_ms);
+            let since_ms = since_ms.max(it.seen_ms).max(self.witnessed_since(node, &nodes)?);
+            let lost_ms = now_ms.saturating_sub(since_ms);
+            (lost_ms >= min_ms).then(|| ((*node).clone(), lost_ms))
+        });
+        lost.collect()
+    }
+
+    /// Since when all that are to be asked would have heard a node. None: it is not known.
+    fn witnessed_since(&self, of: &NodeId, nodes: &BTreeMap<&NodeId, NodeSigns>) -> Option<u64> {
+        let others = nodes.iter().filter(|(node, _)| **node != of);
+        let (mut is_any_absent, mut since_ms) = (false, None);
+        for (node, it) in others {
+            match it.steady_since_ms {
+                Some(_) if it.is_mute => return None,
+                Some(steady_ms) => since_ms = since_ms.max(Some(steady_ms)),
+                None => is_any_absent |= self.shared.directory.is_node_registered(node),
+            }
+        }
+        match since_ms {
+            None if is_any_absent => None,
+            None => Some(0),
+            Some(since_ms) => Some(since_ms),
+        }
+    }
+
+    fn node_signs(&self) -> BTreeMap<&NodeId, NodeSigns> {
+        let now_ms = self.shared.now_ms;
+        let mut nodes: BTreeMap<&NodeId, NodeSigns> = BTreeMap::new();
+        for worker in &self.workers {
+            for (peer, signs) in worker.peers.signs(now_ms, self.shared.options.witness_ms) {
+                let Some(id) = self.shared.directory.worker_at(peer) else { continue };
+                if id.node == self.node {
+                    continue;
+                }
+                let of_node = nodes.entry(&id.node).or_default();
+                of_node.heard_ms = of_node.heard_ms.max(signs.heard_ms);
+                of_node.seen_ms = of_node.seen_ms.max(signs.seen_ms);
+                of_node.steady_since_ms = of_node.steady_since_ms.max(signs.steady_since_ms);
+                of_node.is_mute |= signs.is_mute;
+            }
+        }
+        nodes
+    }
+}
+
+/// How many replicas of a shard may act by now: they go one after the other, in rank order.
+fn steps(lost_ms: u64, options: &RolesOptions) -> u64 {
+    let over_ms = lost_ms.saturating_sub(options.role.lone_silence_ms);
+    1 + over_ms / options.rank_step_ms
+}
+
+impl Worker {
+    /// Nobody hears these nodes.
+    fn primaries_lost(&mut self, shared: &mut Shared, lost: &BTreeMap<NodeId, u64>) {
+        let Some(awake_since_ms) = self.look.awake_since(shared.now_ms) else { return };
+        let awake_ms = shared.now_ms - awake_since_ms;
+        let of_lost = |(&shard, part): (&ShardId, &Part)| {
+            let lost_ms = *lost.get(&part.primary()?.worker.node)?;
+            let lost_ms = lost_ms.min(awake_ms);
+            let is_long = lost_ms >= shared.options.role.lone_silence_ms;
+            let is_turn = || steps(lost_ms, &shared.options) > self.ahead_of(shared, part);
+            (part.role() == Role::Synced && is_long && is_turn()).then_some(shard)
+        };
+        let shards: Vec<ShardId> = self.parts.iter().filter_map(of_lost).collect();
+        for shard in shards {
+            self.tell(shared, shard, Event::PrimaryLost);
+        }
+    }
+
+    /// Replicas in front of this one that are heard and have a full copy: it is theirs to act first.
+    fn ahead_of(&self, shared: &Shared, part: &Part) -> u64 {
+        let Some(entry) = part.machine.entry() else { return 0 };
+        let others = Others::of(shared, &self.peers);
+        let me = part.machine.incarnation();
+        let in_front = (0..).map(Rank).zip(entry.members());
+        let in_front = in_front.take_while(|(_, member)| member.incarnation != *me);
+        let could_act = in_front.filter(|(rank, member)| {
+            *rank != Rank::PRIMARY
+                && member.state == MemberState::Synced
+                && others.peers.is_heard(others.directory, &member.incarnation)
+        });
+        could_act.count() as u64
+    }
+}

@@ -1,0 +1,254 @@
+//! The peers of one worker: which it needs, and when it heard each last.
+
+use std::collections::BTreeMap;
+
+use weir_map::{BootId, Incarnation};
+use weir_stream::{PeerIndex, PeerSigns};
+
+use super::directory::Directory;
+use weir_ids::PeerId;
+use weir_replication::order::Order;
+
+#[derive(Debug, Default)]
+struct Peer {
+    /// Shards that need it.
+    shards: usize,
+    /// When the last shard let go of it.
+    idle_since_ms: u64,
+    session: Option<(PeerIndex, BootId)>,
+    heard_ms: Option<u64>,
+    /// The number of its node, as it was ordered.
+    node: Option<u64>,
+    /// When another node heard its node last, as far as was told.
+    seen_ms: Option<u64>,
+    /// Since when it has been heard without a long gap.
+    steady_since_ms: u64,
+    /// It says which nodes it hears.
+    is_witness: bool,
+    /// Heard within the time of a silent primary, when it was looked at last.
+    is_heard: bool,
+    /// Heard within the longer time after which it is gone.
+    is_near: bool,
+    /// When it was first needed.
+    known_ms: u64,
+    /// Neither heard nor first needed within the time after which a registered worker counts as cut off.
+    is_cut_off: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    peers: BTreeMap<PeerId, Peer>,
+    places: BTreeMap<u16, PeerId>,
+}
+
+/// What a new session with a peer tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Met {
+    /// The life that was met there before, if it was another: it is over.
+    pub(super) ended: Option<BootId>,
+}
+
+/// Limits of silence, milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Silence {
+    pub(super) witness_ms: u64,
+    pub(super) heard_ms: u64,
+    pub(super) near_ms: u64,
+    pub(super) cut_off_ms: u64,
+}
+
+/// What the signs of life of a peer say of its node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Signs {
+    pub(super) heard_ms: u64,
+    /// 0: by nobody.
+    pub(super) seen_ms: u64,
+    /// It is heard now, since then without a long gap.
+    pub(super) steady_since_ms: Option<u64>,
+    /// It is heard now, and does not say whom it hears.
+    pub(super) is_mute: bool,
+}
+
+impl Peers {
+    /// A shard needs the peer. `node`: the number of its node, if it is known.
+    pub(super) fn hold(
+        &mut self,
+        peer: PeerId,
+        node: Option<u64>,
+        now_ms: u64,
+        orders: &mut impl Extend<Order>,
+    ) {
+        let known = self.peers.entry(peer).or_insert_with(|| {
+            orders.extend([Order::AddPeer { peer, address: peer.address() }]);
+            Peer { known_ms: now_ms, ..Peer::default() }
+        });
+        known.shards += 1;
+        if let Some(number) = node.filter(|_| known.node != node) {
+            known.node = node;
+            orders.extend([Order::SetPeerNode { peer, node: number }]);
+        }
+    }
+
+    /// A shard needs it no more.
+    pub(super) fn release(&mut self, peer: PeerId, now_ms: u64) {
+        if let Some(known) = self.peers.get_mut(&peer) {
+            known.shards -= 1;
+            known.idle_since_ms = now_ms;
+        }
+    }
+
+    /// Lets go of peers that no shard has needed for so long.
+    pub(super) fn forget_idle(
+        &mut self,
+        now_ms: u64,
+        idle_ms: u64,
+        orders: &mut impl Extend<Order>,
+    ) {
+        let is_over = |peer: &Peer| peer.shards == 0 && now_ms >= peer.idle_since_ms + idle_ms;
+        if !self.peers.values().any(is_over) {
+            return;
+        }
+        self.peers.retain(|&id, peer| {
+            let goes = is_over(peer);
+            if goes {
+                orders.extend([Order::RemovePeer(id)]);
+            }
+            !goes
+        });
+        let peers = &self.peers;
+        self.places.retain(|_, peer| peers.contains_key(peer));
+    }
+
+    /// A session with this life is set up, which is a sign of life. None: nobody needs the peer any more.
+    pub(super) fn met(
+        &mut self,
+        peer: PeerId,
+        place: PeerIndex,
+        boot_id: BootId,
+        now_ms: u64,
+    ) -> Option<Met> {
+        let known = self.peers.get_mut(&peer)?;
+        let former = known.session.replace((place, boot_id));
+        if let Some((place, _)) = former
+            && self.places.get(&place.0) == Some(&peer)
+        {
+            self.places.remove(&place.0);
+        }
+        self.places.insert(place.0, peer);
+        known.heard_ms = Some(now_ms);
+        (known.steady_since_ms, known.is_witness) = (now_ms, false);
+        (known.is_heard, known.is_near, known.is_cut_off) = (true, true, false);
+        let ended = former.map(|(_, former)| former).filter(|former| *former != boot_id);
+        Some(Met { ended })
+    }
+
+    /// Takes signs of life of a peer; the peer, if it was taken for silent until now.
+    pub(super) fn heard(
+        &mut self,
+        place: PeerIndex,
+        signs: PeerSigns,
+        now_ms: u64,
+        limits: Silence,
+    ) -> Option<PeerId> {
+        let &id = self.places.get(&place.0)?;
+        let peer = self.peers.get_mut(&id)?;
+        let at_ms = now_ms.saturating_sub(signs.silent_ms);
+        if peer.heard_ms.is_none_or(|heard_ms| at_ms >= heard_ms + limits.witness_ms) {
+            peer.steady_since_ms = at_ms;
+        }
+        peer.seen_ms = peer.seen_ms.max(signs.seen_ms.map(|ms| now_ms.saturating_sub(ms)));
+        peer.is_witness = signs.is_witness;
+        peer.heard_ms = peer.heard_ms.max(Some(at_ms));
+        let was = (peer.is_heard, peer.is_near, peer.is_cut_off);
+        peer.is_heard |= now_ms < at_ms + limits.heard_ms;
+        peer.is_near |= now_ms < at_ms + limits.near_ms;
+        peer.is_cut_off &= now_ms >= at_ms + limits.cut_off_ms;
+        (was != (peer.is_heard, peer.is_near, peer.is_cut_off)).then_some(id)
+    }
+
+    /// Peers that have fallen silent, or are gone, since the last look.
+    pub(super) fn fallen_silent(&mut self, now_ms: u64, limits: Silence) -> Vec<PeerId> {
+        let mut silent = Vec::new();
+        for (&id, peer) in &mut self.peers {
+            let is_within = |limit_ms| peer.heard_ms.is_some_and(|at_ms| now_ms < at_ms + limit_ms);
+            let is = (is_within(limits.heard_ms), is_within(limits.near_ms));
+            let last_ms = peer.heard_ms.map_or(peer.known_ms, |at_ms| at_ms.max(peer.known_ms));
+            let is_cut_off = now_ms >= last_ms + limits.cut_off_ms;
+            if (peer.is_heard && !is.0) || (peer.is_near && !is.1) || is_cut_off && !peer.is_cut_off
+            {
+                (peer.is_heard, peer.is_near) = is;
+                peer.is_cut_off |= is_cut_off;
+                silent.push(id);
+            }
+        }
+        silent
+    }
+
+    /// Some peer that was heard is silent.
+    pub(super) fn is_any_silent(&self) -> bool {
+        self.peers.values().any(|peer| !peer.is_heard && peer.heard_ms.is_some())
+    }
+
+    /// Signs of life of all peers that were ever heard.
+    pub(super) fn signs(
+        &self,
+        now_ms: u64,
+        witness_ms: u64,
+    ) -> impl Iterator<Item = (PeerId, Signs)> {
+        self.peers.iter().filter_map(move |(&id, peer)| {
+            let heard_ms = peer.heard_ms?;
+            let is_there = now_ms < heard_ms + witness_ms;
+            // One that no shard needs any more may have let go of this worker: its silence says nothing.
+            if peer.shards == 0 && !is_there {
+                return None;
+            }
+            let signs = Signs {
+                heard_ms,
+                seen_ms: peer.seen_ms.unwrap_or(0),
+                steady_since_ms: is_there.then_some(peer.steady_since_ms),
+                is_mute: is_there && !peer.is_witness,
+            };
+            Some((id, signs))
+        })
+    }
+
+    /// Whether this life of a worker is heard now.
+    pub(super) fn is_heard(&self, directory: &Directory, who: &Incarnation) -> bool {
+        self.in_this_life(directory, who).is_some_and(|peer| peer.is_heard)
+    }
+
+    /// The life that was met last.
+    pub(super) fn met_boot(&self, peer: PeerId) -> Option<BootId> {
+        self.peers.get(&peer)?.session.map(|(_, boot_id)| boot_id)
+    }
+
+    /// It was heard a short time ago.
+    pub(super) fn is_near(&self, peer: PeerId) -> bool {
+        self.peers.get(&peer).is_some_and(|peer| peer.is_near)
+    }
+
+    fn in_this_life(&self, directory: &Directory, who: &Incarnation) -> Option<&Peer> {
+        let peer = self.peers.get(&directory.peer_of(who)?)?;
+        peer.session.filter(|(_, boot_id)| *boot_id == who.boot_id)?;
+        Some(peer)
+    }
+
+    /// When this life of a worker was heard last.
+    pub(super) fn heard_ms(&self, directory: &Directory, who: &Incarnation) -> Option<u64> {
+        self.in_this_life(directory, who)?.heard_ms
+    }
+
+    /// Whether this life of a worker goes on and can be reached as far as can be told: it is heard, or registered and
+    /// silent for a short time only.
+    pub(super) fn is_present(&self, directory: &Directory, who: &Incarnation) -> bool {
+        let peer = directory.peer_of(who).and_then(|peer| self.peers.get(&peer));
+        directory.is_registered(who) && !peer.is_some_and(|peer| peer.is_cut_off)
+            || self.in_this_life(directory, who).is_some_and(|peer| peer.is_near)
+    }
+
+    /// Each peer that a shard needs, and whether it is heard.
+    pub(super) fn hears(&self) -> impl Iterator<Item = (PeerId, bool)> {
+        let needed = self.peers.iter().filter(|(_, peer)| peer.shards > 0);
+        needed.map(|(&id, peer)| (id, peer.is_near))
+    }
+}

@@ -1,0 +1,56 @@
+//! What a worker has to do for a shard now.
+
+use weir_ids::{Epoch, Incarnation};
+use weir_wire::Misses;
+
+use super::metric::Metric;
+use weir_map::Transition;
+use weir_map::{Grant, LaneSet};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    None,
+    /// A replica whose initial copy is under way.
+    Syncing,
+    /// A replica that needs a new copy.
+    OutOfSync,
+    /// A replica with a full copy that follows.
+    Synced,
+    /// A synced replica that serves since the primary is silent.
+    Acting,
+    Primary,
+    /// No member any more, but switches may still send: hits are served, misses redirected.
+    Leaving,
+}
+
+/// The duties of one worker for one shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Duties {
+    pub role: Role,
+    /// Lanes to write: open blocks, create, expire, log. Nobody else writes them.
+    pub lanes: LaneSet,
+    pub misses: Misses<Incarnation>,
+    /// Routes of the shard, on both sides. None: withdrawn.
+    pub metric: Option<Metric>,
+    /// Lanes that this worker has stopped writing.
+    pub grants: Vec<Grant<Incarnation>>,
+    /// The change of the entry that this worker wants, at the epoch it holds.
+    pub write: Option<Transition>,
+}
+
+impl Duties {
+    /// No role: what a worker begins with.
+    pub const NONE: Self = Self {
+        role: Role::None,
+        lanes: LaneSet::EMPTY,
+        misses: Misses::Refuse,
+        metric: None,
+        grants: Vec::new(),
+        write: None,
+    };
+
+    /// Packets of known sessions are translated: in every role.
+    pub fn serves_hits(&self) -> bool {
+        self.role != Role::None
+    }
+}

@@ -1,0 +1,109 @@
+//! A worker that begins anew without the store, on examples.
+
+use weir_ids::{BootId, Incarnation, NodeId, WorkerId};
+
+use super::*;
+use weir_map::LaneSet;
+use weir_map::{ShardEntry, Transition};
+
+fn life(node: u8, boot_id: u128) -> Incarnation {
+    let node = NodeId::new(&format!("n{node}")).expect("a name");
+    Incarnation { worker: WorkerId { node, index: 0 }, boot_id: BootId(boot_id) }
+}
+
+fn after(entry: &ShardEntry, transition: Transition) -> ShardEntry {
+    entry.after(entry.epoch(), &transition).expect("it applies")
+}
+
+/// n1 is primary, n2 and n3 are replicas with their lanes.
+fn three() -> ShardEntry {
+    let mut entry = ShardEntry::create(life(1, 1));
+    for node in [2, 3] {
+        let who = life(node, 1);
+        entry = after(&entry, Transition::AddReplica(who.clone()));
+        entry = after(&entry, Transition::Synced(who.clone()));
+        let lanes = LaneSet::EMPTY.with(usize::from(node) - 1);
+        entry = after(&entry, Transition::Settle { by: who, lanes });
+    }
+    entry
+}
+
+/// n1 in its next life, with all copies.
+fn guest() -> RoleMachine {
+    let mut machine = RoleMachine::new(life(1, 2), RoleOptions::default());
+    machine.on(0, Event::Ports(Ports::Ready));
+    machine.on(0, Event::Guest(Box::new(three())));
+    assert_eq!(machine.duties().role, Role::Syncing);
+    assert_eq!(machine.duties().metric, None, "a partial copy is not announced");
+    machine.on(1_000, Event::CopyDone);
+    machine
+}
+
+fn restarted(entry: &ShardEntry) -> ShardEntry {
+    after(entry, Transition::Restart { ended: life(1, 1), boot_id: BootId(2) })
+}
+
+#[test]
+fn a_guest_translates_copies_and_opens_nothing() {
+    let mut machine = guest();
+    let opens_nothing = |machine: &RoleMachine| {
+        let duties = machine.duties();
+        assert_eq!((duties.role, duties.metric), (Role::Synced, Some(Metric::GUEST)));
+        assert!(duties.serves_hits() && duties.lanes.is_empty());
+        assert!(duties.grants.is_empty() && duties.write.is_none());
+    };
+    opens_nothing(&machine);
+    // Who serves in its place is heard, and then nobody.
+    machine.on(1_010, Event::Heartbeat { from: life(2, 1) });
+    assert_eq!(machine.duties().misses, Misses::Redirect(life(2, 1)));
+    for slot in 0..20 {
+        machine.on(1_020 + slot * 10, Event::Slot { packets: 9 });
+        opens_nothing(&machine);
+    }
+    assert_eq!(machine.duties().misses, Misses::Refuse);
+    machine.on(1_900, Event::PrimaryLost);
+    opens_nothing(&machine);
+    for lane in 0..weir_ids::LANES {
+        machine.on(2_000, Event::Granted { lane, since: three().epoch() });
+    }
+    opens_nothing(&machine);
+    machine.on(3_000, Event::StreamLost);
+    assert_eq!((machine.duties().role, machine.duties().metric), (Role::Syncing, None));
+}
+
+#[test]
+fn a_guest_that_the_entry_makes_a_member_goes_on_with_its_copy() {
+    let mut machine = guest();
+    machine.on(1_010, Event::Entry(Box::new(three())));
+    assert!(machine.is_guest(), "that entry is not new");
+    let entry = restarted(&three());
+    assert!(machine.keeps_copies_under(&entry));
+    assert!(machine.on(1_020, Event::Entry(Box::new(entry))));
+    assert_eq!(machine.duties().write, Some(Transition::Synced(life(1, 2))));
+    assert!(!machine.is_guest());
+    machine.on(1_030, Event::Guest(Box::new(three())));
+    assert!(!machine.is_guest(), "a member stays one");
+}
+
+#[test]
+fn a_guest_follows_newer_entries_that_name_its_former_life() {
+    let mut machine = guest();
+    let newer = after(&three(), Transition::Promote(life(2, 1)));
+    machine.on(1_010, Event::Guest(Box::new(newer.clone())));
+    assert_eq!(machine.stored_entry(), Some(&newer));
+    assert_eq!(machine.duties().role, Role::Synced, "it has the copies that it had");
+    machine.on(1_020, Event::Guest(Box::new(three())));
+    assert_eq!(machine.stored_entry(), Some(&newer), "an older one");
+}
+
+/// Another member has been fenced: what that one told nobody but the guest, nobody will ask the guest for.
+#[test]
+fn a_guest_may_not_stay_with_its_copy_once_a_member_that_told_it_is_gone() {
+    let mut machine = guest();
+    let fenced = after(&three(), Transition::Fence(life(3, 1)));
+    assert!(!machine.keeps_copies_under(&restarted(&fenced)));
+    machine.on(1_010, Event::Guest(Box::new(fenced.clone())));
+    assert!(machine.is_guest(), "no lane gets a new writer while the former life is a member");
+    assert!(!machine.keeps_copies_under(&restarted(&fenced)), "it was told before");
+    assert!(!machine.keeps_copies_under(&after(&fenced, Transition::Fence(life(1, 1)))));
+}

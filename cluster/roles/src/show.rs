@@ -1,0 +1,78 @@
+//! How a node's roles stand, for the controller and for people.
+
+use crate::role::Role;
+use weir_map::ShardId;
+
+use super::Roles;
+use super::output::{Report, ShardStatus, Trouble};
+use super::part::{Part, Tables};
+use super::worker::Shared;
+
+impl Roles {
+    /// The node's answer to the controller; `load` is asked for each shard that a worker, by its position, is primary of.
+    pub fn report(&self, load: impl Fn(usize, ShardId) -> u64) -> Report {
+        let mut report = Report::default();
+        for (peer, is_heard) in self.workers.iter().flat_map(|worker| worker.peers.hears()) {
+            let Some(id) = self.shared.directory.worker_at(peer) else { continue };
+            if id.node != self.node {
+                *report.hears.entry(id.node.clone()).or_default() |= is_heard;
+            }
+        }
+        for (worker, shard, part) in self.parts() {
+            // One that was gone before this node began is nobody's peer, and not heard either.
+            let members = part.machine.entry().into_iter().flat_map(|entry| entry.members());
+            let nodes = members.map(|member| &member.incarnation.worker.node);
+            for node in nodes.filter(|node| **node != self.node) {
+                report.hears.entry(node.clone()).or_default();
+            }
+            match (part.role(), part.machine.entry()) {
+                (Role::Primary, _) => report.loads.push((shard, load(worker, shard))),
+                (Role::Acting, Some(entry)) => {
+                    let me = part.machine.incarnation().clone();
+                    report.acting.push((shard, me, entry.term()));
+                }
+                _ => {}
+            }
+        }
+        report
+    }
+
+    /// Every part that a worker of this node has in a shard, by worker.
+    pub fn statuses(&self) -> impl Iterator<Item = ShardStatus<'_>> {
+        self.parts().map(|(worker, shard, part)| ShardStatus {
+            shard,
+            worker,
+            role: part.role(),
+            since_ms: part.since_ms,
+            entry: part.machine.stored_entry(),
+            metric: part.route.map(|route| route.metric),
+            is_route_out: self.workers[worker].routes_out >= part.route_number,
+            trouble: self.trouble(shard, part),
+        })
+    }
+
+    fn trouble(&self, shard: ShardId, part: &Part) -> Option<Trouble> {
+        let desired = self.shared.desired.get(&shard);
+        if let Some(set_back) = self.set_back.get(&shard) {
+            return Some(Trouble::SetBack(*set_back));
+        }
+        if let Tables::Missing { refused, .. } = &part.tables {
+            let Some(why) = refused else {
+                return desired.is_none().then_some(Trouble::NotDesired);
+            };
+            return Some(Trouble::NoRoom(why.clone()));
+        }
+        match (desired, &part.shard) {
+            _ if self.entry_gone.contains(&shard) => Some(Trouble::EntryGone),
+            (None, _) => Some(Trouble::NotDesired),
+            _ if part.machine.is_guest() => {
+                let Shared { now_ms, options, .. } = &self.shared;
+                let left_ms = part.comeback.left_ms(*now_ms, options.quarantine_ms);
+                let resumes = |ms: u64| Trouble::Resumes { in_sec: ms.div_ceil(1000) };
+                Some(left_ms.map_or(Trouble::Guest, resumes))
+            }
+            (Some(now), Some(then)) if !now.is_like(then) => Some(Trouble::OldSetup),
+            _ => None,
+        }
+    }
+}

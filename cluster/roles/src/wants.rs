@@ -1,0 +1,143 @@
+//! What follows from a worker's roles: orders, changes of entries, routes.
+
+use std::collections::BTreeMap;
+
+use crate::role::Role;
+use weir_map::{ShardId, Transition};
+
+use super::directory::number_of;
+use super::duties::{self, Others};
+use super::output::{Change, SetBack, WantedRoute};
+use super::part::{Part, RouteState, Tables};
+use super::worker::{Shared, Worker};
+use weir_replication::order::{Order, ShardDuties};
+
+impl Worker {
+    pub(super) fn renew_all(&mut self, shared: &Shared) {
+        for shard in self.parts.keys().copied().collect::<Vec<_>>() {
+            self.renew(shared, shard);
+        }
+    }
+
+    /// Orders and wishes as they follow from the role now: only differences are ordered.
+    pub(super) fn renew(&mut self, shared: &Shared, shard: ShardId) {
+        let Some(part) = self.parts.get_mut(&shard) else { return };
+        if part.tables != Tables::There {
+            return;
+        }
+        let others = Others::of(shared, &self.peers);
+        let needed = duties::peers_needed(&part.machine, others);
+        for &peer in needed.iter().filter(|peer| !part.peers.contains(peer)) {
+            let node = shared.directory.worker_at(peer).map(|id| number_of(&id.node));
+            self.peers.hold(peer, node, shared.now_ms, &mut self.orders);
+        }
+        for &peer in part.peers.iter().filter(|peer| !needed.contains(peer)) {
+            self.peers.release(peer, shared.now_ms);
+        }
+        part.peers = needed;
+        let route = part.wanted_route(self.held_off.contains(&shard));
+        if route != part.route {
+            self.routes_number += 1;
+            if route.map(|it| it.metric) != part.route.map(|it| it.metric) {
+                part.route_number = self.routes_number;
+            }
+            part.route = route;
+        }
+        let is_route_out = self.routes_out >= part.route_number;
+        let others = Others::of(shared, &self.peers);
+        let duties = duties::of(shard, &part.machine, is_route_out, others);
+        if part.ordered.as_ref().unwrap_or(&ShardDuties::none(shard)) != &duties {
+            self.orders.push_back(Order::Duties(Box::new(duties.clone())));
+            part.ordered = Some(duties);
+        }
+        if part.machine.duties().write.is_some() {
+            self.wishing.insert(shard);
+        } else {
+            self.wishing.remove(&shard);
+        }
+        if !is_route_out && matches!(part.role(), Role::Primary | Role::None) {
+            self.unannounced.insert(shard);
+        } else {
+            self.unannounced.remove(&shard);
+        }
+        if part.role() == Role::None && !part.is_member() && is_route_out && !part.offer.is_out() {
+            let is_written = part.ordered.as_ref().is_some_and(|ordered| !ordered.lanes.is_empty());
+            assert!(!is_written, "shard {shard}: tables that go are of no lane that is written");
+            part.tables = Tables::Going;
+            self.orders.push_back(Order::RemoveShard(shard));
+        }
+    }
+
+    pub(super) fn routes_out(&mut self, shared: &Shared, number: u64) {
+        self.routes_out = self.routes_out.max(number.min(self.routes_number));
+        for shard in std::mem::take(&mut self.unannounced) {
+            self.renew(shared, shard);
+        }
+    }
+
+    /// Adds changes that parts want now to a list, up to `max`, of shards that are not in doubt.
+    pub(super) fn take_changes(
+        &mut self,
+        shared: &mut Shared,
+        in_doubt: &BTreeMap<ShardId, SetBack>,
+        changes: &mut Vec<Change>,
+        max: usize,
+    ) {
+        for &shard in self.wishing.iter().filter(|shard| !in_doubt.contains_key(shard)) {
+            if changes.len() >= max {
+                return;
+            }
+            let Some(part) = self.parts.get_mut(&shard) else { continue };
+            let Some(at) = part.machine.entry().map(|entry| entry.epoch()) else { continue };
+            let Some(wanted) = &part.machine.duties().write else { continue };
+            // It has resumed without the store. The entry may name it once the record does.
+            let is_told = shared.is_registered && shared.entries.contains_key(&shard);
+            if part.machine.has_resumed() && !is_told {
+                continue;
+            }
+            // It had all; what it has of a lane whose stream it has lost may be on its way out.
+            if matches!(wanted, Transition::Synced(_)) && part.lost_ms.is_some() {
+                continue;
+            }
+            if part.offer.take(shared.now_ms, at, wanted, &shared.options) {
+                changes.push(Change { shard, at, transition: wanted.clone() });
+                shared.counters.changes_total += 1;
+            }
+        }
+    }
+
+    /// How the change ended that this worker had wanted. False: it had not.
+    pub(super) fn written(&mut self, shared: &Shared, shard: ShardId) -> bool {
+        let Some(part) = self.parts.get_mut(&shard).filter(|part| part.offer.is_out()) else {
+            return false;
+        };
+        part.offer.answered(shared.now_ms, &shared.options);
+        self.renew(shared, shard);
+        true
+    }
+
+    pub(super) fn wanted_routes(&self) -> Vec<WantedRoute> {
+        let routes = self.parts.values().filter_map(|part| {
+            let route = part.route?;
+            let shard = part.shard.clone()?;
+            let RouteState { metric, is_last_copy, is_held_off } = route;
+            Some(WantedRoute { shard, metric, is_last_copy, is_held_off })
+        });
+        routes.collect()
+    }
+
+    /// Nothing is under way: neither tables, nor a copy, nor a lane, nor a route.
+    pub(super) fn has_settled(&self) -> bool {
+        let is_at_rest = |part: &Part| {
+            let is_moving = part.machine.entry().is_none_or(|entry| entry.is_moving());
+            match part.role() {
+                _ if part.tables != Tables::There || is_moving => false,
+                Role::Primary => true,
+                Role::Synced => !part.keeps_former_route(),
+                _ => false,
+            }
+        };
+        let is_idle = self.wishing.is_empty() && self.routes_out == self.routes_number;
+        is_idle && self.parts.values().all(is_at_rest)
+    }
+}

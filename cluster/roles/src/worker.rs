@@ -1,0 +1,478 @@
+//! One worker of the node: its parts in all shards, and what is ordered of it.
+//!
+//! A part lasts from the entry that names this life of the worker until its tables are gone again:
+//!
+//! ```text
+//!   entry names us --> AddShard --> ShardAdded: now the role begins --> ... --> no role --> routes withdrawn
+//!                          ^              |                                                     |
+//!                          +-- refused: later again            part ends <-- ShardRemoved <-- RemoveShard
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crate::role::{Event, Ports, Role, RoleMachine};
+use weir_map::{BootId, Incarnation, NodeId, ShardEntry, ShardId};
+use weir_stream::{PeerIndex, PeerSigns};
+
+use super::comeback::Said;
+use super::directory::Directory;
+use super::duties::Others;
+use super::input::{DesiredShard, RolesOptions, SidesUp};
+use super::lost::Look;
+use super::output::Counters;
+use super::part::{Part, Tables};
+use super::peers::{Peers, Silence};
+use crate::hold_off::{HoldOff, OTHERS_SILENT_MS};
+use weir_ids::PeerId;
+use weir_replication::News;
+use weir_replication::order::Order;
+
+/// What the parts of all workers share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) now_ms: u64,
+    /// The store is not told yet of this process, whose record proves the end of former lives, but of those that it names.
+    pub(super) may_resume: bool,
+    /// The store is heard, and all that it has is known.
+    pub(super) is_fresh: bool,
+    /// The store has had the node's record.
+    pub(super) is_registered: bool,
+    pub(super) options: RolesOptions,
+    pub(super) directory: Directory,
+    pub(super) desired: BTreeMap<ShardId, Arc<DesiredShard>>,
+    /// The newest entry of each shard that is to be obeyed.
+    pub(super) entries: BTreeMap<ShardId, ShardEntry>,
+    /// Those that were kept from before the start, while workers may be guests.
+    pub(super) kept: BTreeMap<ShardId, ShardEntry>,
+    /// The store was asked at this time and confirmed this node.
+    pub(super) counters: Counters,
+}
+
+impl Shared {
+    /// The newest that is known of a shard, from the store or not.
+    fn newest(&self, shard: ShardId) -> Option<&ShardEntry> {
+        let entries = [self.kept.get(&shard), self.entries.get(&shard)];
+        entries.into_iter().flatten().max_by_key(|entry| entry.epoch())
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) me: Incarnation,
+    /// The life that the store was told of last.
+    pub(super) former: Option<BootId>,
+    pub(super) parts: BTreeMap<ShardId, Part>,
+    pub(super) peers: Peers,
+    pub(super) orders: VecDeque<Order>,
+    ports: Ports,
+    pub(super) look: Look,
+    /// Counts the changes of the wanted routes.
+    pub(super) routes_number: u64,
+    /// Up to which they are in the kernel.
+    pub(super) routes_out: u64,
+    /// Parts that wait for the next slot.
+    restless: BTreeSet<ShardId>,
+    /// Parts without tables.
+    homeless: BTreeSet<ShardId>,
+    /// Parts that want to change their entry.
+    pub(super) wishing: BTreeSet<ShardId>,
+    /// Parts that wait until their routes are out.
+    pub(super) unannounced: BTreeSet<ShardId>,
+    pub(super) hold_off: HoldOff,
+    /// Parts whose routes are a last resort for as long, or until nobody else is heard that has a copy.
+    pub(super) held_off: BTreeSet<ShardId>,
+    rejoined_ms: u64,
+    /// What peers are told of shards that it came back to, and when that is looked at again.
+    pub(super) comebacks: Vec<weir_stream::Comeback>,
+    pub(super) comebacks_due_ms: u64,
+}
+
+impl Worker {
+    pub(super) fn new(me: Incarnation, former: Option<BootId>) -> Self {
+        Self {
+            me,
+            former,
+            parts: BTreeMap::new(),
+            peers: Peers::default(),
+            orders: VecDeque::new(),
+            ports: Ports::NotReady,
+            look: Look::default(),
+            routes_number: 0,
+            routes_out: 0,
+            restless: BTreeSet::new(),
+            homeless: BTreeSet::new(),
+            wishing: BTreeSet::new(),
+            unannounced: BTreeSet::new(),
+            hold_off: HoldOff::default(),
+            held_off: BTreeSet::new(),
+            rejoined_ms: 0,
+            comebacks: Vec::new(),
+            comebacks_due_ms: 0,
+        }
+    }
+
+    /// The entry of a shard as it is obeyed now, or that there is none any more.
+    pub(super) fn entry_changed(&mut self, shared: &mut Shared, shard: ShardId) {
+        let entry = shared.newest(shard);
+        let names_us = entry.is_some_and(|entry| self.is_named(entry));
+        let names_host = |entry: &ShardEntry| match self.parts.get(&shard) {
+            Some(part) => part.machine.may_follow(entry),
+            None => entry.host_of(&self.me).is_some(),
+        };
+        let may_be_guest = !names_us && shared.kept.contains_key(&shard);
+        let is_guest = may_be_guest && entry.is_some_and(names_host);
+        let Some(part) = self.parts.get_mut(&shard) else {
+            if names_us || is_guest {
+                self.begin(shared, shard);
+            }
+            return;
+        };
+        match (&part.tables, entry) {
+            (Tables::There, _) if part.is_over => {}
+            (Tables::There, Some(entry)) if is_guest => {
+                let event = Event::Guest(Box::new(entry.clone()));
+                self.tell(shared, shard, event);
+            }
+            (Tables::There, Some(entry)) if part.machine.keeps_copies_under(entry) => {
+                let event = Event::Entry(Box::new(entry.clone()));
+                self.tell(shared, shard, event);
+            }
+            (Tables::There, Some(_)) => self.forget(shared, shard),
+            (Tables::There, None) => {
+                part.machine = new_machine(&self.me, shared);
+                self.introduce(shared, shard);
+                self.renew(shared, shard);
+            }
+            (Tables::Missing { .. }, _) if !names_us && !is_guest => self.end(shard),
+            // What has become of it is looked at when the worker has answered.
+            (Tables::Missing { .. } | Tables::Asked | Tables::Going, _) => {}
+        }
+    }
+
+    /// Nothing of a shard may be served any more, and nothing of it may stay: a part in it begins with new tables.
+    fn forget(&mut self, shared: &mut Shared, shard: ShardId) {
+        let Some(part) = self.parts.get_mut(&shard) else { return };
+        part.is_over = true;
+        part.machine = new_machine(&self.me, shared);
+        self.renew(shared, shard);
+    }
+
+    /// Workers that only former lives are named for forget what they have.
+    pub(super) fn end_guests(&mut self, shared: &mut Shared) {
+        self.forget_those(shared, |part| part.machine.is_guest());
+    }
+
+    /// Once the node's record names no former lives any more, nobody may go on with the seat of one.
+    pub(super) fn end_resumed(&mut self, shared: &mut Shared) {
+        self.forget_those(shared, |part| part.machine.has_resumed());
+    }
+
+    fn forget_those(&mut self, shared: &mut Shared, is_one: impl Fn(&Part) -> bool) {
+        let parts = self.parts.iter().filter(|(_, part)| is_one(part));
+        for shard in parts.map(|(&shard, _)| shard).collect::<Vec<_>>() {
+            self.forget(shared, shard);
+        }
+    }
+
+    fn is_named(&self, entry: &ShardEntry) -> bool {
+        entry.member(&self.me).is_some()
+    }
+
+    fn begin(&mut self, shared: &Shared, shard: ShardId) {
+        let part = Part::new(new_machine(&self.me, shared), shared.now_ms);
+        self.parts.insert(shard, part);
+        self.homeless.insert(shard);
+        self.ask_for_tables(shared);
+    }
+
+    fn end(&mut self, shard: ShardId) {
+        self.parts.remove(&shard);
+        self.held_off.remove(&shard);
+        for set in
+            [&mut self.restless, &mut self.homeless, &mut self.wishing, &mut self.unannounced]
+        {
+            set.remove(&shard);
+        }
+    }
+
+    /// Asks for tables for all parts whose shard is known and whose time has come.
+    pub(super) fn ask_for_tables(&mut self, shared: &Shared) {
+        let Self { homeless, parts, orders, .. } = self;
+        homeless.retain(|id| {
+            let Some(part) = parts.get_mut(id) else { return false };
+            let Tables::Missing { ask_ms, .. } = part.tables else { return false };
+            let Some(shard) = shared.desired.get(id).filter(|_| shared.now_ms >= ask_ms) else {
+                return true;
+            };
+            part.shard = Some(shard.clone());
+            part.tables = Tables::Asked;
+            orders.push_back(Order::AddShard(Box::new(shard.setup.clone())));
+            false
+        });
+    }
+
+    pub(super) fn news(&mut self, shared: &mut Shared, news: News) {
+        match news {
+            News::ShardAdded(shard) => self.tables_are_there(shared, shard),
+            News::ShardRefused { shard, why } => {
+                if let Some(part) = self.part_with(shard, &Tables::Asked) {
+                    let ask_ms = shared.now_ms + shared.options.room_retry_ms;
+                    part.tables = Tables::Missing { ask_ms, refused: Some(why) };
+                    self.homeless.insert(shard);
+                    self.entry_changed(shared, shard);
+                }
+            }
+            News::ShardRemoved(shard) => {
+                if self.part_with(shard, &Tables::Going).is_some() {
+                    self.end(shard);
+                    self.entry_changed(shared, shard);
+                }
+            }
+            News::PeerMet { peer, place, boot } => {
+                let Some(met) = self.peers.met(peer, place, boot, shared.now_ms) else { return };
+                if let Some(ended) = met.ended {
+                    shared.directory.end(peer, ended);
+                }
+                self.peer_changed(shared, peer);
+            }
+            News::CopyDone(shard) => {
+                // What was complete before this worker left is worth nothing when it comes back.
+                let part = self.part_with(shard, &Tables::There);
+                let Some(part) = part.filter(|part| part.is_member()) else { return };
+                part.lost_ms = None;
+                self.tell(shared, shard, Event::CopyDone);
+            }
+            // When its source ends, a lane is no worse than before, but the worker cannot know: it gets time to be
+            // ordered another source.
+            News::StreamLost(shard) => {
+                if let Some(part) = self.part_with(shard, &Tables::There) {
+                    part.lost_ms.get_or_insert(shared.now_ms);
+                    self.restless.insert(shard);
+                }
+            }
+            News::Granted { shard, lane, since } => {
+                self.tell(shared, shard, Event::Granted { lane, since });
+            }
+            News::CameBack { peer, shard, epoch, state } => {
+                if let (Some(boot_id), Some(part)) =
+                    (self.peers.met_boot(peer), self.parts.get_mut(&shard))
+                {
+                    part.comeback.said(peer, Said { boot_id, epoch, state });
+                }
+            }
+            News::Announced { shard, term } => self.tell(shared, shard, Event::Announced { term }),
+        }
+    }
+
+    fn part_with(&mut self, shard: ShardId, tables: &Tables) -> Option<&mut Part> {
+        self.parts.get_mut(&shard).filter(|part| part.tables == *tables)
+    }
+
+    fn tables_are_there(&mut self, shared: &mut Shared, shard: ShardId) {
+        let Some(part) = self.part_with(shard, &Tables::Asked) else { return };
+        part.tables = Tables::There;
+        self.introduce(shared, shard);
+        self.entry_changed(shared, shard);
+        self.renew(shared, shard);
+    }
+
+    /// What a new role has to know of its worker.
+    fn introduce(&mut self, shared: &mut Shared, shard: ShardId) {
+        self.tell(shared, shard, Event::Ports(self.ports));
+    }
+
+    /// Hands an event to the role of a shard whose tables are there, and does what follows.
+    pub(super) fn tell(&mut self, shared: &mut Shared, shard: ShardId, event: Event) {
+        let Some(part) = self.parts.get_mut(&shard) else { return };
+        if part.tables != Tables::There {
+            return;
+        }
+        let is_entry = matches!(event, Event::Entry(_));
+        let role = part.role();
+        let former = part.primary().filter(|_| is_entry).cloned();
+        let others = Others::of(shared, &self.peers);
+        let has_changed = part.take(shared.now_ms, event, others);
+        count_failover(&mut shared.counters, part, role, former);
+        if part.is_restless(shared.now_ms, &shared.options) {
+            self.restless.insert(shard);
+        } else {
+            self.restless.remove(&shard);
+        }
+        if is_entry || has_changed {
+            self.renew(shared, shard);
+        }
+    }
+
+    fn tell_all(&mut self, shared: &mut Shared, event: &Event) {
+        let shards: Vec<ShardId> = self.parts.keys().copied().collect();
+        for shard in shards {
+            self.tell(shared, shard, event.clone());
+        }
+    }
+
+    /// A node has registered otherwise than before, or not any more.
+    pub(super) fn node_changed(&mut self, shared: &Shared, node: &NodeId) {
+        let is_there = |part: &Part| {
+            let mut members = part.machine.entry().into_iter().flat_map(ShardEntry::members);
+            members.any(|member| member.incarnation.worker.node == *node)
+        };
+        let shards = self.parts.iter().filter(|(_, part)| is_there(part));
+        for shard in shards.map(|(&shard, _)| shard).collect::<Vec<_>>() {
+            self.renew(shared, shard);
+        }
+    }
+
+    /// A peer is heard again or not any more: those that it is primary of are told, and what others copy may change.
+    fn peer_changed(&mut self, shared: &mut Shared, peer: PeerId) {
+        let of_peer = |(&shard, part): (&ShardId, &Part)| {
+            part.peers.binary_search(&peer).is_ok().then_some(shard)
+        };
+        let shards: Vec<ShardId> = self.parts.iter().filter_map(of_peer).collect();
+        for shard in shards {
+            if let Some(part) = self.parts.get_mut(&shard) {
+                part.stir(shared.now_ms);
+            }
+            self.tell(shared, shard, Event::Tick);
+            self.renew(shared, shard);
+        }
+    }
+
+    pub(super) fn heard(&mut self, shared: &mut Shared, place: PeerIndex, signs: PeerSigns) {
+        self.look.at(shared.now_ms);
+        let changed = self.peers.heard(place, signs, shared.now_ms, silence(&shared.options));
+        if let Some(peer) = changed {
+            self.peer_changed(shared, peer);
+        }
+    }
+
+    pub(super) fn traffic(&mut self, shards: &[ShardId]) {
+        for shard in shards {
+            if let Some(part) = self.parts.get_mut(shard)
+                && part.counts_packets()
+            {
+                part.has_packets = true;
+                self.restless.insert(*shard);
+            }
+        }
+    }
+
+    pub(super) fn sides(&mut self, shared: &mut Shared, sides: SidesUp) {
+        let ports = match sides.is_ready {
+            false => Ports::NotReady,
+            true if sides.is_up() => Ports::Ready,
+            true => Ports::Broken,
+        };
+        if ports != self.ports {
+            self.ports = ports;
+            self.tell_all(shared, &Event::Ports(ports));
+        }
+    }
+
+    /// It goes on after a fence.
+    pub(super) fn rejoined(&mut self, shared: &mut Shared) {
+        self.rejoined_ms = shared.now_ms;
+        if !self.hold_off.rejoined(shared.now_ms) {
+            return;
+        }
+        shared.counters.hold_offs_total += 1;
+        // It stood still itself, and may not have heard those that are well.
+        let since_ms = shared.now_ms.saturating_sub(shared.options.gone_ms);
+        let heard = self.heard_others(shared, self.parts.keys().copied(), since_ms);
+        for &shard in &heard {
+            self.held_off.insert(shard);
+            self.renew(shared, shard);
+        }
+    }
+
+    /// Of these parts those of which another worker with a full copy was heard after that time.
+    fn heard_others(
+        &self,
+        shared: &Shared,
+        shards: impl Iterator<Item = ShardId>,
+        since_ms: u64,
+    ) -> Vec<ShardId> {
+        let is_heard = |who: &Incarnation| {
+            let heard_ms = self.peers.heard_ms(&shared.directory, who);
+            heard_ms.is_some_and(|heard_ms| heard_ms > since_ms)
+        };
+        let has_others = |shard: &ShardId| {
+            self.parts.get(shard).is_some_and(|part| part.others_synced().any(is_heard))
+        };
+        shards.filter(has_others).collect()
+    }
+
+    /// Routes are held off for some time, and those of a shard while another worker serves it.
+    fn look_at_held_off(&mut self, shared: &Shared) {
+        if self.held_off.is_empty() {
+            return;
+        }
+        let mut held_off = BTreeSet::new();
+        if self.hold_off.left_ms(shared.now_ms) > 0 {
+            let since_ms = shared.now_ms.saturating_sub(OTHERS_SILENT_MS);
+            // Just after its own standstill it has heard nobody.
+            held_off = match since_ms < self.rejoined_ms {
+                true => self.held_off.clone(),
+                false => {
+                    let shards = self.held_off.iter().copied();
+                    self.heard_others(shared, shards, since_ms).into_iter().collect()
+                }
+            };
+        }
+        let before = std::mem::replace(&mut self.held_off, held_off);
+        for shard in before.difference(&self.held_off.clone()) {
+            self.renew(shared, *shard);
+        }
+    }
+
+    pub(super) fn tick(&mut self, shared: &mut Shared) {
+        for peer in self.peers.fallen_silent(shared.now_ms, silence(&shared.options)) {
+            self.peer_changed(shared, peer);
+        }
+        for shard in std::mem::take(&mut self.restless) {
+            let Some(part) = self.parts.get_mut(&shard) else { continue };
+            let event = part.slot();
+            let is_lost = part.is_stream_lost(shared.now_ms, &shared.options);
+            self.tell(shared, shard, event);
+            if is_lost {
+                self.tell(shared, shard, Event::StreamLost);
+            }
+        }
+        self.look_at_held_off(shared);
+        self.look_at_comebacks(shared);
+        self.ask_for_tables(shared);
+        let idle_ms = shared.options.idle_peer_ms;
+        self.peers.forget_idle(shared.now_ms, idle_ms, &mut self.orders);
+    }
+}
+
+/// A role without an entry.
+fn new_machine(me: &Incarnation, shared: &Shared) -> RoleMachine {
+    RoleMachine::new(me.clone(), shared.options.role.clone())
+}
+
+fn silence(options: &RolesOptions) -> Silence {
+    Silence {
+        witness_ms: options.witness_ms,
+        heard_ms: options.role.silence_ms,
+        near_ms: options.gone_ms,
+        cut_off_ms: options.cut_off_ms,
+    }
+}
+
+fn count_failover(counters: &mut Counters, part: &Part, before: Role, former: Option<Incarnation>) {
+    match (before, part.role()) {
+        (Role::Synced, Role::Acting) => counters.failovers_silence_total += 1,
+        (Role::Synced, Role::Primary) => {
+            let entry = part.machine.entry();
+            let is_member = former
+                .is_some_and(|former| entry.is_some_and(|entry| entry.member(&former).is_some()));
+            if is_member {
+                counters.failovers_promoted_total += 1;
+            } else {
+                counters.failovers_fenced_total += 1;
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,27 @@
+//! Block events of the NAT in the words of the block log.
+
+use std::net::Ipv4Addr;
+
+use weir_nat_log::{Block, BlockEvent, BlockEventKind};
+
+/// The same event, its addresses as the log writes them.
+pub fn to_log(event: &weir_nat::BlockEvent) -> BlockEvent {
+    use weir_nat::BlockEventKind as Told;
+    let block = |block: weir_nat::Block| Block {
+        subscriber: Ipv4Addr::from(block.subscriber),
+        gre_key: block.gre_key,
+        public: Ipv4Addr::from(block.public_address),
+        port_first: block.port_first,
+        port_last: block.port_last,
+    };
+    let kind = match event.kind {
+        Told::Taken { before } => BlockEventKind::Taken { before: before.map(|epoch| epoch.0) },
+        Told::Left => BlockEventKind::Left,
+        Told::Allocated(it) => BlockEventKind::Allocated(block(it)),
+        Told::Released(it) => BlockEventKind::Released(block(it)),
+        Told::Held(it) => BlockEventKind::Held { block: block(it), since: None },
+        Told::Listed { blocks, from } => BlockEventKind::Listed { blocks, from },
+    };
+    let (shard, epoch) = (event.shard.0, event.epoch.0);
+    BlockEvent { shard, lane: event.lane, epoch, index: event.index, kind }
+}

@@ -1,0 +1,98 @@
+//! A link in ordinary memory: for drivers that are roles thread and guard themselves.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use weir_map::ShardId;
+use weir_nat::ShardIndex;
+use weir_replication::{News, Order, Replication};
+use weir_stream::{PeerIndex, PeerSigns};
+
+use crate::link::{Link, PEERS_MAX};
+
+/// Both ends: the driver fills and empties its fields between turns.
+#[derive(Debug)]
+pub struct LocalLink {
+    pub orders: VecDeque<Order>,
+    pub news: Vec<News>,
+    /// The most news that `news` may hold; the worker keeps the rest.
+    pub room: usize,
+    /// Shards that had packets since the driver has looked last.
+    pub busy: BTreeSet<ShardId>,
+    /// Signs of life of each peer, by its place, at the end of the last slot.
+    pub signs: [Option<PeerSigns>; PEERS_MAX],
+    /// Slots that have ended.
+    pub slots: u64,
+    /// Turns that have begun.
+    pub beat: u64,
+    /// The guard's word: raised when it takes the worker for dead.
+    pub fence: u32,
+    /// The fence that the worker has gone on under, and how many packets had waited, until the driver takes it.
+    pub rejoined: Option<(u32, usize)>,
+    acknowledged: u32,
+}
+
+impl Default for LocalLink {
+    fn default() -> Self {
+        Self {
+            orders: VecDeque::new(),
+            news: Vec::new(),
+            room: usize::MAX,
+            busy: BTreeSet::new(),
+            signs: [None; PEERS_MAX],
+            slots: 0,
+            beat: 0,
+            fence: 0,
+            rejoined: None,
+            acknowledged: 0,
+        }
+    }
+}
+
+impl Link for LocalLink {
+    #[inline]
+    fn beat(&mut self) {
+        self.beat += 1;
+    }
+
+    #[inline]
+    fn is_fenced(&self) -> bool {
+        self.fence != self.acknowledged
+    }
+
+    fn rejoin(&mut self, waited: usize) {
+        self.acknowledged = self.fence;
+        self.rejoined = Some((self.fence, waited));
+    }
+
+    #[inline]
+    fn is_ordered(&self) -> bool {
+        !self.orders.is_empty()
+    }
+
+    fn next_order(&mut self) -> Option<Order> {
+        self.orders.pop_front()
+    }
+
+    #[inline]
+    fn has_room(&mut self) -> bool {
+        self.news.len() < self.room
+    }
+
+    fn news(&mut self, news: News, _place: Option<ShardIndex>) {
+        self.news.push(news);
+    }
+
+    fn busy(&mut self, shard: ShardId) {
+        self.busy.insert(shard);
+    }
+
+    fn signs(&mut self, place: PeerIndex, signs: Option<PeerSigns>) {
+        self.signs[usize::from(place.0)] = signs;
+    }
+
+    fn end_slot(&mut self) {
+        self.slots += 1;
+    }
+
+    fn report(&mut self, _replication: &Replication, _now_us: u64) {}
+}

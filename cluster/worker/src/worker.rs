@@ -1,0 +1,187 @@
+//! The turn of a worker's loop. Hot: no allocation, lock, system call or log line per packet.
+//!
+//! ```text
+//!   rx internet -> engine -> rx access -> engine -> (a member: orders, datagrams, streams, news) -> timers -> tx both
+//! ```
+//!
+//! Everything besides packets has a budget per turn.
+
+use std::time::Duration;
+
+use weir_engine::{BURST_MAX, Direction, Engine, Now, Output, Side};
+use weir_replication::LATE_MAX_US;
+use weir_wire::frame::Frame;
+
+use crate::link::Link;
+use crate::member::Member;
+use crate::ports::Ports;
+
+/// Bursts that are late in a port's ring, at most: more than fit into any.
+const LATE_BURSTS_MAX: usize = 512;
+
+/// An engine with all that its turns need, besides the ports.
+#[derive(Debug)]
+pub struct Worker<F: Frame, L> {
+    pub engine: Engine<F>,
+    /// Its part in a cluster; none on a node of its own.
+    pub member: Option<Box<Member<L>>>,
+    frames: Vec<F>,
+    out: Output<F>,
+}
+
+/// What a turn did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// Packets received, without those that were late.
+    pub packets: usize,
+    /// There were orders or news, so more may follow at once.
+    pub is_busy: bool,
+    /// Packets wait for replicas.
+    pub is_holding: bool,
+    /// Packets that waited while the worker stood still and were translated.
+    pub late: usize,
+    /// Packets that waited for too long and were thrown away.
+    pub discarded: usize,
+}
+
+impl<F: Frame, L: Link> Worker<F, L> {
+    pub fn new(engine: Engine<F>, member: Option<Box<Member<L>>>) -> Self {
+        Self { engine, member, frames: Vec::with_capacity(BURST_MAX), out: Output::new() }
+    }
+
+    /// Announces the worker on both sides. Call once, when the ports are up.
+    pub fn start(&mut self, now: Duration, ports: &mut impl Ports<Frame = F>) {
+        self.engine.start(engine_now(now), ports.pool(), &mut self.out);
+        self.send(now, ports);
+    }
+
+    /// One turn of the loop.
+    #[inline]
+    pub fn turn(&mut self, now: Duration, ports: &mut impl Ports<Frame = F>) -> Turn {
+        let mut turn = Turn::default();
+        if let Some(member) = &mut self.member {
+            let standstill_us = member.standstill_us(now);
+            let is_fenced = member.link.is_fenced();
+            if is_fenced || standstill_us.is_some() {
+                self.go_on(standstill_us.unwrap_or_default(), is_fenced, ports, &mut turn);
+            }
+        }
+        // The internet first: in a replay of capture files its gateway's ARP reply is there before the homes' packets.
+        turn.packets = self.receive(Side::Internet, now, ports);
+        turn.packets += self.receive(Side::Access, now, ports);
+        let Self { engine, member, out, .. } = self;
+        if let Some(member) = member {
+            member.turn(now, engine, ports.pool(), out, &mut turn);
+        }
+        ports.run_timers(|pool| engine.tick(engine_now(now), pool, out));
+        self.send(now, ports);
+        turn
+    }
+
+    /// The end: nothing waits for replicas any more.
+    pub fn let_go(&mut self, now: Duration, ports: &mut impl Ports<Frame = F>) {
+        let mut is_more = true;
+        while is_more {
+            is_more = self.engine.release_all(engine_now(now), &mut self.out);
+            self.send(now, ports);
+        }
+    }
+
+    /// Goes on after it stood still, or after the guard took it for dead.
+    #[cold]
+    fn go_on(
+        &mut self,
+        standstill_us: u64,
+        is_fenced: bool,
+        ports: &mut impl Ports<Frame = F>,
+        turn: &mut Turn,
+    ) {
+        // What waited for copies has been sent again by now; it counts as a drop.
+        self.engine.discard_held(engine_now(ports.now()));
+        match standstill_us <= LATE_MAX_US {
+            true => turn.late = self.forward_late(ports),
+            false => turn.discarded = self.discard_waiting(ports),
+        }
+        if let Some(member) = self.member.as_mut().filter(|_| is_fenced) {
+            member.link.rejoin(turn.late + turn.discarded);
+        }
+    }
+
+    /// What waits in its rings is late, and others may serve its shards by now: what has a mapping is translated,
+    /// nothing begins. Returns how many packets there were.
+    #[cold]
+    fn forward_late(&mut self, ports: &mut impl Ports<Frame = F>) -> usize {
+        let mut waited = 0;
+        self.engine.begin_late();
+        for side in [Side::Internet, Side::Access] {
+            for _ in 0..LATE_BURSTS_MAX {
+                let now = ports.now();
+                let packets = self.receive(side, now, ports);
+                let Self { engine, member, out, .. } = self;
+                if let Some(member) = member {
+                    member.take_datagrams(now, engine, ports.pool(), out);
+                }
+                self.send(now, ports);
+                if packets == 0 {
+                    break;
+                }
+                waited += packets;
+            }
+        }
+        self.engine.end_late();
+        waited
+    }
+
+    /// What waits in its rings is too late for anybody. Returns how many packets there were.
+    #[cold]
+    fn discard_waiting(&mut self, ports: &mut impl Ports<Frame = F>) -> usize {
+        let mut discarded = 0;
+        for side in Side::ALL {
+            for _ in 0..LATE_BURSTS_MAX {
+                let packets = ports.receive(side, &mut self.frames);
+                if packets == 0 {
+                    break;
+                }
+                discarded += packets;
+                self.frames.clear();
+            }
+        }
+        discarded
+    }
+
+    #[inline]
+    fn receive(&mut self, side: Side, now: Duration, ports: &mut impl Ports<Frame = F>) -> usize {
+        let Self { engine, frames, out, .. } = self;
+        let packets = ports.receive(side, frames);
+        if packets == 0 {
+            return 0;
+        }
+        ports.observe(side, Direction::Receive, now, frames);
+        engine.receive(side, engine_now(now), frames, ports.pool(), out);
+        packets
+    }
+
+    #[inline]
+    fn send(&mut self, now: Duration, ports: &mut impl Ports<Frame = F>) {
+        for side in Side::ALL {
+            let frames = match side {
+                Side::Access => &mut self.out.access,
+                Side::Internet => &mut self.out.internet,
+            };
+            if frames.is_empty() {
+                continue;
+            }
+            ports.observe(side, Direction::Transmit, now, frames);
+            ports.send(side, frames);
+        }
+    }
+}
+
+#[inline]
+pub(crate) fn engine_now(now: Duration) -> Now {
+    Now { ms: now.as_secs() * 1000 + u64::from(now.subsec_millis()) }
+}
+
+#[cfg(test)]
+#[path = "worker_tests.rs"]
+mod tests;

@@ -1,0 +1,186 @@
+//! Logs as text, written by hand: what nodes say, without the writer.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use weir_nat_log::{About, Answer, Question, Verdict, search_logs};
+
+use crate::folder::time;
+
+pub(crate) const PUBLIC: [u8; 4] = [203, 0, 113, 1];
+/// A block of `told` has so many ports; the lane is the block's number.
+pub(crate) const BLOCK_PORTS: u16 = 256;
+
+/// The log of a node.
+#[derive(Clone)]
+pub(crate) struct NodeLog {
+    pub(crate) name: String,
+    /// Its clock is ahead by so much.
+    pub(crate) skew_ms: i64,
+    pub(crate) lines: Vec<String>,
+    lives: u32,
+    pub(crate) sequence: u64,
+    indexes: BTreeMap<(u8, u64), u64>,
+}
+
+impl NodeLog {
+    pub(crate) fn new(name: &str, skew_ms: i64) -> Self {
+        Self {
+            name: name.to_owned(),
+            skew_ms,
+            lines: Vec::new(),
+            lives: 0,
+            sequence: 0,
+            indexes: BTreeMap::new(),
+        }
+    }
+
+    fn boot(&self) -> String {
+        let number = self.name.bytes().fold(0_u64, |sum, byte| sum * 256 + u64::from(byte));
+        format!("{number:024x}{:08x}", self.lives)
+    }
+
+    /// What this node's clock shows.
+    pub(crate) fn clock(&self, ms: u64) -> String {
+        let ms = ms as i64 + self.skew_ms;
+        format!("{:.3}", Timestamp::from_millisecond(ms).expect("a time"))
+    }
+
+    fn write(&mut self, ms: u64, event: &str, fields: &str) {
+        self.sequence += 1;
+        self.lines.push(format!(
+            "{{\"time\":\"{}\",\"event\":\"{event}\",{fields}\"node\":\"{}\",\"boot\":\"{}\",\"sequence\":{}}}\n",
+            self.clock(ms),
+            self.name,
+            self.boot(),
+            self.sequence,
+        ));
+    }
+
+    /// The process starts.
+    pub(crate) fn opened(&mut self, ms: u64, is_clustered: bool) {
+        let before = (self.lives > 0).then(|| format!("\"boot_before\":\"{}\",", self.boot()));
+        (self.lives, self.sequence) = (self.lives + 1, 0);
+        self.indexes.clear();
+        let before = before.unwrap_or_default();
+        self.write(ms, "log-opened", &format!("\"clustered\":{is_clustered},{before}"));
+    }
+
+    pub(crate) fn closed(&mut self, ms: u64) {
+        self.write(ms, "log-closed", "");
+    }
+
+    pub(crate) fn mark(&mut self, ms: u64) {
+        self.write(ms, "log-mark", "");
+    }
+
+    /// The last index of a lane under an ownership.
+    pub(crate) fn index(&self, lane: u8, epoch: u64) -> u64 {
+        self.indexes.get(&(lane, epoch)).copied().unwrap_or(0)
+    }
+
+    fn lane(&mut self, ms: u64, event: &str, lane: u8, epoch: u64, fields: &str) {
+        let index = self.indexes.entry((lane, epoch)).or_default();
+        *index += 1;
+        let lane = format!("\"shard\":1,\"lane\":{lane},\"epoch\":{epoch},\"index\":{index},");
+        self.write(ms, event, &(lane + fields));
+    }
+
+    pub(crate) fn taken(&mut self, ms: u64, lane: u8, epoch: u64, before: Option<u64>) {
+        let before = before.map(|before| format!("\"before\":{before},")).unwrap_or_default();
+        self.lane(ms, "lane-taken", lane, epoch, &before);
+    }
+
+    pub(crate) fn left(&mut self, ms: u64, lane: u8, epoch: u64) {
+        self.lane(ms, "lane-left", lane, epoch, "");
+    }
+
+    pub(crate) fn listed(&mut self, ms: u64, lane: u8, epoch: u64, from: u64) {
+        let blocks = self.index(lane, epoch) - from;
+        self.lane(ms, "lane-listed", lane, epoch, &format!("\"blocks\":{blocks},\"from\":{from},"));
+    }
+
+    fn block(&mut self, ms: u64, event: &str, at: Place, home: u8, more: &str) {
+        let fields = format!("{}{more}", at.fields(home));
+        self.lane(ms, event, at.lane, at.epoch, &fields);
+    }
+
+    pub(crate) fn allocated(&mut self, ms: u64, at: Place, home: u8) {
+        self.block(ms, "block-allocated", at, home, "");
+    }
+
+    pub(crate) fn released(&mut self, ms: u64, at: Place, home: u8) {
+        self.block(ms, "block-released", at, home, "");
+    }
+
+    /// `since`: by the world's clock.
+    pub(crate) fn held(&mut self, ms: u64, at: Place, home: u8, since: Option<u64>) {
+        let since = since.map(|since| format!("\"since\":\"{}\",", self.clock(since)));
+        self.block(ms, "block-held", at, home, &since.unwrap_or_default());
+    }
+
+    /// The worker counts a statement that nobody heard of.
+    pub(crate) fn skip_index(&mut self, lane: u8, epoch: u64) {
+        *self.indexes.entry((lane, epoch)).or_default() += 1;
+    }
+
+    /// A record is lost on its way to the file.
+    pub(crate) fn lose_last(&mut self) {
+        self.lines.pop();
+    }
+
+    /// A record is lost on its way to the writer, which says so.
+    pub(crate) fn lose_last_with_a_word(&mut self, ms: u64) {
+        self.lose_last();
+        self.sequence -= 1;
+        self.write(ms, "records-lost", "\"count\":1,");
+    }
+
+    pub(crate) fn text(&self) -> Vec<u8> {
+        self.lines.concat().into_bytes()
+    }
+}
+
+/// A block under an ownership.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) lane: u8,
+    pub(crate) epoch: u64,
+    /// Number of the block among those of the lane.
+    pub(crate) block: u16,
+}
+
+impl Place {
+    pub(crate) fn port(self) -> u16 {
+        1024 + BLOCK_PORTS * (8 * self.block + u16::from(self.lane))
+    }
+
+    fn fields(self, home: u8) -> String {
+        let (first, last) = (self.port(), self.port() + BLOCK_PORTS - 1);
+        format!(
+            "\"subscriber\":\"10.200.0.{home}\",\"public\":\"203.0.113.1\",\"ports\":\"{first}-{last}\","
+        )
+    }
+}
+
+pub(crate) fn question(about: About, from_ms: u64, until_ms: u64) -> Question {
+    let time = Some((time(from_ms), time(until_ms)));
+    Question { about, time, clock_error: Duration::from_secs(1) }
+}
+
+/// Who had the port at a time: the last number of each home.
+pub(crate) fn ask(logs: &[NodeLog], port: u16, at_ms: u64) -> (Verdict, Vec<u8>) {
+    let answer = answer(logs, port, at_ms);
+    (answer.verdict, homes(&answer))
+}
+
+pub(crate) fn answer(logs: &[NodeLog], port: u16, at_ms: u64) -> Answer {
+    let texts: Vec<Vec<u8>> = logs.iter().map(NodeLog::text).collect();
+    let texts: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
+    search_logs(&texts, &question(About::Port(PUBLIC.into(), port), at_ms, at_ms)).expect("read")
+}
+
+pub(crate) fn homes(answer: &Answer) -> Vec<u8> {
+    answer.holders.iter().map(|holder| holder.subscriber.octets()[3]).collect()
+}

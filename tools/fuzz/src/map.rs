@@ -1,0 +1,308 @@
+use bolero::{TypeGenerator, check};
+use weir_map::map::{Stand, Witness, needs_rebase, rebase};
+use weir_map::*;
+use weir_roles::role::{Event, Ports, RoleMachine, RoleOptions};
+
+/// An entry as somebody could write it into etcd: mostly sound, each part sometimes not.
+#[derive(Clone, Debug, TypeGenerator)]
+struct Entry {
+    epoch: Number,
+    term: Number,
+    count: u8,
+    members: [Seated; MEMBERS],
+    /// A lane's owner, where it is not the rightful one.
+    owners: [u8; LANES],
+    moves: [Option<Moving>; 2],
+    rebased: u8,
+}
+
+const MEMBERS: usize = 6;
+
+#[derive(Clone, Debug, TypeGenerator)]
+struct Seated {
+    who: u8,
+    seat: u8,
+    state: u8,
+    flags: u8,
+}
+
+#[derive(Clone, Debug, TypeGenerator)]
+struct Moving {
+    lane: u8,
+    from: u8,
+    ago: u8,
+    then: u8,
+}
+
+/// Small, now and then any, or at an end of its type.
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+struct Number(u8, u64);
+
+impl Number {
+    fn value(self) -> u64 {
+        const ENDS: [u64; 6] = [u64::MAX, u64::MAX - 1, 1 << 63, u32::MAX as u64, 1 << 28, 1 << 53];
+        match self.0 {
+            ..220 => 3 + u64::from(self.0 % 16),
+            220..240 => self.1,
+            end => ENDS[usize::from(end) % ENDS.len()],
+        }
+    }
+}
+
+/// Mostly 1.
+fn term(number: Number) -> u64 {
+    if number.0 < 200 { 1 + u64::from(number.0 % 2) } else { number.value() }
+}
+
+const STATES: [&str; 4] = ["synced", "synced", "syncing", "out-of-sync"];
+
+fn who(any: u8) -> Incarnation {
+    let node = NodeId::new(&format!("n{}", any % 6)).expect("a name");
+    let worker = WorkerId { node, index: u16::from(any >> 7) };
+    Incarnation { worker, boot_id: BootId(u128::from(any % 12)) }
+}
+
+impl Entry {
+    fn json(&self) -> String {
+        let mut seats = Vec::new();
+        let count = 1 + usize::from(self.count) % if self.count < 240 { 5 } else { MEMBERS };
+        let members = self.members[..count].iter().enumerate().map(|(rank, member)| {
+            // Mostly a node and a seat that no other has, and a primary that is synced.
+            let is_sound = rank == 0 || member.seat < 235;
+            let own = rank as u8;
+            let node = if is_sound { own + member.who / 64 % 2 * 6 } else { member.who };
+            let Incarnation { worker, boot_id } = who(node);
+            let seat = if is_sound { (self.count / 6 + own) % 8 } else { member.seat % 9 };
+            let state = if rank == 0 { 0 } else { usize::from(member.state) % STATES.len() };
+            seats.push((seat, state));
+            let state = STATES[state];
+            let (is_yielding, is_leaving) = (member.flags >= 200, rank > 0 && member.flags >= 235);
+            format!(
+                r#"{{"worker":"{worker}","boot_id":"{boot_id}","seat":{seat},"state":"{state}","yielding":{is_yielding},"leaving":{is_leaving}}}"#
+            )
+        });
+        let members: Vec<String> = members.collect();
+        let owners = (0..LANES).map(|lane| {
+            let is_of_lane =
+                |(seat, state): &&(u8, usize)| usize::from(*seat) == lane && *state < 2;
+            let of_lane = seats.iter().skip(1).find(is_of_lane);
+            let (rightful, _) = of_lane.unwrap_or(&seats[0]);
+            let owner = if self.owners[lane] < 245 { *rightful } else { self.owners[lane] % 9 };
+            owner.to_string()
+        });
+        let owners: Vec<String> = owners.collect();
+        let epoch = self.epoch.value();
+        let seat =
+            |any: u8| seats.get(usize::from(any) % (seats.len() + 1)).map_or(any % 9, |it| it.0);
+        let moves = self.moves.iter().flatten().map(|Moving { lane, from, ago, then }| {
+            let since = match ago {
+                ..240 => epoch.saturating_sub(u64::from(ago % 4)),
+                _ => u64::MAX - u64::from(*ago),
+            };
+            let then = match then {
+                ..128 => String::new(),
+                128..160 => r#","then":[]"#.to_owned(),
+                then => format!(r#","then":[{}]"#, seat(*then)),
+            };
+            let lane = if *lane < 250 { lane % 8 } else { *lane };
+            format!(r#"{{"lane":{lane},"from":{},"since":{since}{then}}}"#, seat(*from))
+        });
+        let moves: Vec<String> = moves.collect();
+        let rebased = match self.rebased {
+            ..200 => "null".to_owned(),
+            200..250 => epoch.saturating_sub(self.rebased.into()).to_string(),
+            _ => u64::MAX.to_string(),
+        };
+        format!(
+            r#"{{"term":{},"epoch":{epoch},"members":[{}],"owners":[{}],"moves":[{}],"rebased":{rebased}}}"#,
+            term(self.term),
+            members.join(","),
+            owners.join(","),
+            moves.join(","),
+        )
+    }
+
+    fn read(&self) -> Option<ShardEntry> {
+        ShardEntry::from_json(self.json().as_bytes()).ok()
+    }
+}
+
+fn stored(entry: &ShardEntry) {
+    assert_eq!(entry.check(), Ok(()));
+    assert_eq!(&ShardEntry::from_json(entry.to_json().as_bytes()).expect("written"), entry);
+}
+
+fn transitions(entry: &ShardEntry, any: u8, number: Number) -> Vec<Transition> {
+    let member = &entry.members()[usize::from(any) % entry.members().len()].incarnation;
+    let (member, other) = (member.clone(), who(any));
+    vec![
+        Transition::AddReplica(other.clone()),
+        Transition::Replace { member: member.clone(), by: other.clone() },
+        Transition::Resync(member.clone()),
+        Transition::Synced(member.clone()),
+        Transition::OutOfSync(member.clone()),
+        Transition::Settle { by: member.clone(), lanes: LaneSet(any) },
+        Transition::Promote(member.clone()),
+        Transition::Retire(member.clone()),
+        Transition::Remove(member.clone()),
+        Transition::Fence(member.clone()),
+        Transition::Restart { ended: member.clone(), boot_id: BootId(u128::from(any)) },
+        Transition::Reseat { ended: member, to: other },
+        Transition::Rebase { epoch: Epoch(number.value()), term: Term(number.value() as u32) },
+    ]
+}
+
+/// Whatever entry is taken from etcd, every change of it is refused or gives a sound one that is newer.
+#[test]
+fn entry() {
+    check!().with_type::<(Entry, u8, Number)>().for_each(|(entry, any, number)| {
+        let Some(entry) = entry.read() else { return };
+        stored(&entry);
+        for transition in transitions(&entry, *any, *number) {
+            let Ok(next) = entry.after(entry.epoch(), &transition) else { continue };
+            stored(&next);
+            assert!(next.epoch() > entry.epoch() && next.term() >= entry.term(), "{transition:?}");
+        }
+    });
+}
+
+/// Any bytes are an entry that is written again the same, or refused.
+#[test]
+fn entry_text() {
+    check!().with_type::<(Entry, Vec<(u16, u8)>, Vec<u8>)>().for_each(|(entry, edits, any)| {
+        let mut edited = entry.json().into_bytes();
+        for (at, value) in edits.iter().take(4) {
+            let at = usize::from(*at) % edited.len();
+            edited[at] = *value;
+        }
+        for bytes in [&edited, any] {
+            if let Ok(entry) = ShardEntry::from_json(bytes) {
+                stored(&entry);
+            }
+        }
+    });
+}
+
+/// What an etcd that was set back has, and what nodes say that they have seen: a shard goes on with a sound entry that is
+/// newer than all of that, or not at all.
+#[test]
+fn set_back() {
+    type Said = (u8, Vec<u8>, Option<(Number, Option<Entry>)>);
+    check!().with_type::<(Option<Entry>, Vec<Said>, bool)>().for_each(
+        |(entry, said, has_ended)| {
+            let entry = entry.as_ref().and_then(Entry::read);
+            let nodes = said.iter().take(4).map(|(node, boot_ids, doubt)| Witness {
+                node: who(*node).worker.node,
+                boot_ids: boot_ids.iter().map(|any| who(*any).boot_id).collect(),
+                stand: match doubt {
+                    None if node & 1 == 0 => Stand::Follows,
+                    None => Stand::Silent,
+                    Some((known, held)) => Stand::InDoubt {
+                        known: Epoch(known.value()),
+                        held: held.as_ref().and_then(Entry::read).map(Box::new),
+                    },
+                },
+            });
+            let nodes: Vec<Witness> = nodes.collect();
+            let is_needed = needs_rebase(entry.as_ref(), &nodes);
+            let Ok(rebased) = rebase(entry.as_ref(), &nodes, |_| *has_ended) else { return };
+            stored(&rebased.entry);
+            let newest = rebased.entry.epoch();
+            assert!(entry.is_none_or(|entry| entry.epoch() < newest));
+            for node in &nodes {
+                if let (true, Stand::InDoubt { known, .. }) = (is_needed, &node.stand) {
+                    assert!(*known < newest);
+                }
+            }
+        },
+    );
+}
+
+/// A name that is read is written the same, up to leading zeros and capital letters; one that is written is read.
+#[test]
+fn names() {
+    check!().with_type::<(Vec<u8>, u16, u128)>().for_each(|(bytes, index, boot_id)| {
+        let text = String::from_utf8_lossy(bytes);
+        if let Ok(node) = NodeId::new(&text) {
+            assert_eq!(node.as_str(), text);
+            let worker = WorkerId { node, index: *index };
+            assert_eq!(worker.to_string().parse(), Ok(worker));
+        }
+        let tail: String = text.chars().take(5).collect();
+        for text in [text.clone().into_owned(), format!("n1/{tail}"), format!("{tail}/1")] {
+            if let Ok(worker) = text.parse::<WorkerId>() {
+                let (node, index) = text.split_once('/').expect("two parts");
+                assert_eq!(worker.node.as_str(), node);
+                assert_eq!(worker.index, index.parse::<u16>().unwrap());
+                assert_eq!(worker.to_string().parse(), Ok(worker));
+            }
+            let _ = BootId::try_from(text);
+        }
+        let boot_id = BootId(*boot_id);
+        assert_eq!(BootId::try_from(boot_id.to_string()), Ok(boot_id));
+        assert_eq!(BootId::try_from(boot_id.to_string().to_uppercase()), Ok(boot_id));
+    });
+}
+
+#[derive(Clone, Debug, TypeGenerator)]
+enum Told {
+    Entry(Entry),
+    Heartbeat(u8),
+    Announced(u8),
+    Slot(u32),
+    CopyDone,
+    StreamLost,
+    Granted(u8, Number),
+    Ports(u8),
+    Time(u16),
+    PrimaryLost,
+}
+
+/// Whatever entries come and in whatever order: a worker never goes back, writes only lanes that its entry gives it,
+/// and grants none that it writes.
+#[test]
+fn role() {
+    check!().with_type::<(u8, Vec<Told>)>().for_each(|(me, told)| {
+        let me = who(*me);
+        let mut machine = RoleMachine::new(me.clone(), RoleOptions::default());
+        let (mut now_ms, mut epoch) = (1_000_u64, Epoch(0));
+        for told in told {
+            let event = match told {
+                Told::Entry(entry) => match entry.read() {
+                    Some(entry) => Event::Entry(Box::new(entry)),
+                    None => continue,
+                },
+                Told::Heartbeat(from) => Event::Heartbeat { from: who(*from) },
+                Told::Announced(term) => Event::Announced { term: Term(u32::from(term % 4)) },
+                Told::Slot(packets) => Event::Slot { packets: packets % 3 },
+                Told::CopyDone => Event::CopyDone,
+                Told::StreamLost => Event::StreamLost,
+                Told::Granted(lane, since) => {
+                    Event::Granted { lane: usize::from(*lane % 10), since: Epoch(since.value()) }
+                }
+                Told::Ports(any) => {
+                    let ports = [Ports::NotReady, Ports::Ready, Ports::Broken];
+                    Event::Ports(ports[usize::from(*any) % 3])
+                }
+                Told::Time(ms) => {
+                    now_ms += u64::from(*ms);
+                    Event::Tick
+                }
+                Told::PrimaryLost => Event::PrimaryLost,
+            };
+            machine.on(now_ms, event);
+            let duties = machine.duties();
+            let Some(entry) = machine.entry() else {
+                assert!(duties.lanes.is_empty());
+                continue;
+            };
+            assert!(entry.epoch() >= epoch);
+            epoch = entry.epoch();
+            let seat = entry.member(&me).map(|(_, member)| member.seat);
+            for lane in duties.lanes.iter() {
+                assert_eq!(Some(entry.lanes()[lane].owner), seat);
+            }
+            assert!(duties.grants.iter().all(|grant| !duties.lanes.contains(grant.lane)));
+        }
+    });
+}

@@ -1,0 +1,255 @@
+//! The engine under fire: raw frames, good packets with bytes changed, redirected ones, answers to what it sent, time.
+//!
+//! Whatever comes in, it must not panic, must leave with right IP headers, must hold no more frames than its limit,
+//! and must serve a good packet afterwards.
+
+#[path = "../../../dataplane/engine/tests/world/mod.rs"]
+mod world;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bolero::{check, produce};
+use weir_engine::{Misses, Redirects, Side};
+use weir_nat::{ShardIndex, Timeouts};
+use weir_wire::arp::Arp;
+use weir_wire::build;
+use weir_wire::frame::Frame;
+use world::pair::{A, B, PORT, clustered};
+use world::*;
+
+/// Bytes of a script: some hundred packets.
+const SCRIPT_MAX: usize = 2048;
+
+/// Packets, orders and pauses played: what counts as an input.
+static INPUTS: AtomicU64 = AtomicU64::new(0);
+
+/// Reads a script out of bytes; what is missing reads as zero.
+struct Script<'a>(&'a [u8]);
+
+impl<'a> Script<'a> {
+    fn byte(&mut self) -> u8 {
+        self.bytes(1).first().copied().unwrap_or(0)
+    }
+
+    fn word(&mut self) -> u16 {
+        u16::from_be_bytes([self.byte(), self.byte()])
+    }
+
+    fn bytes(&mut self, len: usize) -> &'a [u8] {
+        let (bytes, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        bytes
+    }
+}
+
+/// A sound packet of every kind, shaped by the script. `public` is an endpoint that the engine has given out.
+fn inner(script: &mut Script<'_>, source: &str, destination: &str, port: u16) -> Vec<u8> {
+    let kind = script.byte();
+    let len = usize::from(script.word() % 3000);
+    let (sport, dport) = (port, script.word() % 4 + 50);
+    let flags = script.byte();
+    let head = build::ipv4(source, destination)
+        .ttl(script.byte())
+        .tos(script.byte())
+        .df(flags & 1 != 0)
+        .identification(u16::from(script.byte() % 8));
+    match kind % 8 {
+        0 | 1 => head.udp(sport, dport, vec![kind; len]),
+        2 | 3 => {
+            head.tcp(build::tcp(sport, dport).flags(flags & 0x3f).mss(1460).payload(vec![1; len]))
+        }
+        4 => head.icmp_echo_request(sport, 1, vec![2; len]),
+        5 => head.icmp_echo_reply(sport, 1, vec![2; len]),
+        6 => {
+            let quoted = build::ipv4(destination, source).udp(dport, sport, b"quoted");
+            head.icmp(script.byte() % 16, script.byte() % 16, [0, 0, 5, 0], quoted)
+        }
+        _ => {
+            let offset = usize::from(script.byte() % 4) * 1480;
+            head.fragment(offset, flags & 2 != 0)
+                .payload([1, 6, 17, 47][usize::from(flags >> 6)], vec![3; len])
+        }
+    }
+}
+
+/// Most packets stay whole, or nothing would ever get past the first checks.
+fn mutate(script: &mut Script<'_>, frame: &mut Vec<u8>) {
+    let choice = script.byte();
+    if choice >= 64 {
+        return;
+    }
+    for _ in 0..choice % 4 {
+        let (at, value) = (usize::from(script.word()), script.byte());
+        if let Some(byte) = frame.get_mut(at) {
+            *byte = value;
+        }
+    }
+    if choice < 8 {
+        frame.truncate(usize::from(script.word()));
+    }
+}
+
+fn short_timers() -> Timeouts {
+    Timeouts {
+        tcp_syn_sent: 4,
+        tcp_syn_received: 4,
+        tcp_established: 20,
+        tcp_fin_wait: 4,
+        tcp_close_wait: 4,
+        tcp_last_ack: 4,
+        tcp_time_wait: 4,
+        tcp_close: 4,
+        tcp_reset: 6,
+        udp: 3,
+        udp_stream: 5,
+        icmp: 3,
+    }
+}
+
+/// What another worker sends, or somebody who claims to be one: a redirected packet, or a datagram.
+fn from_worker(script: &mut Script<'_>, public: &(String, u16)) -> Vec<u8> {
+    let from = ["10.1.0.3", "10.9.0.1", "10.1.0.4"][usize::from(script.byte() % 3)];
+    let head = build::ipv4(from, WORKER_ACCESS).df(script.byte() & 1 != 0);
+    let port = script.word() % 4 + 5000;
+    match script.byte() % 4 {
+        0 => {
+            let inner = inner(script, PC, SERVER, port);
+            head.ipip(build::ipv4(HOME_A, ENDPOINT).gre(build::gre(), inner))
+        }
+        1 => head.ipip(inner(script, SERVER, &public.0, 53)),
+        2 => {
+            let len = usize::from(script.byte());
+            head.ipip(script.bytes(len))
+        }
+        _ => {
+            let ports = [PORT, PORT, PORT, 1];
+            let mut port = || ports[usize::from(script.byte() % 4)];
+            head.udp(port(), port(), vec![5; 40])
+        }
+    }
+}
+
+/// What another worker sealed, opened: it may have any bug, and what it passes on any content.
+fn redirected(script: &mut Script<'_>, public: &(String, u16)) -> Vec<u8> {
+    let port = script.word() % 4 + 5000;
+    let home = [HOME_A, HOME_B, "10.9.9.9"][usize::from(script.byte() % 3)];
+    match script.byte() % 4 {
+        0 | 1 => {
+            let target = [SERVER, public.0.as_str()][usize::from(script.byte() % 2)];
+            build::ipv4(home, ENDPOINT).gre(build::gre(), inner(script, PC, target, port))
+        }
+        2 => inner(script, SERVER, &public.0, 53),
+        _ => {
+            let len = usize::from(script.byte());
+            script.bytes(len).to_vec()
+        }
+    }
+}
+
+/// Another order of the cluster's control, or what control asks.
+fn order(script: &mut Script<'_>, world: &mut World) {
+    let shard = ShardIndex(u16::from(script.byte() % 2));
+    let address = [B, "10.9.0.1".parse().unwrap()][usize::from(script.byte() % 2)];
+    match script.byte() % 8 {
+        0 => world.engine.remove_peer(address),
+        1 | 2 => _ = world.engine.add_peer(address),
+        3 => world.engine.set_serving(shard, script.byte() > 63),
+        4 => world.engine.set_misses(shard, Misses::Create),
+        5 => world.engine.set_misses(shard, Misses::Refuse),
+        6 => world.engine.set_misses(shard, Misses::Redirect(address)),
+        _ => world.engine.take_traffic(|shard| assert!(shard.0 < 2)),
+    }
+}
+
+fn run(bytes: &[u8]) {
+    let mut script = Script(bytes);
+    let mut config = config();
+    config.nat.enabled = script.byte() % 8 != 0;
+    config.nat.timeouts = short_timers();
+    config.nat.quarantine_sec = 2;
+    config.nat.flows_max = 64;
+    let held_max = config.fragments.held_max;
+    let mut world = World::new(clustered(config));
+    assert!(world.engine.add_peer(B));
+    world.engine.set_redirects(B, Redirects::Plain);
+    let own = worker_mac(Side::Access);
+    world
+        .frame(Side::Access, &build::arp(Arp::reply(build::mac(3), B.to_bits(), own, A.to_bits())));
+    world.is_input_sound = false;
+    let mut public = ("203.0.113.1".to_owned(), 2000);
+    while !script.0.is_empty() {
+        INPUTS.fetch_add(1, Ordering::Relaxed);
+        let out = match script.byte() % 13 {
+            0 => {
+                let side = Side::ALL[usize::from(script.byte() % 2)];
+                let len = usize::from(script.byte());
+                let frame = script.bytes(len).to_vec();
+                world.frame(side, &frame)
+            }
+            1..=3 => {
+                let home = [HOME_A, HOME_B, "10.9.9.9"][usize::from(script.byte() % 3)];
+                let port = script.word() % 4 + 5000;
+                let target =
+                    [SERVER.to_owned(), public.0.clone()][usize::from(script.byte() % 2)].clone();
+                let inner = inner(&mut script, PC, &target, port);
+                let packet = build::ipv4(home, ENDPOINT).gre(build::gre(), inner);
+                let mut frame =
+                    build::ethernet(worker_mac(Side::Access), gateway_mac(Side::Access), packet);
+                mutate(&mut script, &mut frame);
+                world.frame(Side::Access, &frame)
+            }
+            4..=6 => {
+                let port = script.word() % 4 + 50;
+                let (address, public_port) = public.clone();
+                let mut packet = inner(&mut script, SERVER, &address, port);
+                if packet.len() > 24 {
+                    packet[22..24].copy_from_slice(&u16::to_be_bytes(public_port));
+                }
+                let mut frame = build::ethernet(
+                    worker_mac(Side::Internet),
+                    gateway_mac(Side::Internet),
+                    packet,
+                );
+                mutate(&mut script, &mut frame);
+                world.frame(Side::Internet, &frame)
+            }
+            7 | 8 => {
+                let packet = from_worker(&mut script, &public);
+                let mut frame = build::ethernet(worker_mac(Side::Access), build::mac(3), packet);
+                mutate(&mut script, &mut frame);
+                world.frame(Side::Access, &frame)
+            }
+            9 => {
+                let mut packet = redirected(&mut script, &public);
+                mutate(&mut script, &mut packet);
+                world.redirected(&packet)
+            }
+            10 | 11 => {
+                order(&mut script, &mut world);
+                Out::default()
+            }
+            _ => world.pass_sec(u64::from(script.byte() % 8)),
+        };
+        while let Some((from, frame)) = world.engine.take_datagram() {
+            assert_eq!(from.port(), PORT);
+            world.send_datagram(&from.to_string(), frame.data());
+        }
+        if let Some(packet) = out.internet.first().filter(|packet| packet.len() >= 28) {
+            let (address, port, _, _) = ends(packet);
+            public = (dotted(address), port);
+        }
+        assert!(world.pool.alive() <= held_max, "frames leak");
+    }
+    // Everything ends by itself, and then the engine is as good as new.
+    world.pass_sec(60);
+    assert_eq!(world.pool.alive(), 0);
+    assert_eq!(world.engine.nat().gauges().flows, 0);
+}
+
+#[test]
+fn engine() {
+    check!()
+        .with_generator(produce::<Vec<u8>>().with().len(64..SCRIPT_MAX))
+        .for_each(|bytes: &Vec<u8>| run(bytes));
+    println!("inputs: {}", INPUTS.load(Ordering::Relaxed));
+}

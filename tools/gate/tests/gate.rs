@@ -1,0 +1,38 @@
+//! The gate as `cargo test` runs it: on the release build, which it makes first.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use weir_gate::PARTS;
+
+/// The release binary of this crate, built by the cargo that runs this test.
+fn release_binary() -> PathBuf {
+    let cargo = std::env::var_os("CARGO").expect("cargo runs this test");
+    let output = Command::new(cargo)
+        .args(["build", "--release", "--locked", "-p", "weir-gate", "--bin", "weir-gate"])
+        .args(["--message-format", "json"])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "the release build fails");
+    let messages = String::from_utf8(output.stdout).expect("JSON lines");
+    let executable = messages.lines().find_map(|line| {
+        let message: Value = serde_json::from_str(line).expect("a JSON line");
+        message["executable"].as_str().map(PathBuf::from)
+    });
+    executable.expect("cargo names the binary")
+}
+
+#[test]
+fn no_part_takes_more_instructions_than_its_limit() {
+    let output = Command::new(release_binary()).output().expect("the binary runs");
+    let table = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    println!("{table}");
+    assert!(output.status.success(), "{table}{errors}");
+    for part in PARTS {
+        assert!(table.contains(part.name), "{} was counted\n{table}", part.name);
+    }
+}

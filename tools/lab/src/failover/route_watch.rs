@@ -1,0 +1,147 @@
+//! Hears from the kernel of a switch each route that its routing daemon sets, by rtnetlink(7).
+
+use std::io::ErrorKind;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result};
+use ipnet::Ipv4Net;
+use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::TimeVal;
+use weir_routes::dump;
+
+use super::route_history::{Departures, RouteChange, RouteHistory};
+use crate::load::{Clock, Micros};
+use crate::namespace::Namespace;
+use crate::threads::{Stop, Threads};
+
+/// RTNLGRP_IPV4_ROUTE of linux/rtnetlink.h.
+const IPV4_ROUTES: u32 = 7;
+/// Room for what comes while this thread does not run: some ten thousand messages.
+const BUFFER_BYTES: usize = 64 << 20;
+/// Time after which the thread looks whether it shall end.
+const PATIENCE: TimeVal = TimeVal::new(0, 100_000);
+
+/// Listens until it is dropped.
+#[derive(Debug)]
+pub(super) struct RouteWatch {
+    shared: Arc<Shared>,
+    _threads: Threads,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// The kernel had to drop messages: nothing is known any more.
+    has_missed: AtomicBool,
+    history: Mutex<RouteHistory>,
+}
+
+impl RouteWatch {
+    /// Listens in a namespace; what is there already counts as set now.
+    pub(super) fn start(clock: Clock, namespace: &Namespace) -> Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let socket = namespace.enter(|| {
+            let socket = listen()?;
+            let at = clock.now();
+            // Later than the subscription: a change between the two comes twice, and nothing is missed.
+            for route in dump(u32::from(RouteHeader::RT_TABLE_MAIN))? {
+                let (prefix, next_hop) = (route.prefix, route.next_hop);
+                shared.history().push(RouteChange { at, prefix, next_hop });
+            }
+            Ok(socket)
+        })?;
+        let of_thread = Arc::clone(&shared);
+        let mut threads = Threads::default();
+        threads.spawn("routes", move |stop| of_thread.listen(clock, stop, &socket))?;
+        Ok(Self { shared, _threads: threads })
+    }
+
+    /// What became of the routes to `next_hop` since a fault.
+    ///
+    /// # Errors
+    /// When changes were missed.
+    pub(super) fn departures(&self, next_hop: Ipv4Addr, fault: Micros) -> Result<Departures> {
+        anyhow::ensure!(
+            !self.shared.has_missed.load(Ordering::Relaxed),
+            "too many routes changed at once: some were not seen"
+        );
+        Ok(self.shared.history().departures(next_hop, fault))
+    }
+
+    /// Forgets all changes before `time`.
+    pub(super) fn forget_before(&self, time: Micros) {
+        self.shared.history().forget_before(time);
+    }
+}
+
+impl Shared {
+    fn history(&self) -> MutexGuard<'_, RouteHistory> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn listen(&self, clock: Clock, stop: &Stop, socket: &Socket) {
+        while !stop.is_set() {
+            match socket.recv_from_full() {
+                Ok((datagram, _)) => {
+                    let at = clock.now();
+                    let mut history = self.history();
+                    for (prefix, next_hop) in changes(&datagram) {
+                        history.push(RouteChange { at, prefix, next_hop });
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => self.has_missed.store(true, Ordering::Relaxed),
+            }
+        }
+    }
+}
+
+fn listen() -> Result<Socket> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES).context("receive buffer")?;
+    setsockopt(&socket, sockopt::ReceiveTimeout, &PATIENCE)?;
+    socket.bind(&SocketAddr::new(0, 0))?;
+    socket.add_membership(IPV4_ROUTES)?;
+    Ok(socket)
+}
+
+/// The routes through a gateway, of the main table, that a datagram says were set or deleted.
+fn changes(datagram: &[u8]) -> Vec<(Ipv4Net, Option<Ipv4Addr>)> {
+    let mut found = Vec::new();
+    let mut rest = datagram;
+    while let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest) {
+        let NetlinkPayload::InnerMessage(inner) = &message.payload else { break };
+        found.extend(match inner {
+            RouteNetlinkMessage::NewRoute(route) => read(route),
+            RouteNetlinkMessage::DelRoute(route) => read(route).map(|(prefix, _)| (prefix, None)),
+            _ => None,
+        });
+        // Messages lie on multiples of four bytes.
+        let taken = (message.header.length as usize).next_multiple_of(4);
+        let Some(next) = rest.get(taken..).filter(|it| !it.is_empty()) else { break };
+        rest = next;
+    }
+    found
+}
+
+fn read(message: &RouteMessage) -> Option<(Ipv4Net, Option<Ipv4Addr>)> {
+    let mut destination = None;
+    let mut gateway = None;
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(RouteAddress::Inet(address)) => {
+                destination = Some(*address);
+            }
+            RouteAttribute::Gateway(RouteAddress::Inet(address)) => gateway = Some(*address),
+            _ => {}
+        }
+    }
+    let prefix = Ipv4Net::new(destination?, message.header.destination_prefix_length).ok()?;
+    (message.header.table == RouteHeader::RT_TABLE_MAIN).then_some((prefix, Some(gateway?)))
+}

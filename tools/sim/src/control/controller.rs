@@ -1,0 +1,89 @@
+//! A controller's process on its own clock, over the model of etcd.
+
+use weir_controller::process::{Moment, Process, Question};
+use weir_controller::state::{NodeReport, Options as ControllerOptions};
+use weir_etcd::message::Event as Told;
+use weir_etcd::{ClusterName, Contact, LeaderRecord, Options};
+
+use super::clock::ProcessClock;
+use super::wire::Wire;
+use crate::etcd::{ClientId, Etcd};
+
+/// Who a process is.
+#[derive(Clone, Debug)]
+pub struct ControllerSetup {
+    pub client: ClientId,
+    pub cluster: ClusterName,
+    /// Of its jitter: different in each process.
+    pub seed: u64,
+    /// Different each time that it starts.
+    pub boot_id: String,
+    pub clock: ProcessClock,
+    pub options: ControllerOptions,
+}
+
+/// Lives as long as its process.
+#[derive(Debug)]
+pub struct ControllerProcess {
+    process: Process,
+    clock: ProcessClock,
+    wire: Wire,
+}
+
+impl ControllerProcess {
+    /// Stands for election from now on.
+    pub fn new(setup: ControllerSetup, now_us: u64) -> Self {
+        let ControllerSetup { client, cluster, seed, boot_id, clock, options } = setup;
+        // The addresses of etcd's members mean nothing here.
+        let etcd = Options::new(cluster, Vec::new(), seed);
+        let (now, name) = (clock.instant(now_us), options.name.clone());
+        let record = LeaderRecord { boot_id, name };
+        let process = Process::new(&etcd, &Contact::new(now), &record, options, now);
+        Self { process, clock, wire: Wire::new(client) }
+    }
+
+    /// Whether it acts as the leader, by its own clock.
+    pub fn is_leading(&self, now_us: u64) -> bool {
+        self.process.is_leading(self.clock.instant(now_us))
+    }
+
+    /// Questions to be carried to their nodes.
+    pub fn take_questions(&mut self) -> Vec<Question> {
+        self.process.take_questions()
+    }
+
+    /// A node's answer. One that comes too late is not taken.
+    pub fn answered(&mut self, now_us: u64, etcd: &mut Etcd, number: u64, report: NodeReport) {
+        self.process.answered(self.moment(now_us), number, report);
+        self.carry(now_us, etcd);
+    }
+
+    /// When [`poll`](Self::poll) is due, if nothing is told before.
+    pub fn next_us(&self) -> Option<u64> {
+        self.process.deadline().map(|deadline| self.clock.us_at(deadline))
+    }
+
+    /// Takes what etcd tells this client.
+    pub fn event(&mut self, now_us: u64, etcd: &mut Etcd, event: Told) {
+        if let Some(event) = self.wire.event(event) {
+            self.process.event(self.moment(now_us), event);
+        }
+        self.carry(now_us, etcd);
+    }
+
+    /// Does everything that is due.
+    pub fn poll(&mut self, now_us: u64, etcd: &mut Etcd) {
+        self.process.poll(self.moment(now_us));
+        self.carry(now_us, etcd);
+    }
+
+    fn moment(&self, now_us: u64) -> Moment {
+        Moment { instant: self.clock.instant(now_us), now: self.clock.now(now_us) }
+    }
+
+    fn carry(&mut self, now_us: u64, etcd: &mut Etcd) {
+        while let Some(order) = self.process.next_order() {
+            self.wire.carry(etcd, now_us, order);
+        }
+    }
+}

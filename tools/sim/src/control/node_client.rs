@@ -1,0 +1,360 @@
+//! A node's process at etcd: it looks for its cluster, registers, mirrors the keys, writes entries and says its last word.
+//! What it looks, registers and writes for is decided by [`weir_node_core`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use weir_etcd::claim::Claim;
+use weir_etcd::link::{Done, Failed, Got, Link};
+use weir_etcd::message::{Answer, Event, Request};
+use weir_etcd::mirror::{Job, MirrorClient};
+use weir_etcd::swap::{self, Change as Put, Swap};
+use weir_etcd::{
+    ClusterName, Contact, Key, LeaseId, MirrorEvent, NodeId, NodeRecord, Options, Range, Revision,
+    Versioned, json, registration,
+};
+use weir_map::{BootId, ShardEntry, ShardId};
+use weir_node_core::farewell::{Farewell, Step};
+use weir_node_core::first_look::{FirstLook, Found, LOOK_INTERVAL, NotFound, found, is_known};
+use weir_node_core::{KnownMap, Notice, Registration, Written};
+
+use super::clock::ProcessClock;
+use super::wire::{At, Wire};
+use crate::etcd::{ClientId, Etcd};
+
+/// Who a process is.
+#[derive(Clone, Debug)]
+pub struct NodeSetup {
+    pub client: ClientId,
+    pub cluster: ClusterName,
+    pub name: NodeId,
+    /// Of its jitter: different in each process.
+    pub seed: u64,
+    pub clock: ProcessClock,
+    /// Boot ids of its former processes, which have ended.
+    pub ended: Vec<String>,
+    /// As it lies on the node's disk.
+    pub map: KnownMap,
+}
+
+/// What a node's process is told.
+#[derive(Debug)]
+pub enum Told {
+    /// What it begins with.
+    Found(Box<Found>),
+    /// Then this, in etcd's order.
+    Mirror(MirrorEvent),
+    Notice(Notice),
+}
+
+/// What is looked for at etcd.
+#[derive(Debug)]
+enum Looking {
+    /// What the cluster is.
+    First(FirstLook),
+    /// Whether etcd holds the cluster of this id.
+    For(String),
+    No,
+}
+
+#[derive(Clone, Debug)]
+enum Tag {
+    Desired,
+    Meta,
+    Claim,
+    Mirror(Job),
+    Entry(ShardId),
+    Intent,
+    Farewell,
+    Revoke,
+}
+
+/// The last word.
+#[derive(Debug)]
+enum Leaving {
+    Saying(Farewell),
+    Revoking,
+    Left,
+}
+
+/// Lives as long as its process.
+#[derive(Debug)]
+pub struct NodeClient {
+    setup: NodeSetup,
+    link: Link<Tag>,
+    contact: Arc<Contact>,
+    wire: Wire,
+    looking: Looking,
+    look_at: Option<Instant>,
+    /// The cluster's file as it was found by the look under way.
+    desired: Option<Vec<u8>>,
+    claim: Option<Claim>,
+    mirror: Option<MirrorClient>,
+    writes: Vec<(ShardId, Revision, Vec<u8>)>,
+    told: VecDeque<Told>,
+    leaving: Option<Leaving>,
+    /// What is to be done next for the last word.
+    next_step: Option<Step>,
+    is_unsaid: bool,
+}
+
+impl NodeClient {
+    /// Begins to look for what the cluster is.
+    pub fn new(setup: NodeSetup, now_us: u64) -> Self {
+        // The addresses of etcd's members mean nothing here.
+        let options = Options::new(setup.cluster.clone(), Vec::new(), setup.seed);
+        let now = setup.clock.instant(now_us);
+        let contact = Contact::new(now);
+        Self {
+            looking: Looking::First(FirstLook::new(setup.clock.since(now_us))),
+            look_at: Some(now),
+            link: Link::new(options, Arc::clone(&contact)),
+            contact,
+            wire: Wire::new(setup.client),
+            setup,
+            desired: None,
+            claim: None,
+            mirror: None,
+            writes: Vec::new(),
+            told: VecDeque::new(),
+            leaving: None,
+            next_step: None,
+            is_unsaid: false,
+        }
+    }
+
+    /// The node registers, and mirrors the keys from now on.
+    pub fn take_part(&mut self, now_us: u64, record: &NodeRecord) {
+        let (now, options) = (self.setup.clock.instant(now_us), &self.link.options);
+        let (name, ended) = (self.setup.name.clone(), self.setup.ended.clone());
+        self.claim = Some(registration(options, name, record, ended, now));
+        let contact = Arc::clone(&self.contact);
+        self.mirror = Some(MirrorClient::new(options, contact, Range::All, None, now));
+    }
+
+    /// Another record of the node, of the same boot.
+    pub fn update(&mut self, now_us: u64, record: &NodeRecord) {
+        if let Some(claim) = &mut self.claim {
+            claim.replace(json(record), self.setup.clock.instant(now_us));
+        }
+    }
+
+    /// Writes a shard's entry if it still has this revision; [`Notice::Written`] follows.
+    pub fn write(&mut self, shard: ShardId, expected: Revision, entry: &ShardEntry) {
+        self.writes.push((shard, expected, entry.to_json().into_bytes()));
+    }
+
+    /// The last words: these lives have ended, and the node's key goes at once.
+    pub fn leave(&mut self, now_us: u64, boot_ids: Vec<BootId>) {
+        let at_ms = self.setup.clock.now(now_us).unix_ms;
+        let (farewell, step) = Farewell::new(self.setup.name.clone(), boot_ids, at_ms);
+        self.leaving = Some(Leaving::Saying(farewell));
+        self.next_step = Some(step);
+    }
+
+    /// The last words are said, or will never be.
+    pub fn has_left(&self) -> bool {
+        matches!(self.leaving, Some(Leaving::Left))
+    }
+
+    /// For certain nobody has heard the last words.
+    pub fn is_unsaid(&self) -> bool {
+        self.is_unsaid
+    }
+
+    /// The next thing that the process is told.
+    pub fn next_told(&mut self) -> Option<Told> {
+        self.told.pop_front()
+    }
+
+    /// When [`poll`](Self::poll) is due, if etcd tells nothing before.
+    pub fn next_us(&self) -> Option<u64> {
+        let claim = self.claim.as_ref().and_then(Claim::deadline);
+        let mirror = self.mirror.as_ref().and_then(MirrorClient::deadline);
+        let deadlines = [self.link.deadline(), self.look_at, claim, mirror];
+        let first = deadlines.into_iter().flatten().min()?;
+        Some(self.setup.clock.us_at(first))
+    }
+
+    /// Takes what etcd tells this client.
+    pub fn event(&mut self, now_us: u64, etcd: &mut Etcd, event: Event) {
+        let at = self.at(now_us);
+        let event = self.wire.event(event);
+        if let Some((watch, news)) = event.and_then(|event| self.link.event(at.now, event))
+            && let Some(mirror) = &mut self.mirror
+        {
+            mirror.news(watch, news, at.now);
+        }
+        self.poll(now_us, etcd);
+    }
+
+    /// Does everything that is due.
+    pub fn poll(&mut self, now_us: u64, etcd: &mut Etcd) {
+        let at = self.at(now_us);
+        self.link.tick(at.now);
+        loop {
+            self.ask(at);
+            let Some(done) = self.link.next_done() else { break };
+            self.done(at, done);
+        }
+        while let Some(order) = self.link.next_order() {
+            self.wire.carry(etcd, now_us, order);
+        }
+    }
+
+    fn at(&self, now_us: u64) -> At {
+        At { us: now_us, now: self.setup.clock.instant(now_us) }
+    }
+
+    fn ask(&mut self, at: At) {
+        if self.look_at.is_some_and(|look_at| at.now >= look_at) {
+            self.look_at = None;
+            self.get(at, Tag::Desired, &Key::Desired);
+        }
+        if let Some(request) = self.claim.as_mut().and_then(|claim| claim.next_request(at.now)) {
+            self.link.ask(at.now, Tag::Claim, request);
+        }
+        if let Some(mirror) = &mut self.mirror {
+            mirror.tick(at.now);
+            mirror.ask(&mut self.link, at.now, Tag::Mirror);
+            while let Some(event) = mirror.next_event() {
+                self.told.push_back(Told::Mirror(event));
+            }
+        }
+        while let Some(event) = self.claim.as_mut().and_then(Claim::next_event) {
+            let registration = Registration::of(&event).map(Notice::Registration);
+            self.told.extend(registration.map(Told::Notice));
+        }
+        for (shard, revision, value) in std::mem::take(&mut self.writes) {
+            let (key, expected) = (Key::Shard(shard), Some(revision));
+            let swap = Swap { key, expected, change: Put::Put(value) };
+            self.transact(at, Tag::Entry(shard), &[swap]);
+        }
+        match self.next_step.take() {
+            Some(Step::Read(key)) => self.get(at, Tag::Intent, &key),
+            Some(Step::Write(swap)) => self.transact(at, Tag::Farewell, &[swap]),
+            Some(Step::Leave { is_unsaid }) => {
+                self.is_unsaid = is_unsaid;
+                self.revoke(at);
+            }
+            None => {}
+        }
+    }
+
+    fn get(&mut self, at: At, tag: Tag, key: &Key) {
+        let request = Request::get(&self.link.keys.path(key));
+        self.link.ask(at.now, tag, request);
+    }
+
+    fn transact(&mut self, at: At, tag: Tag, swaps: &[Swap]) {
+        let transaction =
+            swap::transaction(&self.link.keys, swaps, None).expect("one key, and not too large");
+        self.link.ask(at.now, tag, Request::Transact(transaction));
+    }
+
+    fn done(&mut self, at: At, done: Done<Tag>) {
+        match done.tag {
+            Tag::Desired => self.found_desired(at, one(done.got)),
+            Tag::Meta => self.found_meta(at, one(done.got)),
+            Tag::Claim => {
+                let claim = self.claim.as_mut();
+                if let Some(request) = claim.and_then(|it| it.done(done.got, at.now)) {
+                    self.link.ask(at.now, Tag::Claim, request);
+                }
+            }
+            Tag::Mirror(job) => {
+                if let Some(mirror) = &mut self.mirror {
+                    mirror.done(job, done.got, at.now);
+                }
+            }
+            Tag::Entry(shard) => {
+                let how = Written::of(&self.link.outcome(done.got, None));
+                self.told.push_back(Told::Notice(Notice::Written { shard, how }));
+            }
+            Tag::Intent => {
+                if let Some(Leaving::Saying(farewell)) = &self.leaving {
+                    let found = one(done.got).ok_or_else(|| "no answer".to_owned());
+                    self.next_step = Some(farewell.read(found));
+                }
+            }
+            Tag::Farewell => {
+                if let Some(Leaving::Saying(farewell)) = &mut self.leaving {
+                    self.next_step = Some(farewell.written(&self.link.outcome(done.got, None)));
+                }
+            }
+            Tag::Revoke => self.leaving = Some(Leaving::Left),
+        }
+    }
+
+    /// None: no answer. Some of none: there is no such key.
+    fn found_desired(&mut self, at: At, held: Option<Option<Versioned>>) {
+        match held {
+            Some(Some(desired)) => {
+                self.desired = Some(desired.value);
+                self.get(at, Tag::Meta, &Key::Meta);
+            }
+            Some(None) => self.looked(at, found(None, None)),
+            None => self.looked(at, Err(NotFound::Silent("no answer".into()))),
+        }
+    }
+
+    fn found_meta(&mut self, at: At, held: Option<Option<Versioned>>) {
+        let desired = self.desired.take();
+        let looked = match held {
+            Some(meta) => found(desired.as_deref(), meta.as_ref().map(|meta| &meta.value[..])),
+            None => Err(NotFound::Silent("no answer".into())),
+        };
+        self.looked(at, looked);
+    }
+
+    /// A look has ended like this.
+    fn looked(&mut self, at: At, looked: Result<(String, weir_config::Desired), NotFound>) {
+        self.look_at = Some(at.now + LOOK_INTERVAL);
+        match &mut self.looking {
+            Looking::First(looks) => {
+                let (map, name) = (&self.setup.map, self.setup.cluster.to_string());
+                let Some(found) = looks.take(self.setup.clock.since(at.us), looked, map, &name)
+                else {
+                    return;
+                };
+                self.looking = match found.is_without_etcd {
+                    true => Looking::For(found.cluster_id.clone()),
+                    false => Looking::No,
+                };
+                self.told.push_back(Told::Found(Box::new(found)));
+            }
+            Looking::For(cluster_id) => {
+                let Some(found) = is_known(looked, cluster_id) else { return };
+                if found.is_ok() {
+                    self.looking = Looking::No;
+                }
+                self.told.push_back(Told::Notice(Notice::ClusterFound(found)));
+            }
+            Looking::No => {}
+        }
+        if matches!(self.looking, Looking::No) {
+            self.look_at = None;
+        }
+    }
+
+    fn revoke(&mut self, at: At) {
+        let lease: Option<LeaseId> = self.claim.as_mut().and_then(Claim::close);
+        self.mirror = None;
+        self.leaving = Some(Leaving::Revoking);
+        match lease {
+            Some(lease) => self.link.ask(at.now, Tag::Revoke, Request::Revoke(lease)),
+            None => self.leaving = Some(Leaving::Left),
+        }
+    }
+}
+
+/// What a key is; none if there was no answer.
+fn one(got: Result<Got, Failed>) -> Option<Option<Versioned>> {
+    match got {
+        Ok(Got::Answer(Answer::Range { found, .. })) => {
+            Some(found.into_iter().next().map(|(_, held)| held))
+        }
+        _ => None,
+    }
+}

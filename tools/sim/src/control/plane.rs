@@ -1,0 +1,332 @@
+//! All of a cluster that is not packets: etcd, what nodes and controllers have of it, and the way between them.
+//!
+//! Nodes and controllers are named by numbers that their owner gives them. A process that stands still is not told
+//! anything and does nothing; what came meanwhile it finds when it goes on, before it looks at its clock.
+
+use std::collections::BTreeMap;
+
+use weir_config::Desired;
+use weir_controller::state::{NodeReport, Options as ControllerOptions};
+use weir_etcd::message::Event;
+use weir_etcd::{ClusterName, Keys, NodeRecord, Revision};
+use weir_map::{BootId, NodeId, ShardEntry, ShardId};
+use weir_node_core::KnownMap;
+
+use super::clock::ProcessClock;
+use super::controller::{ControllerProcess, ControllerSetup};
+use super::management::{Delivery, Management};
+use super::node_client::{NodeClient, NodeSetup, Told};
+use super::operator::Operator;
+use crate::dice::Dice;
+use crate::etcd::{ClientId, Etcd, EtcdOptions};
+
+/// Controllers that stand for election.
+pub const CONTROLLERS: usize = 2;
+/// Clients of nodes are their numbers, those of controllers begin here.
+const CONTROLLER_CLIENTS: u32 = 1 << 16;
+/// What every clock takes the beginning of time for, milliseconds since 1970.
+const UNIX_MS: u64 = 1_700_000_000_000;
+
+#[derive(Clone, Debug)]
+pub struct PlaneOptions {
+    pub etcd: EtcdOptions,
+    /// Of the management network, one way.
+    pub management_us: (u64, u64),
+    /// One in so many of its messages is lost; 0: none.
+    pub management_loss: u64,
+    /// Of every controller; each gets a name of its own.
+    pub controller: ControllerOptions,
+}
+
+#[derive(Debug)]
+struct Node {
+    client: NodeClient,
+    name: NodeId,
+    is_stopped: bool,
+    told: Vec<Event>,
+}
+
+#[derive(Debug)]
+struct Controller {
+    process: ControllerProcess,
+    is_stopped: bool,
+    told: Vec<Event>,
+}
+
+#[derive(Debug)]
+pub struct Plane {
+    pub etcd: Etcd,
+    pub operator: Operator,
+    pub management: Management,
+    cluster: ClusterName,
+    controller_options: ControllerOptions,
+    nodes: BTreeMap<usize, Node>,
+    controllers: BTreeMap<usize, Controller>,
+    /// Until when everything has been done.
+    now_us: u64,
+    /// Boot ids that each node has had: what its disk knows to have ended when it starts.
+    lives: BTreeMap<usize, Vec<String>>,
+    dice: Dice,
+}
+
+impl Plane {
+    /// An etcd in which an operator has applied a cluster file, and nobody else yet.
+    ///
+    /// # Panics
+    /// When the cluster's name is none.
+    pub fn new(options: PlaneOptions, desired: &Desired, seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let cluster: ClusterName = desired.cluster.name.parse().expect("a name of a cluster");
+        let operator = Operator::new(cluster.clone());
+        let mut etcd = Etcd::new(options.etcd, dice.seed());
+        operator.apply(0, &mut etcd, desired, u128::from(dice.seed()));
+        Self {
+            etcd,
+            operator,
+            management: Management::new(
+                options.management_us,
+                options.management_loss,
+                dice.seed(),
+            ),
+            cluster,
+            controller_options: options.controller,
+            nodes: BTreeMap::new(),
+            controllers: BTreeMap::new(),
+            now_us: 0,
+            lives: BTreeMap::new(),
+            dice,
+        }
+    }
+
+    /// The keys as everybody spells them.
+    pub fn keys(&self) -> Keys {
+        Keys::new(self.cluster.clone())
+    }
+
+    /// The client of a node's process, for the faults of [`Etcd`].
+    pub fn node_client(node: usize) -> ClientId {
+        ClientId(node as u32)
+    }
+
+    pub fn controller_client(controller: usize) -> ClientId {
+        ClientId(CONTROLLER_CLIENTS + controller as u32)
+    }
+
+    /// A process of a node begins, and looks for its cluster. `map`: as it lies on the node's disk. Its clock runs too fast by
+    /// `fast_ppm`.
+    pub fn start_node(
+        &mut self,
+        now_us: u64,
+        node: usize,
+        name: &NodeId,
+        map: KnownMap,
+        fast_ppm: i64,
+    ) {
+        let setup = NodeSetup {
+            ended: self.lives.get(&node).cloned().unwrap_or_default(),
+            client: Self::node_client(node),
+            cluster: self.cluster.clone(),
+            name: name.clone(),
+            seed: self.dice.seed(),
+            clock: ProcessClock::new(fast_ppm, UNIX_MS),
+            map,
+        };
+        let client = NodeClient::new(setup, now_us);
+        // A process that was not ended is killed.
+        self.end_node(node);
+        let node_of = Node { client, name: name.clone(), is_stopped: false, told: Vec::new() };
+        self.nodes.insert(node, node_of);
+    }
+
+    /// The disk of a node knows a new process of it, to be told to whoever comes after it.
+    pub fn begin_life(&mut self, node: usize, boot_id: String) {
+        self.lives.entry(node).or_default().push(boot_id);
+    }
+
+    /// The process of a node registers.
+    pub fn take_part(&mut self, now_us: u64, node: usize, record: &NodeRecord) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.client.take_part(now_us, record);
+        }
+    }
+
+    /// The process is gone: its key goes with its lease.
+    pub fn end_node(&mut self, node: usize) {
+        self.nodes.remove(&node);
+        self.etcd.close(Self::node_client(node));
+    }
+
+    /// The node's disk is lost: its next process waits for the end of the former one's lease.
+    pub fn forget_lives(&mut self, node: usize) {
+        self.lives.remove(&node);
+    }
+
+    /// A process of the node runs, or looks for its cluster.
+    pub fn is_started(&self, node: usize) -> bool {
+        self.nodes.contains_key(&node)
+    }
+
+    /// SIGSTOP and SIGCONT.
+    pub fn stop_node(&mut self, node: usize, is_stopped: bool) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.is_stopped = is_stopped;
+        }
+    }
+
+    /// Another record of a node, of the same boot.
+    pub fn update_node(&mut self, now_us: u64, node: usize, record: &NodeRecord) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.client.update(now_us, record);
+        }
+    }
+
+    /// An entry that a node wants written.
+    pub fn write(&mut self, node: usize, shard: ShardId, expected: Revision, entry: &ShardEntry) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.client.write(shard, expected, entry);
+        }
+    }
+
+    /// The last words of a node, which then waits for [`has_left`](Self::has_left).
+    pub fn leave(&mut self, now_us: u64, node: usize, boot_ids: Vec<BootId>) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.client.leave(now_us, boot_ids);
+        }
+    }
+
+    /// For certain nobody has heard a node's last words.
+    pub fn is_unsaid(&self, node: usize) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.client.is_unsaid())
+    }
+
+    pub fn has_left(&self, node: usize) -> bool {
+        self.nodes.get(&node).is_none_or(|node| node.client.has_left())
+    }
+
+    pub fn start_controller(&mut self, now_us: u64, controller: usize, fast_ppm: i64) {
+        let options = ControllerOptions {
+            name: controller_name(controller),
+            new_cluster_id: u128::from(self.dice.seed()),
+            ..self.controller_options.clone()
+        };
+        let setup = ControllerSetup {
+            client: Self::controller_client(controller),
+            cluster: self.cluster.clone(),
+            seed: self.dice.seed(),
+            boot_id: format!("{:016x}", self.dice.seed()),
+            clock: ProcessClock::new(fast_ppm, UNIX_MS),
+            options,
+        };
+        let process = ControllerProcess::new(setup, now_us);
+        self.end_controller(controller);
+        let controller_of = Controller { process, is_stopped: false, told: Vec::new() };
+        self.controllers.insert(controller, controller_of);
+    }
+
+    pub fn end_controller(&mut self, controller: usize) {
+        self.controllers.remove(&controller);
+        self.etcd.close(Self::controller_client(controller));
+    }
+
+    pub fn stop_controller(&mut self, controller: usize, is_stopped: bool) {
+        if let Some(controller) = self.controllers.get_mut(&controller) {
+            controller.is_stopped = is_stopped;
+        }
+    }
+
+    /// Whether a controller that runs acts as the leader.
+    pub fn is_led(&self, now_us: u64) -> bool {
+        let mut running = self.controllers.values().filter(|it| !it.is_stopped);
+        running.any(|it| it.process.is_leading(now_us))
+    }
+
+    /// When [`poll`](Self::poll) is due next: at once, if a process goes on that has slept through its time.
+    pub fn next_us(&self) -> Option<u64> {
+        let nodes = self.nodes.values().filter(|node| !node.is_stopped);
+        let nodes = nodes.filter_map(|node| node.client.next_us());
+        let controllers = self.controllers.values().filter(|it| !it.is_stopped);
+        let controllers = controllers.filter_map(|it| it.process.next_us());
+        let network = [self.etcd.next_us(), self.management.next_us()].into_iter().flatten();
+        let first = nodes.chain(controllers).chain(network).min()?;
+        Some(first.max(self.now_us))
+    }
+
+    /// Everything until now; gives what nodes are told, in its order. `report` is how a node's process
+    /// answers a controller; none: it does not.
+    pub fn poll(
+        &mut self,
+        now_us: u64,
+        mut report: impl FnMut(usize) -> Option<NodeReport>,
+    ) -> Vec<(usize, Told)> {
+        let now_us = now_us.max(self.now_us);
+        self.now_us = now_us;
+        let mut told = Vec::new();
+        self.etcd.poll(now_us, &mut told);
+        for (client, event) in told {
+            self.hand_on(client, event);
+        }
+        for delivery in self.management.poll(now_us) {
+            self.deliver(now_us, delivery, &mut report);
+        }
+        for controller in self.controllers.values_mut().filter(|it| !it.is_stopped) {
+            for event in std::mem::take(&mut controller.told) {
+                controller.process.event(now_us, &mut self.etcd, event);
+            }
+            controller.process.poll(now_us, &mut self.etcd);
+        }
+        for (&number, controller) in &mut self.controllers {
+            for question in controller.process.take_questions() {
+                self.management.ask(now_us, number, question);
+            }
+        }
+        let mut of_nodes = Vec::new();
+        for (&number, node) in self.nodes.iter_mut().filter(|(_, node)| !node.is_stopped) {
+            for event in std::mem::take(&mut node.told) {
+                node.client.event(now_us, &mut self.etcd, event);
+            }
+            node.client.poll(now_us, &mut self.etcd);
+            of_nodes.extend(std::iter::from_fn(|| Some((number, node.client.next_told()?))));
+        }
+        of_nodes
+    }
+
+    fn hand_on(&mut self, client: ClientId, event: Event) {
+        // Whoever is gone listens no more.
+        if let Some(controller) = client.0.checked_sub(CONTROLLER_CLIENTS) {
+            if let Some(controller) = self.controllers.get_mut(&(controller as usize)) {
+                controller.told.push(event);
+            }
+        } else if let Some(node) = self.nodes.get_mut(&(client.0 as usize)) {
+            node.told.push(event);
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        now_us: u64,
+        delivery: Delivery,
+        report: &mut impl FnMut(usize) -> Option<NodeReport>,
+    ) {
+        match delivery {
+            Delivery::Question { controller, question } => {
+                let asked = self.nodes.iter();
+                let mut asked =
+                    asked.filter(|(_, node)| node.name == question.node && !node.is_stopped);
+                if let Some(report) = asked.next().and_then(|(&number, _)| report(number)) {
+                    self.management.answer(now_us, controller, question.number, report);
+                }
+            }
+            Delivery::Answer { controller, number, report } => {
+                let controller = self.controllers.get_mut(&controller);
+                if let Some(controller) = controller.filter(|it| !it.is_stopped) {
+                    controller.process.answered(now_us, &mut self.etcd, number, report);
+                }
+            }
+        }
+    }
+}
+
+/// The name of a controller in events.
+pub fn controller_name(controller: usize) -> String {
+    format!("c{controller}")
+}

@@ -1,0 +1,263 @@
+use weir_etcd::message::Failure;
+use weir_etcd::transaction::Compare;
+
+use super::*;
+
+const ME: ClientId = ClientId(1);
+const SEC: u64 = 1_000_000;
+
+struct World {
+    etcd: Etcd,
+    now_us: u64,
+    told: Vec<(ClientId, Event)>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        Self { etcd: Etcd::new(EtcdOptions::default(), seed), now_us: 0, told: Vec::new() }
+    }
+
+    fn ask(&mut self, request: Request) -> RequestId {
+        self.etcd.request(self.now_us, ME, request)
+    }
+
+    fn run(&mut self, us: u64) {
+        self.now_us += us;
+        self.etcd.poll(self.now_us, &mut self.told);
+    }
+
+    fn answer(&mut self, id: RequestId) -> Option<Result<Answer, Failure>> {
+        let told = std::mem::take(&mut self.told).into_iter();
+        told.rev().find_map(|(_, event)| match event {
+            Event::Answered { request, answer } if request == id => Some(answer),
+            _ => None,
+        })
+    }
+
+    fn asked(&mut self, request: Request) -> Result<Answer, Failure> {
+        let id = self.ask(request);
+        self.run(SEC / 10);
+        self.answer(id).expect("an answer")
+    }
+
+    fn put(&mut self, path: &str, value: &str) {
+        self.asked(Request::Transact(put(path, value, None))).unwrap();
+    }
+
+    fn grant(&mut self, ttl_sec: u64) -> LeaseId {
+        match self.asked(Request::Grant { ttl_sec }) {
+            Ok(Answer::Granted { lease, ttl_sec: granted }) => {
+                assert_eq!(granted, ttl_sec.max(2));
+                lease
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn news(&mut self, watch: RequestId) -> Vec<WatchNews> {
+        let told = std::mem::take(&mut self.told).into_iter();
+        told.filter_map(|(_, event)| match event {
+            Event::Watched { watch: of, news } if of == watch => Some(news),
+            _ => None,
+        })
+        .collect()
+    }
+
+    fn watch(&mut self, from: i64) -> RequestId {
+        let watch = self.ask(Request::Watch { prefix: "/".into(), from: Revision(from) });
+        self.run(SEC / 10);
+        watch
+    }
+}
+
+fn put(path: &str, value: &str, lease: Option<LeaseId>) -> Transaction {
+    let put = Operation::Put { path: path.into(), value: value.into(), lease };
+    Transaction { then: vec![put], ..Transaction::default() }
+}
+
+fn values(news: &[WatchNews]) -> Vec<String> {
+    let changes = news.iter().filter_map(|news| match news {
+        WatchNews::Changes(changes) => Some(changes),
+        _ => None,
+    });
+    let values = changes.flatten().map(|it| it.value.clone().unwrap_or_default());
+    values.map(|value| String::from_utf8(value).unwrap()).collect()
+}
+
+#[test]
+fn a_watch_tells_every_revision_in_its_order_from_the_one_asked_for() {
+    for seed in 0..50 {
+        let mut world = World::new(seed);
+        world.etcd.slow((100, 50_000), (0, 400_000));
+        ["1", "2", "3"].iter().for_each(|value| world.put("/a", value));
+        let watch = world.watch(3);
+        for value in ["4", "5", "6"] {
+            world.ask(Request::Transact(put("/a", value, None)));
+            world.run(60_000);
+        }
+        world.run(SEC);
+        let news = world.news(watch);
+        assert_eq!(news[0], WatchNews::Created);
+        assert_eq!(values(&news), ["2", "3", "4", "5", "6"]);
+    }
+}
+
+#[test]
+fn a_watch_that_lags_behind_a_compaction_ends_with_a_word() {
+    let mut world = World::new(1);
+    world.put("/a", "1");
+    let watch = world.watch(3);
+    world.etcd.slow((100, 100), (5 * SEC, 5 * SEC));
+    world.put("/a", "2");
+    world.put("/a", "3");
+    world.put("/a", "4");
+    world.etcd.compact(0);
+    world.run(10 * SEC);
+    let news = world.news(watch);
+    assert_eq!(news, [WatchNews::Compacted(Revision(5))]);
+}
+
+#[test]
+fn a_watch_that_stalls_says_nothing_until_another_is_opened() {
+    let mut world = World::new(1);
+    let watch = world.watch(2);
+    assert_eq!(world.news(watch), [WatchNews::Created]);
+    world.ask(Request::Progress(watch));
+    world.run(SEC);
+    assert_eq!(world.news(watch), [WatchNews::Progress]);
+    world.etcd.stall_watches(ME);
+    world.put("/a", "1");
+    world.ask(Request::Progress(watch));
+    world.run(10 * SEC);
+    world.etcd.kill(world.now_us);
+    world.run(SEC);
+    assert_eq!(world.news(watch), []);
+    world.etcd.start(world.now_us);
+    let watch = world.watch(2);
+    assert_eq!(values(&world.news(watch)), ["1"]);
+}
+
+#[test]
+fn a_lease_ends_within_a_second_of_its_time_and_its_keys_with_it() {
+    let mut world = World::new(3);
+    let lease = world.grant(10);
+    world.asked(Request::Transact(put("/a", "1", Some(lease)))).unwrap();
+    world.run(8 * SEC);
+    assert_eq!(world.asked(Request::KeepAlive(lease)), Ok(Answer::KeptAlive));
+    world.run(9 * SEC);
+    assert!(world.etcd.get("/a").is_some());
+    world.run(2 * SEC);
+    assert!(world.etcd.get("/a").is_none());
+    assert_eq!(world.asked(Request::KeepAlive(lease)), Err(Refusal::NoSuchLease.into()));
+    assert_eq!(world.grant(1), LeaseId(2));
+}
+
+#[test]
+fn a_kill_leaves_it_open_whether_a_write_was_done() {
+    let mut unknown = [0; 2];
+    for seed in 0..100 {
+        let mut world = World::new(seed);
+        let id = world.ask(Request::Transact(put("/a", "1", None)));
+        world.run(seed * 60);
+        world.etcd.kill(world.now_us);
+        world.run(SEC);
+        match world.answer(id) {
+            Some(Ok(_)) => assert!(world.etcd.get("/a").is_some()),
+            Some(Err(it)) if it == Refusal::Broken.into() => {
+                unknown[usize::from(world.etcd.get("/a").is_some())] += 1
+            }
+            Some(Err(it)) if it == Refusal::Unreachable.into() => {
+                assert!(world.etcd.get("/a").is_none())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(unknown[1] > 10, "{unknown:?}");
+}
+
+#[test]
+fn what_waits_for_a_leader_is_done_late_or_never() {
+    let mut was_done = [0; 2];
+    for seed in 0..100 {
+        let mut world = World::new(seed);
+        let watch = world.watch(2);
+        world.etcd.lose_leader(world.now_us);
+        world.ask(Request::Transact(put("/a", "1", None)));
+        world.run(5 * SEC);
+        assert_eq!(
+            world.news(watch),
+            [WatchNews::Created, WatchNews::Ended(Refusal::Broken.into())]
+        );
+        world.etcd.elect(world.now_us);
+        world.run(SEC);
+        was_done[usize::from(world.etcd.get("/a").is_some())] += 1;
+    }
+    assert!(was_done.iter().all(|&count| count > 10), "{was_done:?}");
+}
+
+#[test]
+fn a_cut_may_be_one_way() {
+    let mut world = World::new(1);
+    world.etcd.cut(ME, false, true);
+    let id = world.ask(Request::Transact(put("/a", "1", None)));
+    world.run(SEC);
+    assert!(world.etcd.get("/a").is_some() && world.answer(id).is_none());
+    world.etcd.cut(ME, true, false);
+    world.ask(Request::Transact(put("/b", "1", None)));
+    world.run(SEC);
+    assert!(world.etcd.get("/b").is_none());
+}
+
+#[test]
+fn a_restored_etcd_counts_its_revisions_again_and_keeps_the_leases_of_then() {
+    let mut world = World::new(1);
+    let lease = world.grant(10);
+    world.asked(Request::Transact(put("/a", "old", Some(lease)))).unwrap();
+    let backup = world.etcd.back_up();
+    world.put("/a", "new");
+    world.asked(Request::Revoke(lease)).unwrap();
+    let before = world.etcd.place();
+    world.etcd.restore(world.now_us, &backup, true);
+    let after = world.etcd.place();
+    assert_ne!(before.cluster_id, after.cluster_id);
+    assert_eq!(after.revision, Revision(2));
+    assert_eq!(world.etcd.get("/a").unwrap().value, b"old");
+    assert_eq!(world.asked(Request::KeepAlive(lease)), Ok(Answer::KeptAlive));
+    world.put("/b", "other");
+    assert_eq!(world.etcd.revision(), before.revision);
+    assert_ne!(world.grant(10), lease, "a lease's number is not used again");
+}
+
+#[test]
+fn without_space_nothing_is_put_and_leases_live() {
+    let mut world = World::new(1);
+    let lease = world.grant(10);
+    world.put("/a", "1");
+    world.etcd.set_space(false);
+    let refused = Transaction {
+        compares: vec![Compare::CreateRevision("/a".into(), Revision(9))],
+        ..put("/a", "2", None)
+    };
+    assert_eq!(world.asked(Request::Transact(refused)), Err(Refusal::NoSpace.into()));
+    assert_eq!(world.asked(Request::Grant { ttl_sec: 9 }), Err(Refusal::NoSpace.into()));
+    assert_eq!(world.asked(Request::KeepAlive(lease)), Ok(Answer::KeptAlive));
+    let delete = vec![Operation::Delete("/a".into())];
+    let delete = Transaction { then: delete, ..Transaction::default() };
+    assert!(world.asked(Request::Transact(delete)).is_ok());
+}
+
+#[test]
+fn one_seed_is_one_history() {
+    let play = |seed| {
+        let mut world = World::new(seed);
+        world.watch(2);
+        for value in 0..20 {
+            world.ask(Request::Transact(put("/a", &value.to_string(), None)));
+            world.run(1_000);
+        }
+        world.run(SEC);
+        world.told
+    };
+    assert_eq!(play(5), play(5));
+    assert_ne!(play(5), play(6));
+}

@@ -1,0 +1,107 @@
+//! The watches of all clients: what each has still to be told, and when it is looked at next.
+//!
+//! A watch is told whole revisions in their order. One that lags is told later, and if what it needs is compacted
+//! meanwhile, it ends. One that stalls says nothing any more, not even that it ended: its connection is open and dead.
+
+use std::collections::BTreeMap;
+
+use weir_etcd::message::{RequestId, WatchNews};
+
+use super::message::ClientId;
+use super::store::Store;
+
+#[derive(Clone, Debug)]
+struct Watch {
+    client: ClientId,
+    prefix: String,
+    /// The first revision that it was not told of.
+    next: i64,
+    is_stalled: bool,
+    /// It is to be looked at.
+    is_due: bool,
+    /// What was told arrives then, so nothing later may arrive before.
+    arrives_us: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watches {
+    all: BTreeMap<RequestId, Watch>,
+}
+
+impl Watches {
+    pub(super) fn open(&mut self, id: RequestId, client: ClientId, prefix: String, from: i64) {
+        let watch =
+            Watch { client, prefix, next: from, is_stalled: false, is_due: false, arrives_us: 0 };
+        self.all.insert(id, watch);
+    }
+
+    pub(super) fn close(&mut self, id: RequestId) {
+        self.all.remove(&id);
+    }
+
+    pub(super) fn close_all(&mut self, client: ClientId) {
+        self.all.retain(|_, watch| watch.client != client);
+    }
+
+    pub(super) fn client(&self, id: RequestId) -> Option<ClientId> {
+        self.all.get(&id).map(|watch| watch.client)
+    }
+
+    pub(super) fn is_stalled(&self, id: RequestId) -> bool {
+        self.all.get(&id).is_some_and(|watch| watch.is_stalled)
+    }
+
+    /// From now on the watches of a client say nothing.
+    pub(super) fn stall(&mut self, client: ClientId) {
+        for watch in self.all.values_mut().filter(|watch| watch.client == client) {
+            watch.is_stalled = true;
+        }
+    }
+
+    /// Watches that are to be looked at and were not said to be before.
+    pub(super) fn become_due(&mut self, store: &Store) -> Vec<RequestId> {
+        let newest = store.revision().0;
+        let due = self.all.iter_mut().filter(|(_, watch)| !watch.is_due && watch.next <= newest);
+        due.map(|(id, watch)| {
+            watch.is_due = true;
+            *id
+        })
+        .collect()
+    }
+
+    /// What a watch is told now. A watch that has ended is closed.
+    pub(super) fn look(&mut self, id: RequestId, store: &Store) -> Vec<WatchNews> {
+        let Some(watch) = self.all.get_mut(&id).filter(|watch| !watch.is_stalled) else {
+            return Vec::new();
+        };
+        watch.is_due = false;
+        match store.changes_from(&watch.prefix, watch.next) {
+            Some(changes) => {
+                watch.next = watch.next.max(store.revision().0 + 1);
+                changes.into_iter().map(WatchNews::Changes).collect()
+            }
+            None => {
+                self.all.remove(&id);
+                vec![WatchNews::Compacted(store.compacted())]
+            }
+        }
+    }
+
+    /// When something that is told now and takes until `arrives_us` arrives: never before what was told earlier.
+    pub(super) fn arrival(&mut self, id: RequestId, arrives_us: u64) -> u64 {
+        let Some(watch) = self.all.get_mut(&id) else { return arrives_us };
+        watch.arrives_us = watch.arrives_us.max(arrives_us);
+        watch.arrives_us
+    }
+
+    /// Whether it has been told everything.
+    pub(super) fn is_up_to_date(&self, id: RequestId, store: &Store) -> bool {
+        self.all.get(&id).is_some_and(|watch| watch.next > store.revision().0)
+    }
+
+    /// All of them end; those that can say so.
+    pub(super) fn end_all(&mut self) -> Vec<(RequestId, ClientId)> {
+        let ended = std::mem::take(&mut self.all).into_iter();
+        ended.filter(|(_, watch)| !watch.is_stalled).map(|(id, watch)| (id, watch.client)).collect()
+    }
+}

@@ -1,0 +1,60 @@
+//! The guard's part: lists of routes under fences, and the watch over the workers' heartbeats.
+
+use weir_routes::watchdog::{Alarm, Watchdog};
+use weir_routes::{Fence, Options, Stake, WorkerIndex};
+
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(crate) struct Guard {
+    watchdog: Watchdog,
+    /// As each worker's word stands: raised when it was taken for dead.
+    pub(crate) fences: Vec<Fence>,
+}
+
+impl Guard {
+    pub(crate) fn new(workers: usize) -> Self {
+        let Options { silence, kill_after, .. } = Options::default();
+        Self {
+            watchdog: Watchdog::new(workers, silence, kill_after),
+            fences: vec![Fence::default(); workers],
+        }
+    }
+
+    /// Time between two looks, microseconds. None: nobody is watched.
+    pub(crate) fn interval_us(&self) -> Option<u64> {
+        self.watchdog.interval().map(|interval| interval.as_micros() as u64)
+    }
+
+    /// Looks at the heartbeats, by worker. A silent worker is fenced, and its routes are to be made a last resort; one that
+    /// is hung takes its process with it, the later the more `stakes` there are.
+    pub(crate) fn look(&mut self, clock_us: u64, beats: &[u64], stakes: &[Stake]) -> Vec<Alarm> {
+        let beat = |worker: WorkerIndex| beats[usize::from(worker)];
+        let stake = |worker: WorkerIndex| stakes[usize::from(worker)];
+        let alarms = self.watchdog.look(Duration::from_micros(clock_us), beat, |_| false, stake);
+        for alarm in &alarms {
+            if let Alarm::Silent(worker) | Alarm::Gone(worker) = alarm {
+                self.fences[usize::from(*worker)].0 += 1;
+            }
+        }
+        alarms
+    }
+
+    /// Whether a list that was made under this fence is set. `has_routes`: whether it has any.
+    pub(crate) fn takes(
+        &mut self,
+        worker: usize,
+        fence: Fence,
+        has_routes: bool,
+        beat: u64,
+    ) -> bool {
+        if fence != self.fences[worker] {
+            return false;
+        }
+        match has_routes {
+            true => self.watchdog.watch(worker as WorkerIndex, beat),
+            false => self.watchdog.unwatch(worker as WorkerIndex),
+        }
+        true
+    }
+}

@@ -1,0 +1,115 @@
+//! What is on its way to the core of a node, and what waits for it, as in the product: [`weir_node_core`] decides both.
+
+use std::collections::VecDeque;
+
+use weir_etcd::MirrorEvent;
+use weir_node_core::{Event, InTurn, Notice, Notices};
+
+/// News of a worker that are on their way or wait: far fewer than in the product, so that workers keep theirs while a
+/// core stands still.
+const NEWS_MAX: usize = 16;
+
+/// Something that the core is told.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Notice(Notice),
+    /// In etcd's order; none is lost.
+    Mirror(MirrorEvent),
+    FromWorker {
+        worker: usize,
+        event: Event,
+    },
+}
+
+impl From<Notice> for Message {
+    fn from(notice: Notice) -> Self {
+        Self::Notice(notice)
+    }
+}
+
+impl From<Message> for Event {
+    fn from(message: Message) -> Self {
+        match message {
+            Message::Notice(notice) => notice.into(),
+            Message::Mirror(event) => Self::Mirror(event),
+            Message::FromWorker { event, .. } => event,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    /// In the order in which it comes, and when.
+    under_way: VecDeque<(u64, Message)>,
+    notices: Notices,
+    /// In the product the mirror's task holds back what is too much; here it waits.
+    mirror: VecDeque<Message>,
+    workers: Vec<VecDeque<Message>>,
+    in_turn: InTurn,
+}
+
+impl Inbox {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            under_way: VecDeque::new(),
+            notices: Notices::default(),
+            mirror: VecDeque::new(),
+            workers: (0..workers).map(|_| VecDeque::new()).collect(),
+            in_turn: InTurn::default(),
+        }
+    }
+
+    /// A message sets out, and comes after all that were sent before: when.
+    pub(crate) fn send(&mut self, due_us: u64, message: Message) -> u64 {
+        let last_us = self.under_way.back().map_or(0, |(due_us, _)| *due_us);
+        let due_us = due_us.max(last_us);
+        self.under_way.push_back((due_us, message));
+        due_us
+    }
+
+    /// The next message that has come by now, to be [put](Self::put) there.
+    pub(crate) fn arrival(&mut self, now_us: u64) -> Option<Message> {
+        let has_come = self.under_way.front().is_some_and(|(due_us, _)| *due_us <= now_us);
+        if has_come { self.under_way.pop_front().map(|(_, message)| message) } else { None }
+    }
+
+    /// It waits for the core.
+    pub(crate) fn put(&mut self, message: Message) {
+        match message {
+            Message::Notice(notice) => drop(self.notices.push(notice)),
+            Message::Mirror(_) => self.mirror.push_back(message),
+            Message::FromWorker { worker, .. } => self.workers[worker].push_back(message),
+        }
+    }
+
+    /// The next one that the core is told.
+    pub(crate) fn next(&mut self) -> Option<Message> {
+        let Self { notices, mirror, workers, in_turn, .. } = self;
+        in_turn.next(workers.len() + 2, |way| match way {
+            0 => notices.pop().map(Message::Notice),
+            1 => mirror.pop_front(),
+            way => workers[way - 2].pop_front(),
+        })
+    }
+
+    /// Notices that wait.
+    pub(crate) fn notices(&self) -> usize {
+        self.notices.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.notices.is_empty()
+            && self.mirror.is_empty()
+            && self.workers.iter().all(VecDeque::is_empty)
+    }
+
+    /// How much more a worker may tell.
+    pub(crate) fn room(&self, worker: usize) -> usize {
+        let is_its = |message: &Message| match message {
+            Message::FromWorker { worker: of, .. } => *of == worker,
+            Message::Notice(_) | Message::Mirror(_) => false,
+        };
+        let under_way = self.under_way.iter().filter(|(_, message)| is_its(message)).count();
+        NEWS_MAX.saturating_sub(under_way + self.workers[worker].len())
+    }
+}

@@ -1,0 +1,198 @@
+//! A process of a node, from its start to its end: its core, workers, guard, and the messages between them.
+
+use std::time::Duration;
+
+use weir_engine::{CommitLimits, Engine, Side, Uncommitted};
+use weir_etcd::{NodeRecord, WorkerRecord};
+use weir_map::{BootId, LANES, NodeId};
+use weir_node_core::first_look::Found;
+use weir_node_core::setup::fingerprint;
+use weir_node_core::{Core, KnownMap, Start, WorkerSlot};
+use weir_replication::CommitOptions;
+use weir_replication::{PeerId, Replication};
+use weir_routes::{Fence, Route, Stake};
+use weir_stream::{ClusterKeys, Fingerprint, Identity, PeerIndex};
+
+use super::{Guard, Inbox, Worker};
+use crate::dice::Dice;
+use crate::options::{Commit, Options};
+use crate::site::{self, Place};
+
+/// A list of routes for the guard.
+#[derive(Debug)]
+pub(crate) struct RouteOrder {
+    pub(crate) worker: usize,
+    pub(crate) number: u64,
+    pub(crate) fence: Fence,
+    pub(crate) routes: Vec<Route>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) core: Core,
+    pub(crate) workers: Vec<Worker>,
+    pub(crate) boots: Vec<BootId>,
+    /// The lives before, as the disk knows them.
+    pub(crate) formers: Vec<Option<BootId>>,
+    pub(crate) guard: Guard,
+    /// What the guard may know of what would end with each worker.
+    pub(crate) stakes: Vec<Stake>,
+    /// What the core is told.
+    pub(crate) inbox: Inbox,
+    /// SIGSTOP: nothing of the process goes on until then.
+    pub(crate) stopped_until_us: u64,
+    /// It has handed over, and ends.
+    pub(crate) is_ending: bool,
+}
+
+/// What a process begins with.
+#[derive(Debug)]
+pub(crate) struct ProcessConfig<'a> {
+    pub(crate) node: usize,
+    pub(crate) name: &'a NodeId,
+    pub(crate) clock_us: u64,
+    pub(crate) disk: &'a KnownMap,
+    pub(crate) found: Found,
+    pub(crate) options: &'a Options,
+}
+
+/// Between two datagrams with what packets wait for, as `app/node` has it.
+const COMMIT_PACE_US: u64 = 120;
+
+fn replication_options(options: &Options) -> weir_stream::Options {
+    let defaults = weir_stream::Options::default();
+    // Where packets wait for copies, others' copies are acknowledged at once.
+    let acknowledge_us = if options.commit.is_some() { 0 } else { defaults.acknowledge_us };
+    weir_stream::Options {
+        acknowledge_us,
+        peers_max: weir_worker::PEERS_MAX as u16,
+        copies_max: options.shards as usize * LANES * weir_stream::REPLICAS_MAX,
+        buffers: 512,
+        log_datagrams: 128,
+        ..defaults
+    }
+}
+
+/// How packets wait for copies: what the engine keeps, and what is awaited.
+fn commit_options(commit: &Commit) -> (CommitLimits, CommitOptions) {
+    let Commit { replicas, is_strict, timeout_ms, held_max, changes_max } = *commit;
+    let limits = CommitLimits {
+        held_max,
+        changes_max,
+        timeout_ms: timeout_ms.into(),
+        policy: if is_strict { Uncommitted::Drop } else { Uncommitted::Release },
+    };
+    let replicas = replicas.into();
+    (limits, CommitOptions { replicas, is_strict, changes_max, pace_us: COMMIT_PACE_US })
+}
+
+impl Process {
+    /// A new life of every worker, with nothing.
+    pub(crate) fn new(config: ProcessConfig<'_>, dice: &mut Dice) -> Self {
+        let ProcessConfig { node, name, clock_us, disk, found, options } = config;
+        let Found { cluster_id, desired, is_without_etcd } = found;
+        let workers = options.workers_per_node;
+        let boots: Vec<BootId> = (0..workers)
+            .map(|_| BootId(u128::from(dice.draw()) << 64 | u128::from(dice.draw())))
+            .collect();
+        let place = |worker| Place { node, worker };
+        let mut map = disk.clone();
+        map.set_cluster(&cluster_id);
+        let formers = (0..workers).map(|worker| map.life(worker)).collect();
+        let prints = fingerprint(&desired);
+        let made = boots.iter().enumerate();
+        let made =
+            made.map(|(worker, boot)| new_worker(options, place(worker), *boot, prints, dice));
+        let made = made.collect();
+        let start = Start {
+            node: name.clone(),
+            record: record(node, &boots),
+            addresses: (0..workers)
+                .map(|worker| Side::ALL.map(|side| site::address(place(worker), side)))
+                .collect(),
+            map,
+            desired,
+            is_without_etcd,
+        };
+        Self {
+            core: Core::new(Duration::from_micros(clock_us), start),
+            workers: made,
+            guard: Guard::new(workers),
+            stakes: vec![Stake::Nothing; workers],
+            inbox: Inbox::new(workers),
+            stopped_until_us: 0,
+            is_ending: false,
+            boots,
+            formers,
+        }
+    }
+
+    /// What the workers show at the end of a slot.
+    pub(crate) fn slots(&mut self) -> Vec<WorkerSlot> {
+        let look = |worker: &mut Worker| {
+            let busy = std::mem::take(&mut worker.link_mut().busy).into_iter().collect();
+            let link = worker.link();
+            let peers = (0..).map(PeerIndex).zip(&link.signs);
+            WorkerSlot {
+                slots: link.slots,
+                peers: peers.filter_map(|(place, signs)| Some((place, (*signs)?))).collect(),
+                busy,
+                is_access_up: worker.engine().gateway_up(Side::Access),
+                is_internet_up: worker.engine().gateway_up(Side::Internet),
+            }
+        };
+        self.workers.iter_mut().map(look).collect()
+    }
+}
+
+/// As a node of these lives registers.
+fn record(node: usize, boots: &[BootId]) -> NodeRecord {
+    let workers = boots.iter().enumerate().map(|(worker, boot_id)| WorkerRecord {
+        index: worker as u16,
+        boot_id: boot_id.to_string(),
+        resumes: None,
+        weight: 1,
+        load_max: None,
+        shards_max: None,
+        replication: Some(site::replication(Place { node, worker })),
+    });
+    NodeRecord {
+        boot_id: boots[0].to_string(),
+        version: "simulated".into(),
+        rack: None,
+        capacity: boots.len() as u32,
+        workers: workers.collect(),
+        admin: None,
+        has_copies: false,
+        is_stopping: false,
+    }
+}
+
+fn new_worker(
+    options: &Options,
+    place: Place,
+    boot: BootId,
+    fingerprint: Fingerprint,
+    dice: &mut Dice,
+) -> Worker {
+    let seed = std::array::from_fn(|_| dice.draw());
+    let mut engine =
+        Engine::new(site::engine_config(options, place, seed)).expect("a good configuration");
+    let mut secret = [0; 32];
+    secret.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&dice.draw().to_be_bytes()));
+    let identity = Identity { worker: PeerId::at(site::replication(place)), boot, secret };
+    let keys = ClusterKeys::parse(&"5a".repeat(32)).expect("a key");
+    let replication = Replication::new(
+        replication_options(options),
+        identity,
+        fingerprint,
+        keys,
+        options.shards as usize,
+    );
+    let mut replication = replication.expect("good options");
+    if let Some((limits, options)) = options.commit.as_ref().map(commit_options) {
+        engine.hold_uncommitted(limits);
+        replication.await_replicas(options);
+    }
+    Worker::new(engine, replication)
+}

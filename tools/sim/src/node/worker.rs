@@ -1,0 +1,141 @@
+//! A worker: the production turn (`weir_worker`) over rings instead of ports, and when its next turn is.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use weir_engine::{Engine, Side};
+use weir_nat::BlockEvent;
+use weir_node_core::Standstill;
+use weir_replication::{News, Order, Replication};
+use weir_routes::Fence;
+use weir_wire::frame::{VecFrame, VecPool};
+use weir_worker::{LocalLink, Member, Rings};
+
+/// As a worker of `app/node`.
+const LISTED_PER_TURN: u32 = 64;
+
+#[derive(Debug)]
+pub(crate) struct Worker {
+    core: weir_worker::Worker<VecFrame, LocalLink>,
+    ports: Rings<VecPool>,
+    /// And when they come.
+    orders: VecDeque<(u64, Order)>,
+    pub(crate) orders_total: u64,
+    /// Its next turn, in virtual time.
+    pub(crate) turn_due_us: u64,
+    /// It stands still until then.
+    pub(crate) stalled_until_us: u64,
+    /// It goes on after a fence, which the core is still to be told.
+    pub(crate) standstill: Standstill,
+}
+
+/// What a turn led to.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    pub(crate) news: Vec<News>,
+    /// The worker goes on although it was fenced, and how many packets had waited.
+    pub(crate) rejoined: Option<(Fence, usize)>,
+    pub(crate) packets: usize,
+    /// Something is left to be done at once.
+    pub(crate) is_busy: bool,
+    /// Packets wait for copies.
+    pub(crate) is_holding: bool,
+    /// For the block log.
+    pub(crate) events: Vec<BlockEvent>,
+}
+
+impl Worker {
+    pub(crate) fn new(engine: Engine<VecFrame>, replication: Replication) -> Self {
+        let member = Box::new(Member::new(replication, LocalLink::default()));
+        Self {
+            core: weir_worker::Worker::new(engine, Some(member)),
+            ports: Rings::new(VecPool::new()),
+            orders: VecDeque::new(),
+            orders_total: 0,
+            turn_due_us: 0,
+            stalled_until_us: 0,
+            standstill: Standstill::default(),
+        }
+    }
+
+    fn member(&self) -> &Member<LocalLink> {
+        self.core.member.as_deref().expect("each worker here is a member")
+    }
+
+    pub(crate) fn engine(&self) -> &Engine<VecFrame> {
+        &self.core.engine
+    }
+
+    pub(crate) fn replication(&self) -> &Replication {
+        &self.member().replication
+    }
+
+    /// What the worker shows to its node's roles and guard.
+    pub(crate) fn link(&self) -> &LocalLink {
+        &self.member().link
+    }
+
+    pub(crate) fn link_mut(&mut self) -> &mut LocalLink {
+        &mut self.core.member.as_deref_mut().expect("each worker here is a member").link
+    }
+
+    /// Begins, with its ports up.
+    pub(crate) fn start(&mut self, clock_us: u64) {
+        self.core.engine.watch_gateways();
+        self.core.start(Duration::from_micros(clock_us), &mut self.ports);
+    }
+
+    /// A frame has come to a port.
+    pub(crate) fn arrive(&mut self, side: Side, frame: VecFrame) {
+        self.ports.arrive(side, frame);
+    }
+
+    pub(crate) fn order(&mut self, due_us: u64, order: Order) {
+        self.orders_total += 1;
+        self.orders.push_back((due_us, order));
+    }
+
+    /// Frames that were sent, with their sides.
+    pub(crate) fn take_frames(&mut self, mut sink: impl FnMut(Side, VecFrame)) {
+        for side in Side::ALL {
+            self.ports.sent[side as usize].drain(..).for_each(|frame| sink(side, frame));
+        }
+    }
+
+    /// One turn of the loop. `fence`: the guard's word; `room`: for so many news.
+    pub(crate) fn turn(&mut self, now_us: u64, clock_us: u64, fence: Fence, room: usize) -> Turn {
+        while self.orders.front().is_some_and(|(due_us, _)| *due_us <= now_us) {
+            let (_, order) = self.orders.pop_front().expect("there is one");
+            self.link_mut().orders.push_back(order);
+        }
+        (self.link_mut().fence, self.link_mut().room) = (fence.0, room);
+        let now = Duration::from_micros(clock_us);
+        self.ports.now = now;
+        let turn = self.core.turn(now, &mut self.ports);
+        let events = self.block_events();
+        let nat = self.core.engine.nat_mut();
+        if events.is_empty() && nat.is_listing_due() {
+            nat.list_blocks(LISTED_PER_TURN);
+        }
+        let is_left = !self.ports.is_empty();
+        let link = self.link_mut();
+        Turn {
+            news: std::mem::take(&mut link.news),
+            rejoined: link.rejoined.take().map(|(fence, waited)| (Fence(fence), waited)),
+            packets: turn.packets + turn.late,
+            is_busy: turn.is_busy || is_left,
+            is_holding: turn.is_holding,
+            events,
+        }
+    }
+
+    fn block_events(&mut self) -> Vec<BlockEvent> {
+        std::iter::from_fn(|| self.core.engine.next_event()).collect()
+    }
+
+    /// The end in order: nothing waits for copies any more. What is left for the block log.
+    pub(crate) fn let_go(&mut self, clock_us: u64) -> Vec<BlockEvent> {
+        self.core.let_go(Duration::from_micros(clock_us), &mut self.ports);
+        self.block_events()
+    }
+}

@@ -1,0 +1,194 @@
+//! Who is where: addresses and MACs of workers, switches, homes and servers, and the shards.
+//!
+//! ```text
+//!   homes 10.200.shard.home == GRE ==> 10.100.0.shard      access 10.1.node.worker | worker | internet 10.2.node.worker
+//!   203.0.113.0/29, .8/29, ...: public addresses of shard 1, 2, ...                 servers 198.51.100.x
+//! ```
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use ipnet::Ipv4Net;
+use weir_engine::{AccessMode, EngineConfig, FragmentLimits, Limits, MssClamp, Side, SideConfig};
+use weir_map::LANES;
+use weir_nat::{NatConfig, ShardRoom, Timeouts};
+use weir_wire::ethernet::Mac;
+
+use crate::options::Options;
+
+/// UDP port of replication.
+pub(crate) const REPLICATION_PORT: u16 = 7473;
+/// Public addresses of a shard, a power of two.
+const ADDRESSES: u32 = 8;
+const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 0);
+/// Stands for the node in the address and the MAC of a switch.
+const SWITCH: u8 = 255;
+/// Ports that a home gets at once.
+const PORT_BLOCK: u16 = 64;
+/// Subscribers that a shard may have.
+pub(crate) const SUBSCRIBERS_MAX: u32 = 32;
+
+/// A worker's place in the cluster. Its number says nothing of its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place {
+    pub(crate) node: usize,
+    pub(crate) worker: usize,
+}
+
+/// Something with a MAC on one of the two sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Station {
+    Worker(Place),
+    Switch,
+}
+
+pub(crate) fn address(place: Place, side: Side) -> Ipv4Addr {
+    Ipv4Addr::new(10, 1 + side as u8, place.node as u8, 1 + place.worker as u8)
+}
+
+pub(crate) fn replication(place: Place) -> SocketAddrV4 {
+    SocketAddrV4::new(address(place, Side::Access), REPLICATION_PORT)
+}
+
+pub(crate) fn gateway(side: Side) -> Ipv4Addr {
+    Ipv4Addr::new(10, 1 + side as u8, SWITCH, 1)
+}
+
+pub(crate) fn mac(station: Station, side: Side) -> Mac {
+    let [node, worker] = match station {
+        Station::Worker(place) => [place.node as u8, place.worker as u8],
+        Station::Switch => [SWITCH, 0],
+    };
+    Mac([2, 0, 0, side as u8, node, worker])
+}
+
+/// Whose MAC it is.
+pub(crate) fn station(mac: Mac) -> Station {
+    let [.., node, worker] = mac.0;
+    match node {
+        SWITCH => Station::Switch,
+        _ => Station::Worker(Place { node: node.into(), worker: worker.into() }),
+    }
+}
+
+/// The worker with this address on a side.
+pub(crate) fn worker_at(address: Ipv4Addr) -> Option<Place> {
+    let [10, 1 | 2, node, worker] = address.octets() else { return None };
+    let is_worker = node != SWITCH && worker > 0;
+    is_worker.then(|| Place { node: node.into(), worker: usize::from(worker) - 1 })
+}
+
+/// Shards are numbered from 1.
+pub(crate) fn endpoint(shard: u32) -> Ipv4Addr {
+    Ipv4Addr::new(10, 100, 0, shard as u8)
+}
+
+pub(crate) fn public(shard: u32) -> Ipv4Net {
+    let first = Ipv4Addr::from_bits(PUBLIC.to_bits() + (shard - 1) * ADDRESSES);
+    Ipv4Net::new_assert(first, 32 - ADDRESSES.ilog2() as u8)
+}
+
+/// The prefix of a public address.
+pub(crate) fn public_prefix_of(address: Ipv4Addr) -> Ipv4Net {
+    Ipv4Net::new_assert(address, 32 - ADDRESSES.ilog2() as u8).trunc()
+}
+
+/// The lane that a public port belongs to: blocks are dealt in turn.
+pub(crate) fn lane(port: u16) -> usize {
+    usize::from(port / PORT_BLOCK) % LANES
+}
+
+pub(crate) fn home(shard: u32, home: u32) -> Ipv4Addr {
+    Ipv4Addr::new(10, 200, shard as u8, 1 + home as u8)
+}
+
+pub(crate) fn is_home(address: Ipv4Addr) -> bool {
+    address.octets()[..2] == [10, 200]
+}
+
+/// How long a port rests where sessions end after so long.
+pub(crate) fn quarantine_sec(idle_sec: u32) -> u32 {
+    idle_sec / 3
+}
+
+pub(crate) fn timeouts(options: &Options) -> Timeouts {
+    let Some(seconds) = options.idle_sec else { return Timeouts::default() };
+    Timeouts {
+        tcp_syn_sent: seconds,
+        tcp_syn_received: seconds,
+        tcp_established: seconds,
+        tcp_fin_wait: seconds,
+        tcp_close_wait: seconds,
+        tcp_last_ack: seconds,
+        tcp_time_wait: seconds,
+        tcp_close: seconds,
+        tcp_reset: seconds,
+        udp: seconds,
+        udp_stream: seconds,
+        icmp: seconds,
+    }
+}
+
+/// The engine of a worker, without a shard yet.
+pub(crate) fn engine_config(options: &Options, place: Place, seed: [u64; 4]) -> EngineConfig {
+    let side = |side: Side| SideConfig {
+        mac: mac(Station::Worker(place), side),
+        address: Ipv4Net::new_assert(address(place, side), 16),
+        gateways: vec![gateway(side)],
+        gateway_macs: Vec::new(),
+        vlan: None,
+        mtu: 1500,
+    };
+    let (shards, nat) = (options.shards, NatConfig::default());
+    EngineConfig {
+        mode: AccessMode::Gre,
+        access: side(Side::Access),
+        internet: side(Side::Internet),
+        mss_clamp: MssClamp::Auto,
+        shards: Vec::new(),
+        nat: NatConfig {
+            flows_max: 16_384,
+            port_block: PORT_BLOCK,
+            subscribers: vec![Ipv4Net::new_assert(Ipv4Addr::new(10, 200, 0, 0), 16)],
+            room: ShardRoom {
+                shards: shards as u16,
+                public_addresses: ADDRESSES * shards,
+                subscribers: SUBSCRIBERS_MAX * shards,
+            },
+            replicas: options.replicas.max(1),
+            seed,
+            timeouts: timeouts(options),
+            quarantine_sec: options.idle_sec.map_or(nat.quarantine_sec, quarantine_sec),
+            ..nat
+        },
+        fragments: FragmentLimits { datagrams_max: 64, held_max: 64, ..FragmentLimits::default() },
+        limits: Limits::default(),
+        forward_source_routes: false,
+        peers_max: weir_worker::PEERS_MAX,
+        replication_port: Some(REPLICATION_PORT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_is_found_by_address_and_by_mac() {
+        let place = Place { node: 3, worker: 1 };
+        for side in Side::ALL {
+            assert_eq!(worker_at(address(place, side)), Some(place));
+            assert_eq!(station(mac(Station::Worker(place), side)), Station::Worker(place));
+            assert_eq!(station(mac(Station::Switch, side)), Station::Switch);
+            assert_eq!(worker_at(gateway(side)), None);
+        }
+        assert_eq!(worker_at(home(1, 0)), None);
+        assert!(is_home(home(2, 3)) && !is_home(endpoint(2)));
+    }
+
+    #[test]
+    fn shards_have_prefixes_of_their_own() {
+        assert_eq!(public(1).to_string(), "203.0.113.0/29");
+        assert_eq!(public(2).to_string(), "203.0.113.8/29");
+        assert_eq!(public_prefix_of(Ipv4Addr::new(203, 0, 113, 14)), public(2));
+    }
+}

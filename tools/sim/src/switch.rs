@@ -1,0 +1,100 @@
+//! A switch of one side: it knows the routes that the nodes announce, each change late, and which nodes it reaches.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+use weir_engine::Side;
+use weir_routes::Route;
+
+use crate::site::{self, Place};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Learned {
+    metric: u32,
+    from: Place,
+}
+
+#[derive(Debug)]
+pub(crate) struct Switch {
+    side: Side,
+    /// By prefix; best first.
+    routes: BTreeMap<Ipv4Net, Vec<Learned>>,
+    /// By node: its routes count.
+    trusts: Vec<bool>,
+}
+
+impl Switch {
+    pub(crate) fn new(side: Side, nodes: usize) -> Self {
+        Self { side, routes: BTreeMap::new(), trusts: vec![true; nodes] }
+    }
+
+    pub(crate) fn trusts(&self, node: usize) -> bool {
+        self.trusts[node]
+    }
+
+    /// A link is found dead, and all that was learned over it is forgotten; or it is trusted again.
+    pub(crate) fn set_trust(&mut self, node: usize, is_trusted: bool) {
+        self.trusts[node] = is_trusted;
+        if !is_trusted {
+            self.routes.values_mut().for_each(|known| known.retain(|one| one.from.node != node));
+        }
+    }
+
+    /// These are all routes of a worker now. Those of the other side are left out; those of a node that is not trusted are
+    /// not heard.
+    pub(crate) fn learn(&mut self, from: Place, routes: &[Route]) {
+        if !self.trusts[from.node] {
+            return;
+        }
+        self.routes.values_mut().for_each(|known| known.retain(|one| one.from != from));
+        for route in routes.iter().filter(|route| route.side as usize == self.side as usize) {
+            let known = self.routes.entry(route.prefix).or_default();
+            known.push(Learned { metric: route.metric, from });
+            // Of two that are equally good the two switches take another one each.
+            let is_access = self.side == Side::Access;
+            known.sort_by_key(|one| {
+                let node = if is_access { one.from.node } else { usize::MAX - one.from.node };
+                (one.metric, node, one.from.worker)
+            });
+        }
+    }
+
+    /// The worker that gets packets to this address.
+    pub(crate) fn next_hop(&self, to: Ipv4Addr) -> Option<Place> {
+        let prefix = match self.side {
+            Side::Access => Ipv4Net::from(to),
+            Side::Internet => site::public_prefix_of(to),
+        };
+        self.routes.get(&prefix)?.first().map(|best| best.from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_metric_wins_until_its_node_is_not_reached() {
+        let mut switch = Switch::new(Side::Internet, 2);
+        let routes = |metric| {
+            let prefix = site::public(1);
+            let next_hop = Ipv4Addr::UNSPECIFIED;
+            vec![Route { side: weir_routes::Side::Internet, prefix, metric, next_hop }]
+        };
+        let [a, b] = [0, 1].map(|node| Place { node, worker: 0 });
+        let to = site::public(1).addr();
+        assert_eq!(switch.next_hop(to), None);
+        switch.learn(a, &routes(9));
+        switch.learn(b, &routes(8));
+        assert_eq!(switch.next_hop(to), Some(b));
+        switch.set_trust(1, false);
+        assert_eq!(switch.next_hop(to), Some(a));
+        switch.learn(b, &routes(1));
+        assert_eq!(switch.next_hop(to), Some(a), "it is not heard");
+        switch.set_trust(1, true);
+        switch.learn(b, &routes(8));
+        switch.learn(b, &routes(10));
+        assert_eq!(switch.next_hop(to), Some(a));
+    }
+}

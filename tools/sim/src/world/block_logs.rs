@@ -1,0 +1,216 @@
+//! The block logs of all nodes, as they lie on their disks, and what they say when a history is over.
+//!
+//! Of some packets that left it is remembered which home had the public endpoint then. Asked afterwards, the logs of all
+//! nodes name this home, or say that they cannot tell; so does any part of them. They never name another home, and never say
+//! that nobody had it. Clocks of the nodes differ by up to half a second, and a process that is killed loses the lines
+//! that its log's thread has not written.
+
+use std::net::Ipv4Addr;
+use std::ops::AddAssign;
+use std::time::{Duration, UNIX_EPOCH};
+
+use weir_nat::{BlockEvent, Endpoint};
+use weir_nat_log::{About, NodeLife, Question, Scribe, Verdict, search_logs};
+use weir_worker::to_log;
+
+use super::World;
+use super::checks::dotted;
+use crate::dice::Dice;
+
+/// When a history begins, on the clock of the wall.
+const BEGAN_MS: u64 = 1_700_000_000_000;
+/// No clock differs more from the true time.
+const AHEAD_MAX_MS: u64 = 500;
+/// What is asked for allows for the clocks of two nodes.
+const CLOCK_ERROR: Duration = Duration::from_millis(1_000);
+/// A log says so often how far it is complete. The product says it each ten seconds; a history is short.
+const MARK_US: u64 = 2_000_000;
+/// Questions after a history, to all logs and to a part of them.
+const QUESTIONS_MAX: usize = 48;
+
+/// A home sent from a public endpoint.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    at_us: u64,
+    public: Endpoint,
+    home: u32,
+}
+
+/// What the logs said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogCounts {
+    /// Questions; to all logs, and to a part of them.
+    pub asked: u64,
+    /// Those that all logs together answered.
+    pub answered: u64,
+    pub answered_by_parts: u64,
+}
+
+impl AddAssign for LogCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.asked += other.asked;
+        self.answered += other.answered;
+        self.answered_by_parts += other.answered_by_parts;
+    }
+}
+
+#[derive(Debug)]
+struct NodeLog {
+    text: Vec<u8>,
+    /// Lines that the log's thread has not written yet.
+    unwritten: Vec<u8>,
+    scribe: Option<Scribe>,
+    /// By so much the clock of its wall is ahead of true time.
+    ahead_ms: u64,
+    marked_us: u64,
+}
+
+impl NodeLog {
+    fn time_ms(&self, now_us: u64) -> u64 {
+        BEGAN_MS + now_us / 1_000 + self.ahead_ms
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct BlockLogs {
+    nodes: Vec<NodeLog>,
+    uses: Vec<Use>,
+    seen: u64,
+    dice: Dice,
+    counts: LogCounts,
+}
+
+impl BlockLogs {
+    pub(super) fn new(nodes: usize, mut dice: Dice) -> Self {
+        let node = |_| NodeLog {
+            text: Vec::new(),
+            unwritten: Vec::new(),
+            scribe: None,
+            ahead_ms: dice.below(AHEAD_MAX_MS + 1),
+            marked_us: 0,
+        };
+        let nodes = (0..nodes).map(node).collect();
+        Self { nodes, uses: Vec::new(), seen: 0, dice, counts: LogCounts::default() }
+    }
+
+    /// A process begins.
+    pub(super) fn open(&mut self, now_us: u64, node: usize, name: &str, boot: u128) {
+        let log = &mut self.nodes[node];
+        let time_ms = log.time_ms(now_us);
+        let mut scribe = Scribe::new(NodeLife { node: name, boot, is_clustered: true });
+        scribe.opened(&mut log.text, time_ms, None);
+        (log.scribe, log.marked_us) = (Some(scribe), now_us);
+    }
+
+    pub(super) fn take(&mut self, now_us: u64, node: usize, event: &BlockEvent) {
+        let log = &mut self.nodes[node];
+        let time_ms = log.time_ms(now_us);
+        if let Some(scribe) = &mut log.scribe {
+            scribe.record(&mut log.unwritten, time_ms, to_log(event));
+        }
+    }
+
+    /// The log's thread has a turn.
+    pub(super) fn write(&mut self, now_us: u64, node: usize) {
+        let log = &mut self.nodes[node];
+        log.text.append(&mut log.unwritten);
+        let time_ms = log.time_ms(now_us);
+        if let Some(scribe) = log.scribe.as_mut().filter(|_| now_us - log.marked_us >= MARK_US) {
+            scribe.mark(&mut log.text, time_ms);
+            log.marked_us = now_us;
+        }
+    }
+
+    /// The process ends in order.
+    pub(super) fn close(&mut self, now_us: u64, node: usize) {
+        self.write(now_us, node);
+        let log = &mut self.nodes[node];
+        let time_ms = log.time_ms(now_us);
+        if let Some(mut scribe) = log.scribe.take() {
+            scribe.closed(&mut log.text, time_ms);
+        }
+    }
+
+    /// The process is gone.
+    pub(super) fn cut(&mut self, node: usize) {
+        let log = &mut self.nodes[node];
+        log.unwritten.clear();
+        log.scribe = None;
+    }
+
+    /// A packet of this home has left from a public endpoint.
+    pub(super) fn note_use(&mut self, at_us: u64, public: Endpoint, home: u32) {
+        let used = Use { at_us, public, home };
+        self.seen += 1;
+        // Each packet of the history is remembered with the same chance.
+        match self.dice.below(self.seen) as usize {
+            _ if self.uses.len() < QUESTIONS_MAX => self.uses.push(used),
+            place if place < QUESTIONS_MAX => self.uses[place] = used,
+            _ => {}
+        }
+    }
+
+    /// Whether the logs of these nodes name the home.
+    ///
+    /// # Errors
+    /// They say something wrong.
+    fn ask(&self, used: Use, is_asked: impl Fn(usize) -> bool) -> Result<bool, String> {
+        let all = self.nodes.iter().enumerate();
+        let logs: Vec<&[u8]> =
+            all.filter(|(node, _)| is_asked(*node)).map(|(_, log)| &log.text[..]).collect();
+        let at = UNIX_EPOCH + Duration::from_millis(BEGAN_MS + used.at_us / 1_000);
+        let question = Question {
+            about: About::Port(used.public.address.into(), used.public.port),
+            time: Some((at, at)),
+            clock_error: CLOCK_ERROR,
+        };
+        let answer = search_logs(&logs, &question).expect("logs in memory");
+        let home = Ipv4Addr::from(used.home);
+        let is_right = match answer.verdict {
+            Verdict::CannotSay => return Ok(false),
+            Verdict::Nobody => false,
+            Verdict::Held => answer.holders.iter().all(|holder| holder.subscriber == home),
+        };
+        if is_right {
+            return Ok(true);
+        }
+        let (public, said) = (dotted(used.public), answer.verdict);
+        let holders: Vec<_> = answer.holders.iter().map(|it| it.subscriber).collect();
+        Err(format!(
+            "home {home} sent from {public} at {} us, and the block logs say {said:?} {holders:?}",
+            used.at_us
+        ))
+    }
+}
+
+impl World {
+    pub(crate) fn log_counts(&self) -> LogCounts {
+        self.block_logs.counts
+    }
+
+    /// The history is over: the logs are asked who had the endpoints that were seen.
+    pub(crate) fn ask_block_logs(&mut self) {
+        for node in 0..self.nodes.len() {
+            self.block_logs.write(self.now_us, node);
+        }
+        let mut wrong = None;
+        for used in self.block_logs.uses.clone() {
+            let subset = self.block_logs.dice.draw();
+            let all = self.block_logs.ask(used, |_| true);
+            let part = self.block_logs.ask(used, |node| subset >> node & 1 != 0);
+            match (all, part) {
+                (Ok(all), Ok(part)) => {
+                    let counts = &mut self.block_logs.counts;
+                    counts.asked += 1;
+                    counts.answered += u64::from(all);
+                    counts.answered_by_parts += u64::from(part);
+                }
+                (Err(why), _) => wrong = Some(why),
+                (_, Err(why)) => wrong = Some(format!("{why}, of nodes {subset:b}")),
+            }
+        }
+        if let Some(why) = wrong {
+            self.fail(why);
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! What must always hold, and what must hold again when everything is mended.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+
+use weir_engine::Side;
+use weir_map::{LANES, MemberState, ShardEntry, ShardId};
+use weir_nat::{Endpoint, PageCursor, Protocol, SessionFilter, SessionView};
+
+use super::losses::LossWatch;
+use super::tally::removals;
+use super::{Event, World};
+use crate::fault::Fault;
+use crate::site::{self, Place};
+use crate::traffic::{Inside, Traffic};
+
+/// Between two looks at the writers of lanes.
+const LOOK_US: u64 = 20_000;
+/// A map that has not changed for so long stays as it is: longer than the controllers take to trust who was cut off, and
+/// then to balance.
+const REST_US: u64 = 12_000_000;
+/// So many looks between two at all tables.
+const TABLES_EVERY: u64 = 25;
+
+/// What is remembered between two looks.
+#[derive(Debug, Default)]
+pub(super) struct Checks {
+    looks: u64,
+    /// A packet left in a way that calls for a look at the tables.
+    pub(super) is_suspicious: bool,
+    /// The cluster was whole when it was looked at last.
+    pub(super) is_whole: bool,
+    /// The map's last change.
+    changed_us: u64,
+    entries: BTreeMap<ShardId, ShardEntry>,
+    /// Inside endpoints with two mappings, when the tables were looked at last.
+    pub(super) doubled: u64,
+    /// etcd was set back, and the cluster has not been whole since.
+    pub(super) is_set_back: bool,
+    /// Failures since it was whole.
+    failures: u32,
+    /// Something is done to a whole cluster that must lose nothing, and nothing else has failed.
+    pub(super) losses: Option<LossWatch>,
+    /// The map when the calm began.
+    calm_entries: BTreeMap<ShardId, ShardEntry>,
+    /// Orders that all workers had got then.
+    calm_orders: u64,
+}
+
+/// The public endpoints of each inside endpoint.
+pub(super) type Table = BTreeMap<Inside, Vec<Endpoint>>;
+/// By worker.
+type Tables = BTreeMap<Place, Table>;
+
+impl Checks {
+    /// Something fails: more than one thing at a time is more than a flow must survive. Whether it is the only one.
+    pub(super) fn strike(&mut self, fault: &Fault, traffic: &mut Traffic) -> bool {
+        if fault.is_weather() {
+            return false;
+        }
+        self.failures += 1;
+        self.losses = None;
+        self.is_set_back |= matches!(fault, Fault::Restore { .. });
+        let is_only = self.failures == 1 && self.is_whole;
+        // With the power of a whole site all copies are gone.
+        if !is_only || matches!(fault, Fault::Site { .. }) {
+            traffic.unprotect();
+        }
+        self.is_whole = false;
+        is_only
+    }
+}
+
+/// The entry in one line: members with seat, state and marks, lanes with owner and move.
+pub(super) fn show_entry(entry: &ShardEntry) -> String {
+    let mut text = format!("epoch {} term {}", entry.epoch(), entry.term());
+    for member in entry.members() {
+        let state = match member.state {
+            MemberState::Syncing => "syncing",
+            MemberState::Synced => "synced",
+            MemberState::OutOfSync => "out-of-sync",
+        };
+        let marks = [(member.is_yielding, " yielding"), (member.is_leaving, " leaving")];
+        let marks: String = marks.iter().filter(|mark| mark.0).map(|mark| mark.1).collect();
+        let boot = member.incarnation.boot_id.0 >> 112;
+        let (worker, seat) = (&member.incarnation.worker, member.seat.lane());
+        let _ = write!(text, " | {seat}: {worker} ({boot:04x}) {state}{marks}");
+    }
+    text.push_str(" | lanes");
+    for lane in entry.lanes() {
+        let _ = write!(text, " {}", lane.owner.lane());
+        if let Some(moving) = lane.moving {
+            let _ = write!(text, "<{}@{}", moving.from.lane(), moving.since);
+        }
+    }
+    text
+}
+
+/// Whether no table has two mappings of an inside endpoint. Of two either may go on after a failure, until one of them has
+/// ended.
+pub(super) fn has_one_mapping<'a>(
+    tables: impl IntoIterator<Item = &'a Table>,
+    inside: Inside,
+) -> bool {
+    let mut publics = tables.into_iter().filter_map(|table| table.get(&inside));
+    publics.all(|publics| publics.len() == 1)
+}
+
+pub(super) fn dotted(endpoint: Endpoint) -> String {
+    format!("{}:{}", Ipv4Addr::from_bits(endpoint.address), endpoint.port)
+}
+
+impl World {
+    pub(super) fn check(&mut self) {
+        self.queue.push(self.now_us + LOOK_US, Event::Check);
+        self.checks.looks += 1;
+        self.look_at_map();
+        self.check_writers();
+        self.tally_roles();
+        self.check_deaf();
+        self.look_at_late_packets(!self.is_under_fault());
+        if self.checks.is_suspicious || self.checks.looks.is_multiple_of(TABLES_EVERY) {
+            self.checks.is_suspicious = false;
+            self.check_tables();
+        }
+    }
+
+    fn look_at_map(&mut self) {
+        if let Err(wrong) = self.control.look() {
+            self.fail(wrong);
+        }
+        if self.checks.entries != *self.control.entries() {
+            let removals = removals(&self.checks.entries, self.control.entries());
+            self.tally.counts.removals += removals;
+            self.checks.entries.clone_from(self.control.entries());
+            self.checks.changed_us = self.now_us;
+        }
+    }
+
+    /// All workers whose processes have not ended.
+    pub(super) fn places(&self) -> Vec<Place> {
+        let nodes = self.nodes.iter().enumerate().filter(|(_, node)| node.process.is_some());
+        let workers = self.options.workers_per_node;
+        nodes.flat_map(|(node, _)| (0..workers).map(move |worker| Place { node, worker })).collect()
+    }
+
+    pub(super) fn worker(&self, place: Place) -> &crate::node::Worker {
+        let process = self.nodes[place.node].process.as_ref().expect("its process runs");
+        &process.workers[place.worker]
+    }
+
+    /// No lane has two writers, and none that the map does not name.
+    fn check_writers(&mut self) {
+        let mut writers: BTreeMap<(u32, usize), Place> = BTreeMap::new();
+        let mut wrong = None;
+        for place in self.places() {
+            let worker = self.worker(place);
+            for shard in self.shards() {
+                let Some(index) = worker.replication().place(shard) else { continue };
+                let owned = worker.engine().nat().owned_lanes(index);
+                for lane in (0..LANES).filter(|lane| owned >> lane & 1 == 1) {
+                    if !self.may_write(place, shard, lane) {
+                        let Place { node, worker } = place;
+                        let named = "though the map gives it to others";
+                        wrong = Some(format!(
+                            "n{node}/{worker} writes lane {lane} of shard {shard}, {named}"
+                        ));
+                    }
+                    if let Some(other) = writers.insert((shard.0, lane), place) {
+                        wrong = Some(format!(
+                            "lane {lane} of shard {shard} is written by n{}/{} and n{}/{}",
+                            other.node, other.worker, place.node, place.worker
+                        ));
+                    }
+                }
+            }
+        }
+        if let Some(wrong) = wrong {
+            self.fail(wrong);
+        }
+        self.check_grants(&writers);
+    }
+
+    /// Whether the map names this life of a worker as the owner of a lane, or as who gives it, or the life whose seat it has
+    /// resumed. Of a map that was set back
+    /// nobody knows until the cluster is whole again.
+    fn may_write(&self, place: Place, shard: ShardId, lane: usize) -> bool {
+        let Some(entry) = self.checks.entries.get(&shard) else { return true };
+        let process = self.nodes[place.node].process.as_ref();
+        let boot = process.map(|process| process.boots[place.worker]);
+        // Where all members have come back without etcd, the entry names their former lives until etcd is back.
+        let resumes = process.filter(|process| process.core.roles().is_resuming());
+        let former = resumes.and_then(|process| process.formers[place.worker]);
+        let is_here = |seat| {
+            let named = entry.at_seat(seat).map(|member| member.incarnation.boot_id);
+            named == boot || named.is_some() && named == former
+        };
+        let lane = entry.lanes()[lane];
+        self.checks.is_set_back
+            || is_here(lane.owner)
+            || lane.moving.is_some_and(|moving| is_here(moving.from))
+    }
+
+    fn sessions(&self, place: Place) -> Vec<SessionView> {
+        let (mut cursor, mut all) = (PageCursor::default(), Vec::new());
+        let nat = self.worker(place).engine().nat();
+        while nat.sessions(&mut cursor, usize::MAX, &SessionFilter::default(), &mut all) {}
+        all
+    }
+
+    pub(super) fn table(&self, place: Place) -> Table {
+        let mut table = Table::new();
+        for session in self.sessions(place) {
+            let inside = (session.outer, session.inside, session.protocol);
+            let publics = table.entry(inside).or_default();
+            if !publics.contains(&session.public) {
+                publics.push(session.public);
+            }
+        }
+        table
+    }
+
+    /// No two inside endpoints hold one public endpoint, but for copies that were deaf while a port rested; then, whether the
+    /// cluster is whole.
+    fn check_tables(&mut self) {
+        self.traffic.let_go_of_silent(self.now_us);
+        let mut holders: BTreeMap<(Endpoint, Protocol), (Inside, Place)> = BTreeMap::new();
+        let mut doubled = 0;
+        let mut tables: Tables = BTreeMap::new();
+        for place in self.places() {
+            let table = tables.entry(place).or_default();
+            for session in self.sessions(place) {
+                let inside = (session.outer, session.inside, session.protocol);
+                let publics = table.entry(inside).or_default();
+                if !publics.contains(&session.public) {
+                    publics.push(session.public);
+                    doubled += u64::from(publics.len() > 1);
+                }
+                let held = holders.insert((session.public, session.protocol), (inside, place));
+                let may_be_late = |inside| self.traffic.is_silent(inside, self.now_us);
+                let held = held.filter(|(other, _)| *other != inside);
+                let held = held.filter(|(other, _)| !may_be_late(*other) && !may_be_late(inside));
+                if let Some((other, at)) = held {
+                    let (public, protocol) = (dotted(session.public), session.protocol);
+                    return self.fail(format!(
+                        "{protocol:?} {public} is held by {} of {} on n{}/{} and by {} of {} on n{}/{}",
+                        dotted(other.1),
+                        Ipv4Addr::from_bits(other.0),
+                        at.node,
+                        at.worker,
+                        dotted(inside.1),
+                        Ipv4Addr::from_bits(inside.0),
+                        place.node,
+                        place.worker
+                    ));
+                }
+            }
+        }
+        if doubled > self.checks.doubled {
+            self.timeline
+                .say(self.now_us, || format!("{doubled} inside endpoints have two mappings"));
+        }
+        self.checks.doubled = doubled;
+        self.check_left();
+        self.look_at_wholeness(&tables);
+    }
+
+    fn look_at_wholeness(&mut self, tables: &Tables) {
+        if self.is_under_fault() || self.why_not_whole().is_some() {
+            self.checks.is_whole = false;
+            return;
+        }
+        let members = self.member_places();
+        let holds = |shard: u32, inside: Inside, public: Endpoint| {
+            let places = members.get(&shard).map(Vec::as_slice).unwrap_or_default();
+            let has = |place: &Place| {
+                let publics = tables.get(place).and_then(|table| table.get(&inside));
+                publics.is_some_and(|publics| publics.contains(&public))
+            };
+            !places.is_empty() && places.iter().all(has)
+        };
+        // What was protected through a failure must be everywhere again.
+        let lost = self.traffic.sockets.iter().find(|socket| {
+            let inside = socket.key();
+            socket.protected.is_some_and(|public| !holds(socket.shard, inside, public))
+        });
+        if let (Some(socket), true) = (lost, self.checks.is_whole) {
+            let lost = format!("{socket} has lost its mapping {:?}", socket.protected.map(dotted));
+            return self.fail(lost);
+        }
+        if !self.checks.is_whole {
+            self.timeline.say(self.now_us, || "the cluster is whole".into());
+        }
+        self.checks.is_whole = true;
+        (self.checks.failures, self.checks.is_set_back) = (0, false);
+        let has_one = |inside| has_one_mapping(tables.values(), inside);
+        let sockets = self.traffic.sockets.iter_mut();
+        let doubled = sockets.filter(|socket| !has_one(socket.key()));
+        doubled.for_each(|socket| socket.protected = None);
+        self.traffic.protect(self.now_us, |socket| {
+            let inside = socket.key();
+            let is_held = |public| holds(socket.shard, inside, public);
+            has_one(inside) && socket.public.is_some_and(is_held)
+        });
+        for socket in &mut self.traffic.sockets {
+            let inside = socket.key();
+            if let Some(left) =
+                socket.left.as_mut().filter(|it| holds(socket.shard, inside, it.public))
+            {
+                left.known_us = Some(self.now_us);
+            }
+        }
+    }
+
+    /// The workers that the map names, by shard.
+    fn member_places(&self) -> BTreeMap<u32, Vec<Place>> {
+        let entries = self.control.entries();
+        let places = entries.iter().map(|(shard, entry)| {
+            let places = entry.members().iter().filter_map(|member| {
+                let id = &member.incarnation.worker;
+                let node = self.nodes.iter().position(|node| node.name == id.node)?;
+                Some(Place { node, worker: usize::from(id.index) })
+            });
+            (shard.0, places.collect())
+        });
+        places.collect()
+    }
+
+    /// Why the cluster is not whole and at rest. None: it is.
+    pub(crate) fn why_not_whole(&self) -> Option<String> {
+        let entries = self.control.entries();
+        for node in &self.nodes {
+            let name = &node.name;
+            let Some(process) = &node.process else { return Some(format!("{name} does not run")) };
+            if !process.core.roles().has_settled() {
+                return Some(format!("{name} has not settled"));
+            }
+        }
+        for shard in self.shards() {
+            let Some(entry) = entries.get(&shard) else {
+                return Some(format!("shard {shard} has no entry"));
+            };
+            if let Some(why) = self.why_not_whole_in(shard.0, entry) {
+                return Some(format!("shard {shard}: {why}: {}", show_entry(entry)));
+            }
+        }
+        None
+    }
+
+    fn why_not_whole_in(&self, shard: u32, entry: &ShardEntry) -> Option<String> {
+        let wanted = self.nodes.len().min(1 + usize::from(self.options.replicas));
+        if entry.members().len() != wanted {
+            return Some(format!("{wanted} members wanted"));
+        }
+        if entry.is_moving() {
+            return Some("a lane moves".into());
+        }
+        for member in entry.members() {
+            let id = &member.incarnation.worker;
+            if member.state != MemberState::Synced {
+                return Some(format!("{id} is not synced"));
+            }
+            if member.is_yielding {
+                return Some(format!("{id} is to leave, and nobody came in its place"));
+            }
+            let node = self.nodes.iter().find(|node| node.name == id.node)?;
+            let boots = node.process.as_ref().map(|process| &process.boots[..]).unwrap_or_default();
+            if boots.get(usize::from(id.index)) != Some(&member.incarnation.boot_id) {
+                return Some(format!("{} is no life that goes on", member.incarnation));
+            }
+        }
+        let primary = &entry.primary().incarnation.worker;
+        let node = self.nodes.iter().position(|node| node.name == primary.node)?;
+        let place = Some(Place { node, worker: usize::from(primary.index) });
+        let hops = [
+            self.switches[0].next_hop(site::endpoint(shard)),
+            self.switches[1].next_hop(site::public(shard).addr()),
+        ];
+        for (side, hop) in Side::ALL.iter().zip(hops) {
+            if hop != place {
+                return Some(format!("the {} switch leads to {hop:?}", side.name()));
+            }
+        }
+        None
+    }
+
+    /// Of what every table says of itself: nothing is counted twice, and no port leaks.
+    fn audit(&mut self) {
+        for place in self.places() {
+            self.worker(place).engine().nat().audit();
+        }
+        self.check_tables();
+    }
+
+    /// The last fault is over: what it leads to may still begin.
+    pub(crate) fn begin_rest(&mut self) {
+        self.checks.changed_us = self.now_us;
+    }
+
+    /// From now on nothing is lost and nothing moves.
+    pub(crate) fn begin_calm(&mut self) {
+        self.control.read();
+        self.traffic.begin_calm();
+        self.checks.calm_entries = self.control.entries().clone();
+        self.checks.calm_orders = self.orders();
+    }
+
+    /// Orders that all workers have got.
+    fn orders(&self) -> u64 {
+        self.places().into_iter().map(|place| self.worker(place).orders_total).sum()
+    }
+
+    /// Whether it was so.
+    pub(crate) fn end_calm(&mut self) {
+        let is_lossless = self.options.loss_ppm == 0;
+        if let Some(lost) = self.traffic.lost_in_calm(is_lossless) {
+            self.fail(format!("without a fault {lost}"));
+        }
+        if *self.control.entries() != self.checks.calm_entries {
+            self.fail("without a fault the map has changed".into());
+        }
+        // A replica that misses heartbeats in a row makes flows itself for a moment.
+        if is_lossless && self.orders() != self.checks.calm_orders {
+            self.fail("without a fault workers have got orders".into());
+        }
+        if let Some(unwritten) = self.unwritten_lane() {
+            self.fail(unwritten);
+        }
+        self.audit();
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        self.checks.is_whole
+    }
+
+    /// Whole, and the map has not changed for so long that nothing more is to be balanced.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.checks.is_whole && self.now_us >= self.checks.changed_us + REST_US
+    }
+}

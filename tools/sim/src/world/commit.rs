@@ -1,0 +1,301 @@
+//! Output commit, as the world sees it: what leaves is on as many copies as are waited for, so no fewer deaths lose it; and
+//! nothing waits for longer than it may.
+//!
+//! ```text
+//!   a frame leaves --> the first that shows a mapping, or its session in this state? --> so many other nodes know it
+//!   processes end  --> no more than are waited for since then? --> somebody still knows the mapping
+//! ```
+//!
+//! Copies are counted for what the worker changed itself, and waited for:
+//! - What a worker got from another, with the lane or as a copy of it, is nothing that it changed, and nor is what it has
+//!   not seen: packets of one connection may take two ways. So the owner of the lane is asked, of what came about since it
+//!   has the lane, as far as its own table has it; and of a connection of which he let out the last that was new before.
+//! - A change may not be waited for: its time was over, too much waited, or too few copies were there. Workers count that,
+//!   and do not tell of what. What was changed before the last of those is not asked of. Who is strict ends what it began
+//!   then, so it is always asked of what begins; of what only changed nothing is taken back.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use weir_engine::{DropReason, Early, Side};
+use weir_map::{LANES, ShardId};
+use weir_nat::{Endpoint, PageCursor, SessionFilter, SessionView};
+use weir_wire::ethernet::{self, ETHERTYPE_IPV4};
+use weir_wire::frame::{Frame, VecFrame};
+
+use super::World;
+use super::checks::{Table, dotted, has_one_mapping};
+use crate::node::Worker;
+use crate::options::Commit;
+use crate::site::{self, Place, Station};
+use crate::traffic::{Flow, Inside, Left, Progress, Shown, Socket, Stage};
+
+/// A replica that ended so short a time ago may have acknowledged what leaves now: longer than a datagram is late.
+const LATE_US: u64 = 25_000;
+
+/// What is remembered of all workers.
+#[derive(Debug, Default)]
+pub(super) struct Commits {
+    workers: BTreeMap<Place, Watched>,
+    /// The processes that ended, in order.
+    ended: Vec<Ended>,
+}
+
+/// A process that ended, and the mappings that it knew.
+#[derive(Debug)]
+struct Ended {
+    at_us: u64,
+    node: usize,
+    known: BTreeSet<(Inside, Endpoint)>,
+}
+
+/// What is remembered of one life of a worker.
+#[derive(Debug, Default)]
+struct Watched {
+    life: u64,
+    /// Since when it writes each lane, by shard. None: it does not.
+    owned_us: BTreeMap<u32, [Option<u64>; LANES]>,
+    /// Packets and changes that it did not wait for, and when it last did not.
+    given_up: u64,
+    gave_up_us: u64,
+    /// Packets that had waited by a time of its clock, milliseconds, of turns in which some began to.
+    waited: VecDeque<(u64, u64)>,
+}
+
+impl Commits {
+    /// A process has ended, and all that its workers knew is gone.
+    pub(super) fn lose(&mut self, at_us: u64, node: usize, tables: Vec<Table>) {
+        let mappings = tables.into_iter().flatten();
+        let known =
+            mappings.flat_map(|(inside, publics)| publics.into_iter().map(move |it| (inside, it)));
+        self.ended.push(Ended { at_us, node, known: known.collect() });
+    }
+
+    fn ended_since(&self, since_us: u64) -> impl Iterator<Item = &Ended> {
+        self.ended.iter().rev().take_while(move |ended| ended.at_us > since_us)
+    }
+
+    fn losses_since(&self, since_us: u64) -> usize {
+        self.ended_since(since_us).count()
+    }
+
+    /// Replicas that may have acknowledged a mapping that leaves now, and ended: just now, or while they had it and its
+    /// first packet was lost on its way.
+    fn ended_with(&self, mapping: (Inside, Endpoint), began_us: u64, now_us: u64) -> usize {
+        let late_us = now_us.saturating_sub(LATE_US);
+        let had_it = |ended: &&Ended| ended.at_us > late_us || ended.known.contains(&mapping);
+        self.ended_since(began_us.min(late_us)).filter(had_it).count()
+    }
+}
+
+impl Watched {
+    /// The end of a turn.
+    fn note(&mut self, now_us: u64, worker: &Worker, shards: impl Iterator<Item = ShardId>) {
+        let nat = worker.engine().nat();
+        for shard in shards {
+            let index = worker.replication().place(shard);
+            let owned = index.map_or(0, |index| nat.owned_lanes(index));
+            let since = self.owned_us.entry(shard.0).or_default();
+            for (lane, since_us) in since.iter_mut().enumerate() {
+                *since_us = (owned >> lane & 1 == 1).then_some(since_us.unwrap_or(now_us));
+            }
+        }
+        let replication = worker.replication().status(now_us).counters;
+        let early = Early::ALL.iter().map(|&why| worker.engine().counters().early(why));
+        let late = [DropReason::CommitTimeout, DropReason::CommitLimit, DropReason::TooFewReplicas];
+        let dropped = late.iter().map(|&why| worker.engine().counters().dropped(why));
+        let given_up = early.chain(dropped).sum::<u64>()
+            + nat.commits_alone()
+            + replication.changes_degraded_total
+            + replication.changes_untracked_total;
+        if std::mem::replace(&mut self.given_up, given_up) != given_up {
+            self.gave_up_us = now_us;
+        }
+    }
+
+    /// What is wrong with what waits after a turn at this time of its clock.
+    fn too_late(&mut self, clock_ms: u64, worker: &Worker, commit: &Commit) -> Option<String> {
+        let (held, waited) = (worker.engine().held(), worker.engine().counters().held());
+        if held > commit.held_max {
+            return Some(format!("holds {held} packets, not {}", commit.held_max));
+        }
+        let before = self.waited.back().map_or(0, |(_, waited)| *waited);
+        if waited > before {
+            self.waited.push_back((clock_ms, waited));
+        }
+        // Some leave before others that came earlier: then it is later noticed that those did not.
+        let gone = waited - held as u64;
+        while self.waited.front().is_some_and(|(_, waited)| *waited <= gone) {
+            self.waited.pop_front();
+        }
+        let (since_ms, _) = *self.waited.front()?;
+        let for_ms = clock_ms - since_ms;
+        (for_ms > commit.timeout_ms.into())
+            .then(|| format!("holds a packet for {for_ms} ms, not {}", commit.timeout_ms))
+    }
+}
+
+impl World {
+    /// Frames leave a worker at the end of its turn.
+    pub(super) fn check_commit(&mut self, place: Place, frames: &[(Side, VecFrame)]) {
+        let Some(commit) = self.options.commit else { return };
+        let mut watched = self.commits.workers.remove(&place).unwrap_or_default();
+        let node = &self.nodes[place.node];
+        if watched.life != node.life {
+            watched = Watched { life: node.life, ..Watched::default() };
+        }
+        let clock_ms = node.clock_ms(self.now_us);
+        watched.note(self.now_us, self.worker(place), self.shards());
+        for (side, frame) in frames {
+            if let (Some(shown), None) = (self.shown(*side, frame), &self.violation) {
+                self.check_shown(place, &watched, &commit, shown);
+            }
+        }
+        let wrong = watched.too_late(clock_ms, self.worker(place), &commit);
+        self.commits.workers.insert(place, watched);
+        if let Some(wrong) = wrong {
+            self.fail(format!("n{}/{} {wrong}", place.node, place.worker));
+        }
+    }
+
+    /// What a frame shows that goes to a server or a home. None: it goes to another worker, or is nobody's.
+    fn shown(&self, side: Side, frame: &VecFrame) -> Option<Shown> {
+        let bytes = frame.data();
+        let to = site::station(ethernet::parse(bytes).ok()?.destination);
+        let link = ethernet::parse_link(bytes).ok()?;
+        if to != Station::Switch || link.ethertype != ETHERTYPE_IPV4 {
+            return None;
+        }
+        self.traffic.shown(&bytes[link.len..], side == Side::Internet)
+    }
+
+    /// A packet leaves that may be the first to show something.
+    fn check_shown(&mut self, place: Place, watched: &Watched, commit: &Commit, shown: Shown) {
+        let Shown { flow, public, progress } = shown;
+        let number = self.traffic.flows[flow].socket;
+        let socket = &self.traffic.sockets[number];
+        let before = socket.left.filter(|left| left.public == public);
+        if before.is_some_and(|left| left.progress >= progress) {
+            return;
+        }
+        let (known_us, known_by) = before.map_or((None, 0), |left| (left.known_us, left.known_by));
+        let mut left = Left { public, progress, at_us: self.now_us, place, known_us, known_by };
+        let is_waited_for = self.is_waited_for(place, watched, commit, shown, before);
+        let nodes =
+            if is_waited_for { self.nodes_that_know(socket, &left) } else { BTreeSet::new() };
+        if nodes.contains(&place.node) {
+            let (copies, wanted) = (nodes.len() - 1, usize::from(commit.replicas));
+            let inside = socket.key();
+            let began_us = self.traffic.flows[flow].began_us;
+            let ended = self.commits.ended_with((inside, public), began_us, self.now_us);
+            if copies + ended < wanted {
+                let Place { node, worker } = place;
+                let what = format!("as {}, {progress:?}", dotted(public));
+                let who = format!("not {wanted} replicas, but nodes {nodes:?} know that");
+                return self.fail(format!("{socket} leaves n{node}/{worker} {what}, and {who}"));
+            }
+            if copies >= wanted {
+                left.known_us = Some(self.now_us);
+                left.known_by = nodes.iter().fold(0, |known, node| known | 1 << node);
+            }
+            self.traffic.counts.committed += 1;
+        } else {
+            // As far as its session has come nothing was waited for; what comes next is.
+            let session = self.session_at(place, socket, &left);
+            let reached = session.map_or(progress, |it| Progress::of_state(it.state));
+            left.progress = left.progress.max(reached);
+            self.traffic.counts.uncommitted += 1;
+        }
+        self.traffic.sockets[number].left = Some(left);
+    }
+
+    /// Whether the worker made what a packet shows first, and did not give up waiting for it.
+    fn is_waited_for(
+        &self,
+        place: Place,
+        watched: &Watched,
+        commit: &Commit,
+        shown: Shown,
+        before: Option<Left>,
+    ) -> bool {
+        let flow = &self.traffic.flows[shown.flow];
+        // It may have come about while the packet before was held.
+        let held_us = 1_000 * u64::from(commit.timeout_ms);
+        let since_us = before.map_or(flow.began_us, |left| left.at_us.saturating_sub(held_us));
+        let lanes = watched.owned_us.get(&self.traffic.sockets[flow.socket].shard);
+        let owned_us = lanes.and_then(|lanes| lanes[site::lane(shown.public.port)]);
+        let is_its_own = owned_us.is_some_and(|owned_us| owned_us <= since_us);
+        let begins = before.is_none();
+        // What it shows may rest on what another worker saw, and told while this packet was held.
+        let is_alone = before.is_none_or(|left| left.place == place);
+        is_its_own && is_alone && (watched.gave_up_us < since_us || (commit.is_strict && begins))
+    }
+
+    /// The mapping of a socket with this public endpoint in the table of a worker.
+    fn session_at(&self, place: Place, socket: &Socket, left: &Left) -> Option<SessionView> {
+        let (mut cursor, mut found) = (PageCursor::default(), Vec::new());
+        let filter = SessionFilter { public: Some(left.public.into()), ..SessionFilter::default() };
+        // The first page is the mapping with its first session, and the sockets have no more.
+        self.worker(place).engine().nat().sessions(&mut cursor, 1, &filter, &mut found);
+        let inside = socket.key();
+        found.into_iter().find(|it| (it.outer, it.inside, it.protocol) == inside)
+    }
+
+    fn nodes_that_know(&self, socket: &Socket, left: &Left) -> BTreeSet<usize> {
+        let knows = |place: &Place| {
+            let session = self.session_at(*place, socket, left);
+            session.is_some_and(|it| Progress::of_state(it.state) >= left.progress)
+        };
+        self.places().into_iter().filter(knows).map(|place| place.node).collect()
+    }
+
+    /// Nothing but deaths, and of no more than are waited for, after the cluster was whole: what has left stays as it was.
+    pub(super) fn protect_left(&mut self) {
+        let tables: Vec<Table> = self.places().into_iter().map(|place| self.table(place)).collect();
+        for socket in &mut self.traffic.sockets {
+            let has_one = has_one_mapping(&tables, socket.key());
+            let left = socket.left.filter(|left| left.known_us.is_some() && has_one);
+            socket.protected = socket.protected.or(left.map(|left| left.public));
+        }
+    }
+
+    /// Nodes that knew a mapping, go on, and are no members of its shard any more: its writer waited for them, and ended
+    /// before it could hear of that.
+    fn left_the_map(&self, socket: &Socket, left: &Left, known_us: u64) -> usize {
+        let shard = ShardId(socket.shard);
+        let places = self.places();
+        let has_ended = |node| self.commits.ended_since(known_us).any(|ended| ended.node == node);
+        let is_member = |node| {
+            let mut of_node = places.iter().filter(|place| place.node == node);
+            of_node.any(|place| self.worker(*place).replication().place(shard).is_some())
+        };
+        let knew = (0..self.nodes.len()).filter(|node| left.known_by >> node & 1 == 1);
+        knew.filter(|&node| !has_ended(node) && !is_member(node)).count()
+    }
+
+    /// What has left is known to somebody, unless more have ended since than copies were waited for.
+    pub(super) fn check_left(&mut self) {
+        let Some(commit) = self.options.commit else { return };
+        if self.checks.is_set_back {
+            return;
+        }
+        let places = self.places();
+        let is_lost = |flow: &Flow| {
+            let socket = &self.traffic.sockets[flow.socket];
+            let left = socket.left?;
+            let known_us = left.known_us?;
+            let losses = match self.commits.losses_since(known_us) {
+                0 => 0,
+                deaths => deaths + self.left_the_map(socket, &left, known_us),
+            };
+            let may_end = matches!(flow.stage, Stage::Closing | Stage::Over);
+            let is_known = || places.iter().any(|&it| self.session_at(it, socket, &left).is_some());
+            let is_lost = losses <= commit.replicas.into() && !may_end && !is_known();
+            is_lost.then(|| {
+                format!("{socket} has left as {}, which nobody knows any more", dotted(left.public))
+            })
+        };
+        if let Some(lost) = self.traffic.flows.iter().find_map(is_lost) {
+            self.fail(lost);
+        }
+    }
+}

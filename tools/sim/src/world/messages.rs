@@ -1,0 +1,248 @@
+//! Messages for the core of a node, which wait while it stands still. A naive model beside them says which must wait:
+//! the newest of each state, and the guard's events in their order up to a bound. The core never gets an older state
+//! after a newer one, and it orders the routes of a worker that goes on after a fence.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weir_etcd::{Key, MirrorEvent};
+use weir_map::ShardEntry;
+use weir_node_core::{Event as NodeEvent, GUARD_EVENTS_MAX, GuardNews, Notice, Registration};
+use weir_routes::{Fence, WorkerIndex};
+
+use super::checks::show_entry;
+use super::{Event, World};
+use crate::control::Told;
+use crate::node::Message;
+
+/// The notices that must wait for a core.
+#[derive(Debug, Default)]
+pub(super) struct Expected {
+    /// The newest of each state.
+    newest: Vec<Notice>,
+    /// Events of the guard, in their order.
+    events: VecDeque<Notice>,
+    /// The newest list of routes of each worker that the core knows to be set.
+    set: BTreeMap<WorkerIndex, u64>,
+    /// Workers that go on under these fences, and until when their routes must be ordered again.
+    rejoined: BTreeMap<usize, (Fence, u64)>,
+}
+
+/// From the news that a worker goes on to the order of its routes.
+const ORDERED_MAX_US: u64 = 1_000_000;
+
+/// Whether the later one leaves nothing to be told of the other.
+fn is_of_same_state(one: &Notice, other: &Notice) -> bool {
+    use GuardNews::{NotSet, Set};
+    use Notice::{ClusterFound, End, Guard, HandOver, Saved, Written};
+    let is_silence = |it: &Registration| *it == Registration::Silent;
+    match (one, other) {
+        (Written { shard: one, .. }, Written { shard: other, .. }) => one == other,
+        (Guard(Set { worker: one, .. }), Guard(Set { worker: other, .. }))
+        | (Guard(NotSet { worker: one, .. }), Guard(NotSet { worker: other, .. })) => one == other,
+        // That etcd does not answer says nothing of what it knows.
+        (Notice::Registration(one), Notice::Registration(other)) => {
+            is_silence(one) == is_silence(other)
+        }
+        (ClusterFound(_), ClusterFound(_)) | (Saved(_), Saved(_)) => true,
+        (HandOver, HandOver) | (End, End) => true,
+        _ => false,
+    }
+}
+
+/// Events of the guard are no states: each counts.
+fn is_event(notice: &Notice) -> bool {
+    !is_of_same_state(notice, notice)
+}
+
+impl Expected {
+    fn came(&mut self, notice: Notice) {
+        if is_event(&notice) {
+            self.events.push_back(notice);
+            if self.events.len() > GUARD_EVENTS_MAX {
+                self.events.pop_front();
+            }
+        } else {
+            self.newest.retain(|former| !is_of_same_state(former, &notice));
+            self.newest.push(notice);
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.newest.len() + self.events.len()
+    }
+
+    /// The core is told of this. What is wrong with that.
+    fn told(&mut self, notice: &Notice) -> Result<(), String> {
+        if let Notice::Guard(GuardNews::Set { worker, number }) = *notice
+            && let Some(newer) = self.set.insert(worker, number).filter(|it| *it > number)
+        {
+            return Err(format!("is told of list {number} of worker {worker} after {newer}"));
+        }
+        if is_event(notice) {
+            let first = self.events.pop_front();
+            return match first.as_ref() == Some(notice) {
+                true => Ok(()),
+                false => Err(format!("is told {notice:?} where {first:?} comes next")),
+            };
+        }
+        let place = self.newest.iter().position(|it| it == notice);
+        let place =
+            place.ok_or_else(|| format!("is told {notice:?}, which is no news any more"))?;
+        self.newest.remove(place);
+        Ok(())
+    }
+}
+
+impl World {
+    /// A message for the core of a node, which takes a moment.
+    pub(super) fn post(&mut self, node: usize, message: impl Into<Message>) {
+        let delay_us = self.node_dice.below(self.options.message_us) * self.slowness(node);
+        let due_us = self.now_us + delay_us;
+        let life = self.nodes[node].life;
+        if let Some(process) = &mut self.nodes[node].process {
+            let due_us = process.inbox.send(due_us, message.into());
+            self.queue.push(due_us, Event::Messages { node, life });
+        }
+    }
+
+    /// Messages have come, and wait until the core looks: at once, unless it stands still.
+    pub(super) fn messages(&mut self, node: usize, life: u64) {
+        let now_us = self.now_us;
+        while let Some(message) =
+            self.process(node, life).and_then(|process| process.inbox.arrival(now_us))
+        {
+            self.message_came(node, message);
+        }
+        if let Some(until_us) = self.core_stopped_until(node) {
+            self.queue.push(until_us, Event::Messages { node, life });
+        } else if self.process(node, life).is_some_and(|process| !process.inbox.is_empty()) {
+            self.carry_out(node);
+        }
+    }
+
+    /// What etcd tells a node: it waits until the core looks.
+    pub(super) fn tell(&mut self, node: usize, told: Told) {
+        let message = match told {
+            Told::Found(found) => return self.begin_process(node, *found),
+            Told::Mirror(event) => Message::Mirror(event),
+            Told::Notice(notice) => Message::Notice(notice),
+        };
+        if let Message::Mirror(MirrorEvent::Put { key: Key::Shard(shard), value, .. }) = &message
+            && let Ok(entry) = ShardEntry::from_json(value)
+        {
+            self.timeline.say(self.now_us, || {
+                format!("n{node} hears of shard {shard}: {}", show_entry(&entry))
+            });
+        }
+        self.message_came(node, message);
+    }
+
+    /// A message has come. Of notices no more wait than there are states and events.
+    fn message_came(&mut self, node: usize, message: Message) {
+        let Some(process) = &mut self.nodes[node].process else { return };
+        let expected = &mut self.expected[node];
+        if let Message::Notice(notice) = &message {
+            expected.came(notice.clone());
+        }
+        process.inbox.put(message);
+        let (waiting, expected) = (process.inbox.notices(), expected.len());
+        if waiting != expected {
+            self.fail(format!(
+                "{waiting} notices wait for the core of n{node}, where the newest are {expected}"
+            ));
+        }
+    }
+
+    /// The core is told all that waits for it.
+    pub(super) fn take_messages(&mut self, node: usize) {
+        let (now, now_us) = (self.core_now(node), self.now_us);
+        let (mut wrong, expected) = (None, &mut self.expected[node]);
+        let Some(process) = &mut self.nodes[node].process else { return };
+        while let Some(message) = process.inbox.next() {
+            if let Message::Notice(notice) = &message
+                && let Err(why) = expected.told(notice)
+            {
+                wrong.get_or_insert(why);
+            }
+            if let Message::FromWorker {
+                event: NodeEvent::Rejoined { worker, fence, .. }, ..
+            } = message
+            {
+                expected.rejoined.insert(worker, (fence, now_us + ORDERED_MAX_US));
+            }
+            process.core.step(now, message.into());
+        }
+        if let Some(why) = wrong {
+            self.fail(format!("the core of n{node} {why}"));
+        }
+    }
+
+    /// A list of a worker's routes goes to the guard.
+    pub(super) fn note_ordered(&mut self, node: usize, worker: usize, fence: Fence) {
+        self.expected[node]
+            .rejoined
+            .retain(|&of, &mut (wanted, _)| of != worker || fence.0 < wanted.0);
+    }
+
+    /// The core has done all that it wants: whether the routes of workers that go on are among it.
+    pub(super) fn check_rejoined(&mut self, node: usize) {
+        let is_ending = self.nodes[node].process.as_ref().is_none_or(|process| process.is_ending);
+        let mut rejoined = self.expected[node].rejoined.iter();
+        let late = rejoined.find(|(_, (_, until_us))| !is_ending && self.now_us > *until_us);
+        if let Some((worker, (fence, _))) = late {
+            self.fail(format!(
+                "n{node}/{worker} goes on under fence {}, and its routes are not set again",
+                fence.0
+            ));
+        }
+    }
+
+    /// A new core knows nothing, and nothing waits for it.
+    pub(super) fn expect_nothing(&mut self, node: usize) {
+        self.expected[node] = Expected::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_node_core::Notices;
+
+    use super::*;
+
+    fn set(number: u64) -> Notice {
+        Notice::Guard(GuardNews::Set { worker: 0, number })
+    }
+
+    #[test]
+    fn what_waits_as_the_product_keeps_it_is_what_must_wait() {
+        let fenced = |worker| Notice::Guard(GuardNews::Fenced { worker });
+        let (mut notices, mut expected) = (Notices::default(), Expected::default());
+        for number in 0..2 * GUARD_EVENTS_MAX as u64 {
+            let how = [Registration::Gone, Registration::Held, Registration::Silent];
+            let how = how[number as usize % 3].clone();
+            for notice in [set(number), fenced(number as WorkerIndex), Notice::Registration(how)] {
+                expected.came(notice.clone());
+                notices.push(notice);
+                assert_eq!(notices.len(), expected.len());
+            }
+        }
+        while let Some(notice) = notices.pop() {
+            expected.told(&notice).unwrap();
+        }
+        assert_eq!(expected.len(), 0);
+    }
+
+    #[test]
+    fn a_notice_that_a_newer_one_has_replaced_is_refused_and_so_is_a_number_that_goes_back() {
+        let mut expected = Expected::default();
+        expected.came(Notice::Registration(Registration::Gone));
+        expected.came(Notice::Registration(Registration::Held));
+        assert!(expected.told(&Notice::Registration(Registration::Gone)).is_err());
+        assert!(expected.told(&Notice::Registration(Registration::Held)).is_ok());
+        assert!(expected.told(&Notice::Registration(Registration::Held)).is_err(), "twice");
+        for number in [7, 6] {
+            expected.came(set(number));
+            assert_eq!(expected.told(&set(number)).is_ok(), number == 7);
+        }
+    }
+}

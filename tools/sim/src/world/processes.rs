@@ -1,0 +1,362 @@
+//! The nodes' processes: starts, turns, roles, guards, ends.
+
+use std::time::Duration;
+
+use weir_node_core::first_look::Found;
+use weir_node_core::{Action, Event as NodeEvent, GuardNews, KnownMap, Notice};
+use weir_routes::WorkerIndex;
+use weir_routes::difference::last_resort;
+use weir_routes::watchdog::Alarm;
+
+use super::{Event, World};
+use crate::fault::Fault;
+use crate::node::{Message, Process, ProcessConfig, RouteOrder, Turn};
+use crate::site::Place;
+
+const SLOT_US: u64 = 10_000;
+/// What a turn costs, and each packet of it.
+const TURN_US: u64 = 5;
+const PACKET_US: u64 = 1;
+/// From the beginning of a save to its end.
+const DISK_US: (u64, u64) = (200, 8_000);
+/// A worker that holds packets does not rest: so often it looks whether they may leave.
+const HOLD_US: u64 = 50;
+/// The longest time for the last word.
+const FAREWELL_MAX_US: u64 = 10_000_000;
+
+impl World {
+    /// A machine that has power and goes on.
+    pub(super) fn is_running_machine(&self, node: usize) -> bool {
+        self.nodes[node].is_up && !self.is_frozen(node)
+    }
+
+    /// The process of a node in this life of it.
+    pub(super) fn process(&mut self, node: usize, life: u64) -> Option<&mut Process> {
+        let node = &mut self.nodes[node];
+        node.process.as_mut().filter(|_| node.life == life)
+    }
+
+    /// Until when nothing of the process goes on. None: it does.
+    pub(super) fn stopped_until(&self, node: usize) -> Option<u64> {
+        let stopped_us = self.nodes[node].process.as_ref().map_or(0, |it| it.stopped_until_us);
+        let stopped_us = Some(stopped_us).filter(|until_us| *until_us > self.now_us);
+        stopped_us.max(self.frozen_until(node))
+    }
+
+    /// How many times as long everything takes.
+    pub(super) fn slowness(&self, node: usize) -> u64 {
+        let slow = self.active.values().filter_map(|fault| match *fault {
+            Fault::Slow { node: of, factor, .. } if of == node => Some(factor),
+            _ => None,
+        });
+        slow.max().unwrap_or(1)
+    }
+
+    /// A process begins to look for its cluster.
+    pub(super) fn start(&mut self, node: usize) {
+        let it = &self.nodes[node];
+        if it.process.is_some() || !it.is_up || self.control.plane.is_started(node) {
+            return;
+        }
+        let skew_ppm = it.clock.skew_ppm();
+        self.control.plane.start_node(self.now_us, node, &it.name, it.disk.clone(), skew_ppm);
+        self.wake_control();
+    }
+
+    /// It has found what the cluster is: its workers begin.
+    pub(super) fn begin_process(&mut self, node: usize, found: Found) {
+        let Self { nodes, options, node_dice, .. } = self;
+        let it = &nodes[node];
+        let clock_us = it.clock.at(self.now_us);
+        let (name, disk) = (&it.name, &it.disk);
+        let without = if found.is_without_etcd { " without etcd" } else { "" };
+        let config = ProcessConfig { node, name, clock_us, disk, found, options };
+        let mut process = Process::new(config, node_dice);
+        process.workers.iter_mut().for_each(|worker| worker.start(clock_us));
+        self.control.plane.begin_life(node, process.boots[0].to_string());
+        let it = &mut self.nodes[node];
+        it.life += 1;
+        it.process = Some(process);
+        let life = it.life;
+        let boot = it.process.as_ref().expect("it begins").boots[0].0;
+        self.block_logs.open(self.now_us, node, it.name.as_str(), boot);
+        self.expect_nothing(node);
+        self.timeline.say(self.now_us, || format!("n{node} starts{without}, life {life}"));
+        for worker in 0..self.options.workers_per_node {
+            self.wake(Place { node, worker }, 0);
+        }
+        self.queue.push(self.now_us + SLOT_US, Event::Slot { node, life });
+        self.queue.push(self.now_us + SLOT_US, Event::Guard { node, life });
+        self.note(node as u64);
+    }
+
+    /// The process is gone, and all that was under way in it. Its guard takes the routes away, if the machine goes on.
+    pub(super) fn end(&mut self, node: usize) {
+        self.control.end(node);
+        let it = &mut self.nodes[node];
+        // Nor does a process that was about to leave.
+        it.life += 1;
+        it.stops_for_ms = None;
+        self.stop_working(node);
+    }
+
+    /// Nothing of the process runs any more, but what is left to be said to etcd.
+    fn stop_working(&mut self, node: usize) {
+        if self.nodes[node].process.is_none() {
+            return;
+        }
+        let workers = 0..self.options.workers_per_node;
+        let tables = workers.map(|worker| self.table(Place { node, worker })).collect();
+        self.commits.lose(self.now_us, node, tables);
+        let it = &mut self.nodes[node];
+        it.process = None;
+        it.life += 1;
+        self.block_logs.cut(node);
+        self.timeline.say(self.now_us, || format!("n{node} has ended"));
+        for worker in 0..self.options.workers_per_node {
+            self.tell_switches(Place { node, worker }, Vec::new());
+        }
+        self.note(1_000 + node as u64);
+    }
+
+    /// A worker has something to do: its next turn comes so soon, if not sooner.
+    pub(super) fn wake(&mut self, place: Place, after_us: u64) {
+        let due_us = self.now_us + after_us * self.slowness(place.node);
+        let it = &mut self.nodes[place.node];
+        let life = it.life;
+        let Some(process) = &mut it.process else { return };
+        let worker = &mut process.workers[place.worker];
+        let is_later = worker.turn_due_us > due_us || worker.turn_due_us <= self.now_us;
+        if is_later {
+            worker.turn_due_us = due_us;
+            self.queue.push(due_us, Event::Turn { place, life });
+        }
+    }
+
+    pub(super) fn turn(&mut self, place: Place, life: u64) {
+        let Place { node, worker } = place;
+        let (now_us, stopped_until) = (self.now_us, self.stopped_until(node));
+        let slowness = self.slowness(node);
+        let it = &mut self.nodes[node];
+        let clock_us = it.clock.at(now_us);
+        let Some(process) = it.process.as_mut().filter(|_| it.life == life) else { return };
+        let (fence, free) = (process.guard.fences[worker], process.inbox.room(worker));
+        let it = &mut process.workers[worker];
+        // It was woken for a sooner one.
+        if it.turn_due_us != now_us {
+            return;
+        }
+        let stands_until =
+            stopped_until.max(Some(it.stalled_until_us)).filter(|until| *until > now_us);
+        if let Some(until_us) = stands_until {
+            it.turn_due_us = until_us;
+            self.queue.push(until_us, Event::Turn { place, life });
+            return;
+        }
+        // A standstill that has found no room goes before all news.
+        let room = free.saturating_sub(usize::from(it.standstill.is_waiting()));
+        let turn = it.turn(now_us, clock_us, fence, room);
+        turn.events.iter().for_each(|event| self.block_logs.take(now_us, node, event));
+        if let Some((fence, waited)) = turn.rejoined {
+            self.timeline.say(now_us, || format!("n{node}/{worker} goes on"));
+            it.standstill.add(fence, waited);
+        }
+        let standstill = if turn.news.len() < free { it.standstill.take() } else { None };
+        let cost_us = (TURN_US + PACKET_US * turn.packets as u64) * slowness;
+        let next_us = match &turn {
+            Turn { is_busy: true, .. } => cost_us,
+            Turn { is_holding: true, .. } => HOLD_US * slowness,
+            _ => self.options.idle_turn_us * slowness,
+        };
+        it.turn_due_us = now_us + next_us.max(cost_us);
+        self.queue.push(it.turn_due_us, Event::Turn { place, life });
+        self.send_all(place, cost_us);
+        if let Some((fence, waited)) = standstill {
+            let event = NodeEvent::Rejoined { worker, fence, waited };
+            self.post(node, Message::FromWorker { worker, event });
+        }
+        for news in turn.news {
+            self.timeline.say(now_us, || format!("n{node}/{worker}: {news:?}"));
+            let event = NodeEvent::News { worker, news };
+            self.post(node, Message::FromWorker { worker, event });
+        }
+    }
+
+    /// What the worker has made goes out.
+    fn send_all(&mut self, place: Place, after_us: u64) {
+        let Some(process) = &mut self.nodes[place.node].process else { return };
+        let mut frames = Vec::new();
+        process.workers[place.worker].take_frames(|side, frame| frames.push((side, frame)));
+        self.check_commit(place, &frames);
+        for (side, frame) in frames {
+            self.send(place, side, frame, after_us);
+        }
+    }
+
+    /// The workers of a process that ends in order hold nothing any more.
+    fn let_go(&mut self, node: usize) {
+        let clock_us = self.nodes[node].clock.at(self.now_us);
+        for worker in 0..self.options.workers_per_node {
+            if let Some(process) = &mut self.nodes[node].process {
+                let events = process.workers[worker].let_go(clock_us);
+                events.iter().for_each(|event| self.block_logs.take(self.now_us, node, event));
+            }
+            self.send_all(Place { node, worker }, 0);
+        }
+        self.block_logs.close(self.now_us, node);
+    }
+
+    pub(super) fn slot(&mut self, node: usize, life: u64) {
+        if let Some(until_us) = self.core_stopped_until(node) {
+            self.queue.push(until_us, Event::Slot { node, life });
+            return;
+        }
+        if self.process(node, life).is_none() {
+            return;
+        }
+        self.block_logs.write(self.now_us, node);
+        self.take_messages(node);
+        let now = self.core_now(node);
+        let Some(process) = self.process(node, life) else { return };
+        let slots = process.slots();
+        process.core.step(now, NodeEvent::Slot(slots));
+        self.queue.push(self.now_us + SLOT_US, Event::Slot { node, life });
+        self.carry_out(node);
+    }
+
+    /// The time of a node's core.
+    pub(super) fn core_now(&self, node: usize) -> Duration {
+        Duration::from_micros(self.nodes[node].clock.at(self.now_us))
+    }
+
+    /// The core is told what waits for it, and all that it wants is done; unless it stands still.
+    pub(super) fn carry_out(&mut self, node: usize) {
+        if self.core_stopped_until(node).is_some() {
+            return;
+        }
+        let delay_us = self.node_dice.below(self.options.message_us) * self.slowness(node);
+        let (due_us, now) = (self.now_us + delay_us, self.core_now(node));
+        self.take_messages(node);
+        let Some(process) = &mut self.nodes[node].process else { return };
+        process.core.turn(now);
+        while let Some(process) = &mut self.nodes[node].process
+            && let Some(action) = process.core.next_action()
+        {
+            self.act(node, due_us, action);
+        }
+        self.check_rejoined(node);
+        self.wake_control();
+    }
+
+    fn act(&mut self, node: usize, due_us: u64, action: Action) {
+        let (now_us, life) = (self.now_us, self.nodes[node].life);
+        let Some(process) = &mut self.nodes[node].process else { return };
+        match action {
+            Action::Order { worker, order } => process.workers[worker].order(due_us, order),
+            Action::Write { shard, expected, entry } => {
+                self.timeline.say(now_us, || {
+                    let entry = super::checks::show_entry(&entry);
+                    format!("n{node} wants of shard {shard}: {entry}")
+                });
+                self.check_synced(node, shard, &entry);
+                self.control.plane.write(node, shard, expected, &entry);
+            }
+            Action::SetRoutes { worker, number, fence, routes } => {
+                self.note_ordered(node, worker, fence);
+                let order = RouteOrder { worker, number, fence, routes };
+                self.check_routes(node, &order);
+                let delay_us = 100 + self.node_dice.below(2_000) * self.slowness(node);
+                let order = Box::new(order);
+                self.queue.push(now_us + delay_us, Event::Routes { node, life, order });
+            }
+            Action::SetStake { worker, stake } => process.stakes[worker] = stake,
+            Action::Save(map) => {
+                let delay_us = self.node_dice.between(DISK_US) * self.slowness(node);
+                self.queue.push(now_us + delay_us, Event::Saved { node, life, map });
+            }
+            Action::Join(record) => self.control.plane.take_part(now_us, node, &record),
+            Action::Register(record) => self.control.plane.update_node(now_us, node, &record),
+            Action::HandedOver => {
+                self.timeline.say(now_us, || format!("n{node} has handed over"));
+                process.is_ending = true;
+                self.post(node, Notice::End);
+            }
+            Action::Ended => self.ended(node),
+        }
+    }
+
+    /// A save has ended.
+    pub(super) fn saved(&mut self, node: usize, life: u64, map: Box<KnownMap>) {
+        if let Some(until_us) = self.stopped_until(node) {
+            self.queue.push(until_us, Event::Saved { node, life, map });
+        } else if self.process(node, life).is_some() {
+            self.nodes[node].disk = *map;
+            self.post(node, Notice::Saved(Ok(())));
+        }
+    }
+
+    pub(super) fn guard(&mut self, node: usize, life: u64) {
+        if let Some(until_us) = self.frozen_until(node) {
+            self.queue.push(until_us, Event::Guard { node, life });
+            return;
+        }
+        let clock_us = self.nodes[node].clock.at(self.now_us);
+        let Some(process) = self.process(node, life) else { return };
+        let beats: Vec<u64> = process.workers.iter().map(|worker| worker.link().beat).collect();
+        let alarms = process.guard.look(clock_us, &beats, &process.stakes);
+        let next_us = process.guard.interval_us().unwrap_or(SLOT_US);
+        self.queue.push(self.now_us + next_us, Event::Guard { node, life });
+        for alarm in alarms {
+            match alarm {
+                Alarm::Silent(worker) | Alarm::Gone(worker) => {
+                    let is_silent = matches!(alarm, Alarm::Silent(_));
+                    let worker = usize::from(worker);
+                    self.timeline
+                        .say(self.now_us, || format!("n{node}/{worker} is fenced by its guard"));
+                    let routes = &self.nodes[node].kernel_routes[worker];
+                    let routes = if is_silent { last_resort(routes) } else { Vec::new() };
+                    self.tell_switches(Place { node, worker }, routes);
+                    let worker = worker as WorkerIndex;
+                    self.post(node, Notice::Guard(GuardNews::Fenced { worker }));
+                }
+                Alarm::Hung(worker) => {
+                    self.timeline.say(self.now_us, || format!("n{node}/{worker} hangs: killed"));
+                    self.end(node);
+                    // The service manager starts it again.
+                    self.queue.push(self.now_us + 100_000, Event::Start(node));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The map is on disk: routes are withdrawn, workers end, and others are told.
+    fn ended(&mut self, node: usize) {
+        let Some(process) = &self.nodes[node].process else { return };
+        let boots = process.boots.clone();
+        self.let_go(node);
+        self.stop_working(node);
+        self.control.plane.leave(self.now_us, node, boots);
+        let (life, began_us) = (self.nodes[node].life, self.now_us);
+        self.queue.push(self.now_us, Event::Leave { node, life, began_us });
+    }
+
+    /// Who has said its last word, or has tried for long enough, is gone, and is started again.
+    pub(super) fn leave(&mut self, node: usize, life: u64, began_us: u64) {
+        self.wake_control();
+        if self.nodes[node].life != life {
+            return;
+        }
+        let is_late = self.now_us - began_us >= FAREWELL_MAX_US;
+        if self.control.plane.has_left(node) || is_late {
+            if self.control.plane.is_unsaid(node) {
+                self.nodes[node].disk.set_ended(false);
+            }
+            self.control.end(node);
+            let down_ms = self.nodes[node].stops_for_ms.take().unwrap_or_default();
+            self.queue.push(self.now_us + 1_000 * down_ms, Event::Start(node));
+        } else {
+            self.queue.push(self.now_us + 10_000, Event::Leave { node, life, began_us });
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! From a list of routes to what the switches know of it: each learns late and on its own, and trusts a link or not.
+
+use weir_engine::Side;
+use weir_node_core::{GuardNews, Notice};
+use weir_routes::{Route, WorkerIndex};
+
+use super::{Event, World};
+use crate::fault::{Fault, Way};
+use crate::node::RouteOrder;
+use crate::site::Place;
+
+impl World {
+    pub(super) fn routes_ordered(&mut self, node: usize, life: u64, order: RouteOrder) {
+        if let Some(until_us) = self.frozen_until(node) {
+            self.queue.push(until_us, Event::Routes { node, life, order: Box::new(order) });
+            return;
+        }
+        let RouteOrder { worker, number, fence, routes } = order;
+        let Some(process) = self.process(node, life) else { return };
+        let beat = process.workers[worker].link().beat;
+        if process.guard.takes(worker, fence, !routes.is_empty(), beat) {
+            self.tell_switches(Place { node, worker }, routes);
+            let worker = worker as WorkerIndex;
+            self.post(node, Notice::Guard(GuardNews::Set { worker, number }));
+        }
+    }
+
+    /// The kernel's routes of a worker have changed: both switches hear of it, each in its own time.
+    pub(super) fn tell_switches(&mut self, from: Place, routes: Vec<Route>) {
+        self.nodes[from.node].kernel_routes[from.worker].clone_from(&routes);
+        for side in Side::ALL {
+            self.tell_switch(side, from, routes.clone());
+        }
+    }
+
+    fn tell_switch(&mut self, side: Side, from: Place, routes: Vec<Route>) {
+        let slow_ms = self.active.values().map(|fault| match *fault {
+            Fault::SlowSwitch { side: of, by_ms, .. } if of == side => by_ms,
+            _ => 0,
+        });
+        let slow_us = slow_ms.max().unwrap_or(0) * 1_000;
+        let range = (self.options.switch_min_us, self.options.switch_max_us);
+        let delay_us = self.network_dice.between(range) + slow_us;
+        let last_us = &mut self.nodes[from.node].routes_due_us[side as usize];
+        *last_us = (self.now_us + delay_us).max(*last_us);
+        let at_us = *last_us;
+        self.queue.push(at_us, Event::Learn { side, from, routes });
+    }
+
+    pub(super) fn learn(&mut self, side: Side, from: Place, routes: &[Route]) {
+        // What is said into a cut is said again when it is mended; a dead machine says nothing more.
+        if !self.is_link_good(from.node, side) {
+            return;
+        }
+        self.timeline.say(self.now_us, || {
+            let of_side = routes.iter().filter(|route| route.side as usize == side as usize);
+            let list: Vec<String> =
+                of_side.map(|route| format!("{} {}", route.prefix, route.metric)).collect();
+            format!(
+                "{} switch: n{}/{} has [{}]",
+                side.name(),
+                from.node,
+                from.worker,
+                list.join(", ")
+            )
+        });
+        self.switches[side as usize].learn(from, routes);
+        self.look_at_hops();
+    }
+
+    /// Whether the routing daemon runs and a frame would pass both ways, so that BGP and BFD keep the session.
+    fn is_link_good(&self, node: usize, side: Side) -> bool {
+        self.is_running_machine(node)
+            && !self.is_unplugged(node, side, Way::In)
+            && !self.is_unplugged(node, side, Way::Out)
+            && self.bird_gone_since(node).is_none()
+    }
+
+    /// Something may have become of a node's links: the switches notice later.
+    pub(super) fn look_at_links(&mut self, node: usize) {
+        for side in Side::ALL {
+            let is_good = self.is_link_good(node, side);
+            let link = &mut self.links[node][side as usize];
+            if link.is_good != is_good {
+                if is_good {
+                    self.queue.push(self.now_us, Event::Resend { node, side });
+                }
+                *link = super::LinkState { is_good, since_us: self.now_us };
+                let after_us = if is_good { self.options.trust_us } else { self.options.detect_us };
+                self.queue.push(self.now_us + after_us, Event::Detect { node, side });
+            }
+        }
+    }
+
+    pub(super) fn detect(&mut self, node: usize, side: Side) {
+        let link = self.links[node][side as usize];
+        let after_us = if link.is_good { self.options.trust_us } else { self.options.detect_us };
+        let is_trusted = self.switches[side as usize].trusts(node);
+        // Another look follows for what has changed since.
+        if self.now_us < link.since_us + after_us || is_trusted == link.is_good {
+            return;
+        }
+        self.switches[side as usize].set_trust(node, link.is_good);
+        let what = if link.is_good { "trusts" } else { "has lost" };
+        self.timeline.say(self.now_us, || format!("{} switch {what} n{node}", side.name()));
+        if link.is_good {
+            self.resend(node, side);
+        }
+    }
+
+    /// The session to a switch goes on, or begins anew: all routes are told.
+    pub(super) fn resend(&mut self, node: usize, side: Side) {
+        for worker in 0..self.options.workers_per_node {
+            let routes = self.nodes[node].kernel_routes[worker].clone();
+            self.tell_switch(side, Place { node, worker }, routes);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What must be true of everything that is ever written to etcd: only the leader says what it decides, and each entry follows
+//! the one before by one change.
+
+use std::collections::BTreeMap;
+
+use weir_controller::records::Event;
+use weir_etcd::message::Changed;
+use weir_etcd::{Key, LeaderRecord, Revision};
+use weir_map::{ShardEntry, ShardId};
+
+use crate::control::Plane;
+
+/// As it was seen last.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    seen: i64,
+    leader: Option<String>,
+    entries: BTreeMap<ShardId, ShardEntry>,
+}
+
+impl Written {
+    /// Looks at every revision that is new.
+    pub(super) fn look(&mut self, plane: &Plane) -> Result<(), String> {
+        let newest = plane.etcd.revision();
+        if newest.0 == self.seen {
+            return Ok(());
+        }
+        // What was compacted before it was looked at is not seen.
+        let Some(changes) = plane.etcd.changes(Revision(self.seen + 1)) else {
+            self.restored(plane);
+            return Ok(());
+        };
+        self.seen = newest.0;
+        changes.iter().try_for_each(|changes| self.revision(plane, changes))
+    }
+
+    fn revision(&mut self, plane: &Plane, changes: &[Changed]) -> Result<(), String> {
+        let keys = plane.keys();
+        let leader = self.leader.clone();
+        for change in changes {
+            let unreadable = |error: &dyn std::fmt::Display| format!("{}: {error}", change.path);
+            let key = keys.parse(change.path.as_bytes()).map_err(|error| unreadable(&error))?;
+            let value = change.value.as_deref();
+            match (key, value) {
+                (Key::Event(_), Some(value)) => {
+                    let event: Event =
+                        serde_json::from_slice(value).map_err(|error| unreadable(&error))?;
+                    if Some(&event.by) != leader.as_ref() {
+                        return Err(format!("{event:?} is not the leader's, which is {leader:?}"));
+                    }
+                }
+                (Key::Leader, value) => {
+                    let record = value.map(serde_json::from_slice::<LeaderRecord>).transpose();
+                    self.leader = record.map_err(|error| unreadable(&error))?.map(|it| it.name);
+                }
+                (Key::Shard(id), Some(value)) => {
+                    let entry = ShardEntry::from_json(value).map_err(|error| unreadable(&error))?;
+                    self.entry(id, entry)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Each follows the one before, by one change, or was rebased above all that anybody has seen.
+    fn entry(&mut self, id: ShardId, entry: ShardEntry) -> Result<(), String> {
+        let is_rebased = entry.rebased() == Some(entry.epoch());
+        let before = self.entries.insert(id, entry.clone());
+        match before {
+            Some(before) if !is_rebased && entry.epoch().0 != before.epoch().0 + 1 => {
+                let (now, then) = (entry.epoch(), before.epoch());
+                Err(format!("the entry of shard {id} of epoch {now} follows that of {then}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Another history has begun.
+    pub(super) fn restored(&mut self, plane: &Plane) {
+        self.seen = plane.etcd.revision().0;
+        self.entries = plane.operator.entries(&plane.etcd).into_iter().collect();
+        let record: Option<LeaderRecord> = plane.operator.read(&plane.etcd, &Key::Leader);
+        self.leader = record.map(|record| record.name);
+    }
+}

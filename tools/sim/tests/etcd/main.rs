@@ -1,0 +1,285 @@
+//! The model of etcd beside etcd itself: equal scripts, equal answers.
+
+/// A daemon, as the tests of weir-etcd start it.
+#[allow(dead_code)]
+#[path = "../../../../cluster/etcd/tests/cluster/etcd.rs"]
+mod daemon;
+mod script;
+
+use etcd_client::{
+    Client, CompactionOptions, Compare as ClientCompare, CompareOp, Error, EventType, GetOptions,
+    KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse, WatchOptions,
+};
+use weir_etcd::message::{Answer, Changed, Event, Failure, Request, WatchNews, end_of};
+use weir_etcd::transaction::{Compare, Operation, Transaction};
+use weir_etcd::{LeaseId, Revision, Versioned};
+use weir_sim::dice::Dice;
+use weir_sim::etcd::{ClientId, Etcd, EtcdOptions};
+
+use script::{Said, Step};
+
+const ME: ClientId = ClientId(1);
+const PREFIX: &str = "/script/";
+/// Longer than a script takes, in the model's time too.
+const TTL_SEC: u64 = 3_000;
+
+/// The model, asked as if it were at hand.
+struct Model {
+    etcd: Etcd,
+    now_us: u64,
+    leases: Vec<LeaseId>,
+}
+
+impl Model {
+    fn ask(&mut self, request: Request) -> Vec<Event> {
+        self.etcd.request(self.now_us, ME, request);
+        self.now_us += 1_000_000;
+        let mut told = Vec::new();
+        self.etcd.poll(self.now_us, &mut told);
+        told.into_iter().map(|(_, event)| event).collect()
+    }
+
+    fn answer(&mut self, request: Request) -> Result<Answer, Failure> {
+        match self.ask(request).pop() {
+            Some(Event::Answered { answer, .. }) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn step(&mut self, step: &Step) -> Said {
+        match step {
+            Step::Transact(transaction) => {
+                match self.answer(Request::Transact(script::with_leases(transaction, &self.leases)))
+                {
+                    Ok(Answer::Decided(decided)) => {
+                        let found = decided.found.into_iter();
+                        let found = found.map(|it| it.map(|it| script::bare(it, &self.leases)));
+                        Said::Decided(decided.has_held, decided.revision, found.collect())
+                    }
+                    Err(failure) => refused(&failure),
+                    other => panic!("{other:?}"),
+                }
+            }
+            Step::Grant => match self.answer(Request::Grant { ttl_sec: TTL_SEC }) {
+                Ok(Answer::Granted { lease, ttl_sec }) => {
+                    self.leases.push(lease);
+                    Said::Granted(ttl_sec)
+                }
+                other => panic!("{other:?}"),
+            },
+            Step::Revoke(lease) => match self.answer(Request::Revoke(self.leases[*lease])) {
+                Ok(_) => Said::Done,
+                Err(failure) => refused(&failure),
+            },
+            Step::KeepAlive(lease) => match self.answer(Request::KeepAlive(self.leases[*lease])) {
+                Ok(_) => Said::Done,
+                Err(failure) => refused(&failure),
+            },
+            Step::Range(revision) => {
+                let (start, end) = (PREFIX.to_owned(), end_of(PREFIX));
+                let range = Request::Range { start, end, limit: 2, revision: *revision };
+                match self.answer(range) {
+                    Ok(Answer::Range { found, has_more, .. }) => {
+                        let found = found.into_iter();
+                        let found = found.map(|(path, it)| (path, script::bare(it, &self.leases)));
+                        Said::Found(found.collect(), has_more)
+                    }
+                    Err(failure) => refused(&failure),
+                    other => panic!("{other:?}"),
+                }
+            }
+            Step::Compact(kept) => {
+                self.etcd.compact(*kept);
+                Said::Done
+            }
+        }
+    }
+
+    fn watched(&mut self, from: i64) -> Vec<Changed> {
+        let watch = Request::Watch { prefix: PREFIX.into(), from: Revision(from) };
+        let changes = self.ask(watch).into_iter().filter_map(|event| match event {
+            Event::Watched { news: WatchNews::Changes(changes), .. } => Some(changes),
+            _ => None,
+        });
+        let changes = changes.flatten().collect();
+        self.etcd.close(ME);
+        changes
+    }
+}
+
+/// etcd itself.
+struct Real {
+    client: Client,
+    leases: Vec<LeaseId>,
+}
+
+impl Real {
+    async fn step(&mut self, step: &Step, revision: i64) -> Said {
+        let leases = self.leases.clone();
+        let bare = |it: &KeyValue| script::bare(versioned(it), &leases);
+        match step {
+            Step::Transact(transaction) => {
+                let transaction = script::with_leases(transaction, &self.leases);
+                match self.client.txn(txn_of(&transaction)).await {
+                    Ok(answer) => {
+                        let revision = answer.header().expect("a header").revision();
+                        let found = answer.op_responses().into_iter().filter_map(|it| match it {
+                            TxnOpResponse::Get(found) => Some(found.kvs().first().map(bare)),
+                            _ => None,
+                        });
+                        let found = found.collect();
+                        Said::Decided(answer.succeeded(), Revision(revision), found)
+                    }
+                    Err(error) => refusal(&error),
+                }
+            }
+            Step::Grant => {
+                let granted = self.client.lease_grant(TTL_SEC as i64, None).await.expect("a lease");
+                self.leases.push(LeaseId(granted.id()));
+                Said::Granted(granted.ttl() as u64)
+            }
+            Step::Revoke(lease) => match self.client.lease_revoke(self.leases[*lease].0).await {
+                Ok(_) => Said::Done,
+                Err(error) => refusal(&error),
+            },
+            Step::KeepAlive(lease) => {
+                match self.client.lease_keep_alive(self.leases[*lease].0).await {
+                    Ok(_) => Said::Done,
+                    Err(Error::LeaseKeepAliveError(_)) => Said::NoSuchLease,
+                    Err(error) => refusal(&error),
+                }
+            }
+            Step::Range(revision) => {
+                let options = GetOptions::new().with_prefix().with_limit(2);
+                let options = options.with_revision(revision.map_or(0, |revision| revision.0));
+                match self.client.get(PREFIX, Some(options)).await {
+                    Ok(answer) => {
+                        let found = answer.kvs().iter();
+                        let path = |it: &KeyValue| it.key_str().expect("text").to_owned();
+                        let found = found.map(|it| (path(it), bare(it)));
+                        Said::Found(found.collect(), answer.more())
+                    }
+                    Err(error) => refusal(&error),
+                }
+            }
+            Step::Compact(kept) => {
+                // All of it is gone when it answers. Refused where it is compacted already.
+                let physical = CompactionOptions::new().with_physical();
+                let _ = self.client.compact(revision - kept, Some(physical)).await;
+                Said::Done
+            }
+        }
+    }
+
+    /// All changes from one revision to another, in which something changes.
+    async fn watched(&mut self, from: i64, to: i64) -> Vec<Changed> {
+        let options = WatchOptions::new().with_prefix().with_start_revision(from);
+        let mut watch = self.client.watch(PREFIX, Some(options)).await.expect("a watch");
+        let mut all: Vec<Changed> = Vec::new();
+        while all.last().is_none_or(|last| last.revision.0 < to) {
+            let news = watch.message().await.expect("news").expect("it goes on");
+            all.extend(news.events().iter().map(|event| {
+                let pair = event.kv().expect("a key");
+                let is_put = event.event_type() == EventType::Put;
+                Changed {
+                    path: pair.key_str().expect("text").into(),
+                    value: is_put.then(|| pair.value().to_vec()),
+                    revision: Revision(pair.mod_revision()),
+                }
+            }));
+        }
+        all
+    }
+}
+
+/// What the model refuses, in the words of etcd.
+fn refused(failure: &Failure) -> Said {
+    match failure {
+        Failure::NoSuchLease => Said::NoSuchLease,
+        Failure::Failed { detail, .. } => said_of(detail),
+    }
+}
+
+fn refusal(error: &Error) -> Said {
+    said_of(&error.to_string())
+}
+
+fn said_of(words: &str) -> Said {
+    [
+        ("requested lease not found", Said::NoSuchLease),
+        ("duplicate key given", Said::Duplicate),
+        ("has been compacted", Said::Compacted),
+        ("future revision", Said::Future),
+    ]
+    .into_iter()
+    .find_map(|(text, said)| words.contains(text).then_some(said))
+    .unwrap_or_else(|| panic!("{words}"))
+}
+
+fn versioned(pair: &KeyValue) -> Versioned {
+    Versioned {
+        value: pair.value().to_vec(),
+        create_revision: Revision(pair.create_revision()),
+        mod_revision: Revision(pair.mod_revision()),
+        lease: (pair.lease() != 0).then_some(LeaseId(pair.lease())),
+    }
+}
+
+fn txn_of(transaction: &Transaction) -> Txn {
+    let is = CompareOp::Equal;
+    let compares = transaction.compares.iter().map(|compare| match compare {
+        Compare::CreateRevision(path, it) => {
+            ClientCompare::create_revision(path.as_str(), is, it.0)
+        }
+        Compare::ModRevision(path, it) => ClientCompare::mod_revision(path.as_str(), is, it.0),
+        Compare::Lease(path, it) => ClientCompare::lease(path.as_str(), is, it.0),
+    });
+    let operation = |operation: &Operation| match operation {
+        Operation::Get(path) => TxnOp::get(path.as_str(), None),
+        Operation::Delete(path) => TxnOp::delete(path.as_str(), None),
+        Operation::Put { path, value, lease } => {
+            let options = lease.map(|lease| PutOptions::new().with_lease(lease.0));
+            TxnOp::put(path.as_str(), value.as_slice(), options)
+        }
+    };
+    Txn::new()
+        .when(compares.collect::<Vec<_>>())
+        .and_then(transaction.then.iter().map(operation).collect::<Vec<_>>())
+        .or_else(transaction.otherwise.iter().map(operation).collect::<Vec<_>>())
+}
+
+async fn play(endpoint: String, seed: u64) {
+    let client = Client::connect([endpoint], None).await.expect("etcd answers");
+    let mut real = Real { client, leases: Vec::new() };
+    let etcd = Etcd::new(EtcdOptions { watch_lag_us: (0, 0), ..EtcdOptions::default() }, seed);
+    let mut model = Model { etcd, now_us: 0, leases: Vec::new() };
+    let mut dice = Dice::new(seed);
+    let mut compacted = 0;
+    for number in 0..400 {
+        let revision = model.etcd.revision().0;
+        let step = script::draw(&mut dice, revision, model.leases.len());
+        if let Step::Compact(kept) = step {
+            compacted = compacted.max(revision - kept);
+        }
+        let said = real.step(&step, revision).await;
+        assert_eq!(model.step(&step), said, "seed {seed}, step {number}: {step:?}");
+        if number % 40 == 39 && model.etcd.revision().0 > compacted {
+            let put = script::last_word(number);
+            let said = real.step(&put, 0).await;
+            assert_eq!(model.step(&put), said);
+            let to = model.etcd.revision().0;
+            let from = dice.between((compacted.max(1) as u64, to as u64)) as i64;
+            let watched = real.watched(from, to).await;
+            assert_eq!(model.watched(from), watched, "seed {seed}, from {from} to {to}");
+        }
+    }
+}
+
+#[test]
+fn equal_scripts_have_equal_answers() {
+    for seed in 1..=3 {
+        let etcd = daemon::Etcd::start();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(play(etcd.endpoint(), seed));
+    }
+}
